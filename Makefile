@@ -1,0 +1,121 @@
+# Every target does the set-up it needs; what is already done is not done again (stamp files in .venv).
+# A fresh machine needs Python 3.11 or newer, make, and for Kafka and Spark a Java runtime, 17 or newer.
+
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+PIP_INSTALL := $(PIP) install --no-build-isolation --progress-bar on
+UV ?= uv
+COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header --no-annotate
+# Set by the caller to say more, or other things, to pytest.
+PYTEST_ARGS ?=
+
+.PHONY: help
+help:
+	@echo 'make setup         create .venv with the anabranch command in it'
+	@echo 'make demo          a small cluster on a real trace, with failures and an audit'
+	@echo 'make check         the quick loop: format, lint, types, layers, unit and property tests'
+	@echo 'make test          everything: the above, simulation, integration, Spark'
+	@echo 'make soak          simulate new seeds until interrupted'
+	@echo 'make bench         measure, print ratios to limits, save JSON and plots'
+	@echo 'make format        rewrite the sources in the project format'
+	@echo 'make requirements  resolve the dependencies anew (needs uv)'
+	@echo 'make clean         remove .venv and everything built'
+
+# --- set-up -------------------------------------------------------------------------------------
+
+.PHONY: setup
+setup: $(VENV)/.installed
+
+$(VENV)/.created:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo 'Python 3.11 or newer is missing. Install it (Debian, Ubuntu: apt-get install python3.11' >&2; \
+		echo 'python3.11-venv; Fedora: dnf install python3.11; macOS: brew install python@3.11) or name' >&2; \
+		echo 'one: make setup PYTHON=/path/to/python3.11' >&2; exit 1; fi
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo 'The venv module of $(PYTHON) is missing. Install it (Debian, Ubuntu: apt-get install' >&2; \
+		echo 'python3-venv or python3.11-venv).' >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# pyspark is a source distribution: what builds it comes first, because hashes rule out the
+# isolated build, whose packages pip would take without any.
+$(VENV)/.requirements: $(VENV)/.created requirements/build.txt requirements/dev.txt
+	$(PIP_INSTALL) --require-hashes -r requirements/build.txt
+	$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.requirements pyproject.toml
+	$(PIP_INSTALL) --quiet --no-deps --editable .
+	@touch $@
+
+# Kafka and Spark run on Java; the message of the module says what is missing. Needs no .venv, so
+# that it can come before the downloads.
+.PHONY: java
+java:
+	@if [ -n "$(PYTHON)" ]; then PYTHONPATH=channel PYTHONDONTWRITEBYTECODE=1 \
+		$(PYTHON) -m anabranch.channel.embedded.java; fi
+
+# Jars of Kafka and of Spark's connectors, into the user's cache directory.
+.PHONY: jars
+jars: setup
+	@$(BIN)/python -m anabranch.channel.embedded.jars
+
+.PHONY: requirements
+requirements:
+	@command -v $(UV) >/dev/null || { \
+		echo 'uv is missing. Install it (pip install uv) or name one: make requirements UV=...' >&2; exit 1; }
+	$(COMPILE) requirements/build.in -o requirements/build.txt
+	$(COMPILE) pyproject.toml -c requirements/build.txt -o requirements/run.txt
+	$(COMPILE) pyproject.toml --extra spark --group dev -c requirements/build.txt \
+		-c requirements/run.txt -o requirements/dev.txt
+
+# --- checks -------------------------------------------------------------------------------------
+
+.PHONY: lint
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: check
+check: lint
+	$(BIN)/pytest tests/unit tests/property $(PYTEST_ARGS)
+
+# Integration tests share one embedded Kafka in one process, so that part runs without workers.
+.PHONY: test
+test: java lint jars
+	$(BIN)/pytest -n 2 -m 'not integration and not spark' $(PYTEST_ARGS)
+	$(BIN)/pytest -m 'integration or spark' $(PYTEST_ARGS)
+
+.PHONY: format
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# --- running ------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: java jars
+	$(BIN)/anabranch demo
+
+.PHONY: soak
+soak: setup
+	$(BIN)/python -m tests.simulation.soak
+
+.PHONY: bench
+bench: java jars
+	$(BIN)/python -m bench
+
+.PHONY: clean
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

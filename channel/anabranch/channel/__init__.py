@@ -1,0 +1,1 @@
+"""The log: record schemas, append and read back, snapshots, liveness and leases."""

@@ -1,0 +1,1 @@
+"""The log folded into RocksDB views, and the queries on them."""

@@ -1,0 +1,1 @@
+"""Archive and audit: the log replayed by Spark."""
