@@ -1,1 +1,1 @@
-"""The domain: pure functions and values; no I/O, no clock, no threads."""
+"""The domain as pure functions: no I/O, no clock, no threads (DESIGN section 1)."""

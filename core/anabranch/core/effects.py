@@ -1,0 +1,96 @@
+"""What a node may ask of its shell, what it must be told, and what it says of itself."""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+
+import msgspec
+
+from anabranch.core.leases import Heartbeat
+from anabranch.core.records import Record
+from anabranch.core.state import Cluster
+
+
+@unique
+class BrokerState(Enum):
+    """What a node says of itself in its heartbeats."""
+
+    JOINING = "joining"  # has no session yet
+    SERVING = "serving"
+    SAFE = "safe"  # its lease lapsed: it serves nothing that only an owner may
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class NodeSettings(msgspec.Struct, frozen=True):
+    """What a node must know; durations in seconds. The seeds' names are in `broker.settings`."""
+
+    broker: str
+    cluster: str
+    web_url: str
+    service_url: str
+    version: str = "0.1.0"
+    heartbeat_s: float = 0.5
+    lease_s: float = 4.0
+    liveness_timeout_s: float = 6.0
+    default_bundles: int = 4
+    stuck_after_s: float = 30.0
+    monitor_interval_s: float = 60.0
+    tombstone_delay_s: float = 3600.0
+    retry_s: float = 1.0  # a proposal without an answer is made again
+    burst: int = 5_000  # proposals of one clean-up round
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Append this record to the WAL."""
+
+    record: Record
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """Publish this heartbeat; report `beat_acked` with it when it is acknowledged."""
+
+    beat: Heartbeat
+
+
+class Open(msgspec.Struct, frozen=True):
+    """Start to serve the unit."""
+
+    unit: str
+
+
+class Close(msgspec.Struct, frozen=True):
+    """Stop serving the unit; report `closed` when nothing of it is served any more."""
+
+    unit: str
+
+
+class Halt(msgspec.Struct, frozen=True):
+    """End the process: `clean` after a drain, else because it must not go on."""
+
+    reason: str
+    clean: bool
+
+
+Effect = Append | Beat | Open | Close | Halt
+
+
+def settings_difference(found: Cluster, wanted: NodeSettings) -> str:
+    """In words, how a node's settings contradict the cluster's; "" when they do not."""
+    pairs = (
+        ("clusterName", found.cluster, wanted.cluster),
+        ("heartbeatIntervalMillis", found.heartbeat_ms, round(wanted.heartbeat_s * 1000)),
+        ("leaseMillis", found.lease_ms, round(wanted.lease_s * 1000)),
+        (
+            "livenessTimeoutMillis",
+            found.liveness_timeout_ms,
+            round(wanted.liveness_timeout_s * 1000),
+        ),
+    )
+    different = [f"{name} is {has!r}, not {wants!r}" for name, has, wants in pairs if has != wants]
+    if not different:
+        return ""
+    return (
+        f"the log belongs to a cluster with other settings: {'; '.join(different)}; "
+        "use these, or give this cluster a topicPrefix of its own"
+    )

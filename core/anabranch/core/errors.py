@@ -1,0 +1,15 @@
+"""The errors that bad input raises; each message names the thing and the remedy."""
+
+from __future__ import annotations
+
+
+class AnabranchError(Exception):
+    """Root of every error that Anabranch raises on purpose."""
+
+
+class InvalidInputError(AnabranchError, ValueError):
+    """Input that no state of the cluster could make valid (HTTP 412 in the admin interface)."""
+
+
+class FaultError(AnabranchError):
+    """A broken promise of our own code or of stored data; the process must stop, not guess."""

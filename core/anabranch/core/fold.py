@@ -1,0 +1,324 @@
+"""`evolve`: the one rule by which a log becomes a state (seed 004, "Conflict State Resolution").
+
+First valid wins: a record is accepted when its version is the next one and its move is an arrow of
+the machine whose guards hold. Anything else changes nothing and gets a named reason. The answer
+depends on the state and the record alone: the record's offset and log timestamp are part of it, a
+local clock or setting never is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.guards import GUARDS, child_names, leads
+from anabranch.core.names import Namespace, namespace, parse_namespace, tenant, tenant_of
+from anabranch.core.records import (
+    CLUSTER_KEY,
+    ClusterSettings,
+    NamespaceChange,
+    PolicyOp,
+    Record,
+    SessionChange,
+    SessionOp,
+    TenantChange,
+    UnitMove,
+    namespace_key,
+    tenant_key,
+)
+from anabranch.core.ring import BUNDLES_MAX, bundle_name, even_ranges
+from anabranch.core.state import (
+    Change,
+    Cluster,
+    NamespaceInfo,
+    Session,
+    StateReader,
+    Tenant,
+    leader_of,
+)
+from anabranch.core.units import (
+    BUNDLE_TABLE,
+    LEADERSHIP,
+    LEADERSHIP_TABLE,
+    Arrow,
+    Move,
+    Take,
+    Unit,
+    UnitState,
+)
+from anabranch.core.verdicts import Verdict
+
+FIRST_NAMESPACE: Final = ("public", "default")  # every cluster starts with it
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """A verdict and, if it is ACCEPTED, everything that changes with it."""
+
+    verdict: Verdict
+    changes: tuple[Change, ...] = ()
+
+
+class Folded(msgspec.Struct, frozen=True, gc=False):
+    """One log entry after it was read: its place, its record (None: unreadable) and the answer."""
+
+    offset: int
+    timestamp_ms: int
+    record: Record | None
+    outcome: Outcome
+
+
+_REJECTED: Final = {verdict: Outcome(verdict) for verdict in Verdict}
+UNREADABLE: Final = _REJECTED[Verdict.UNREADABLE]
+_GUARDS_OF: Final = {
+    id(arrow): tuple(GUARDS[guard] for guard in arrow.guards)
+    for table in (BUNDLE_TABLE, LEADERSHIP_TABLE)
+    for arrow in table.values()
+}
+
+
+def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
+    """Judges one record, given the log's offset and timestamp. The caller applies `changes`."""
+    if type(record) is UnitMove:
+        return _unit(state, record, offset, timestamp_ms)
+    if type(record) is ClusterSettings:
+        return _cluster(state, record, offset, timestamp_ms)
+    if state.cluster() is None:
+        return _REJECTED[Verdict.NO_CLUSTER]
+    if type(record) is SessionChange:
+        return _session(state, record, offset, timestamp_ms)
+    if type(record) is TenantChange:
+        return _tenant(state, record, timestamp_ms)
+    if type(record) is NamespaceChange:
+        return _namespace(state, record, offset, timestamp_ms)
+    raise TypeError(f"{type(record).__name__} is not a record of the log")
+
+
+def _versions(current: int, proposed: int, repeated: bool) -> Verdict | None:
+    if repeated:
+        return Verdict.REPEATED
+    if proposed <= current:
+        return Verdict.STALE_VERSION
+    return Verdict.VERSION_GAP if proposed > current + 1 else None
+
+
+def _acts(state: StateReader, actor: str, session: int) -> bool:
+    own = state.session(actor)
+    return own is not None and own.open and own.version == session
+
+
+# --- service units --------------------------------------------------------------------------
+
+
+def _unit(state: StateReader, record: UnitMove, offset: int, timestamp_ms: int) -> Outcome:
+    if state.cluster() is None:
+        return _REJECTED[Verdict.NO_CLUSTER]
+    name = record.unit
+    unit = state.unit(name)
+    table = BUNDLE_TABLE
+    if name == LEADERSHIP:
+        table = LEADERSHIP_TABLE
+        unit = unit or _NO_LEADER
+    elif unit is None:
+        return _REJECTED[Verdict.UNKNOWN_UNIT]
+    if record.version != unit.version + 1:
+        wrong = _versions(unit.version, record.version, record.proposal_id == unit.proposal_id)
+        return _REJECTED[wrong or Verdict.STALE_VERSION]
+    arrow = table.get((unit.state, record.move))
+    if arrow is None:
+        return _REJECTED[Verdict.ILLEGAL_MOVE]
+    if not _acts(state, record.actor, record.session):
+        return _REJECTED[Verdict.SESSION_OVER]
+    for holds, reason in _GUARDS_OF[id(arrow)]:
+        if not holds(state, unit, record):
+            return _REJECTED[reason]
+    after = _moved(unit, arrow, record, offset, timestamp_ms)
+    if record.move is Move.SPLIT_COMMIT:
+        born = _born(UnitState.OWNED, unit.broker, record.proposal_id, offset, timestamp_ms)
+        children: tuple[Change, ...] = tuple(
+            (child, born) for child in child_names(name, unit.children)
+        )
+        return Outcome(Verdict.ACCEPTED, ((name, after), *children))
+    return Outcome(Verdict.ACCEPTED, ((name, after),))
+
+
+_NO_LEADER: Final = Unit(UnitState.INIT, "", "", 0, Move.CREATE, 0, -1, "")
+
+
+def _take(take: Take, unit: Unit, record: UnitMove, kept: str) -> str:
+    match take:
+        case Take.NOBODY:
+            return ""
+        case Take.KEEP:
+            return kept
+        case Take.RECORD:
+            return record.broker
+        case Take.ACTOR:
+            return record.actor
+        case Take.BROKER:
+            return unit.broker
+        case Take.HOLDER if unit.holder:
+            return unit.holder
+        case _:  # UNSETTLED: only a unit without a holder has a source that waits to be settled
+            return "" if unit.holder else unit.source
+
+
+def _moved(
+    unit: Unit, arrow: Arrow, record: UnitMove, offset: int, timestamp_ms: int
+) -> Unit | None:
+    if arrow.end is UnitState.INIT:
+        return None
+    splitting = arrow.end in (UnitState.SPLITTING, UnitState.DELETED)
+    return Unit(
+        arrow.end,
+        _take(arrow.broker, unit, record, unit.broker),
+        _take(arrow.source, unit, record, unit.source),
+        record.version,
+        record.move,
+        timestamp_ms,
+        offset,
+        record.proposal_id,
+        (record.children or unit.children) if splitting else (),
+    )
+
+
+def _born(state: UnitState, broker: str, proposal_id: str, offset: int, timestamp_ms: int) -> Unit:
+    return Unit(state, broker, "", 1, Move.CREATE, timestamp_ms, offset, proposal_id)
+
+
+# --- sessions and the cluster ---------------------------------------------------------------
+
+
+def _session(state: StateReader, record: SessionChange, offset: int, timestamp_ms: int) -> Outcome:
+    before = state.session(record.broker)
+    version = before.version if before else 0
+    repeated = before is not None and before.proposal_id == record.proposal_id
+    wrong = _versions(version, record.version, repeated)
+    if wrong is not None:
+        return _REJECTED[wrong]
+    if record.op is not SessionOp.OPEN and not (before and before.open):
+        return _REJECTED[Verdict.ILLEGAL_MOVE]
+    own = record.actor == record.broker
+    if record.op is SessionOp.EXPIRE:
+        if not _acts(state, record.actor, record.session):
+            return _REJECTED[Verdict.SESSION_OVER]
+        fallen_leader = leader_of(state)[0] == record.broker and not own
+        if not fallen_leader and not leads(state, record.actor, record.epoch):
+            return _REJECTED[Verdict.NOT_LEADER]
+    elif not own:
+        return _REJECTED[Verdict.NOT_OWNER]
+    elif record.op is SessionOp.CLOSE and not _acts(state, record.actor, record.session):
+        return _REJECTED[Verdict.SESSION_OVER]
+    after = Session(
+        record.version, record.op is SessionOp.OPEN, timestamp_ms, offset, record.proposal_id
+    )
+    return Outcome(Verdict.ACCEPTED, ((record.key, after),))
+
+
+def _cluster(
+    state: StateReader, record: ClusterSettings, offset: int, timestamp_ms: int
+) -> Outcome:
+    before = state.cluster()
+    if before is not None:
+        same = before.proposal_id == record.proposal_id
+        return _REJECTED[Verdict.REPEATED if same else Verdict.CLUSTER_DIFFERS]
+    if record.version != 1:
+        return _REJECTED[Verdict.VERSION_GAP]
+    times_ordered = 0 < record.heartbeat_ms < record.lease_ms < record.liveness_timeout_ms
+    if not times_ordered or not 1 <= record.default_bundles <= BUNDLES_MAX:
+        return _REJECTED[Verdict.INVALID_VALUE]
+    after = Cluster(
+        1,
+        record.cluster,
+        record.heartbeat_ms,
+        record.lease_ms,
+        record.liveness_timeout_ms,
+        record.default_bundles,
+        record.proposal_id,
+    )
+    tenant_made = Tenant(1, (), (record.cluster,), timestamp_ms, record.proposal_id)
+    home = namespace(*FIRST_NAMESPACE)
+    made = _created(home, record.default_bundles, record.proposal_id, offset, timestamp_ms)
+    first: tuple[Change, ...] = ((CLUSTER_KEY, after), (tenant_key(tenant_of(home)), tenant_made))
+    return Outcome(Verdict.ACCEPTED, first + made)
+
+
+# --- tenants and namespaces -----------------------------------------------------------------
+
+
+def _policy_op(op: PolicyOp, exists: bool, unknown: Verdict) -> Verdict | None:
+    if op is PolicyOp.CREATE:
+        return Verdict.STALE_VERSION if exists else None
+    return None if exists else unknown
+
+
+def _tenant(state: StateReader, record: TenantChange, timestamp_ms: int) -> Outcome:
+    before = state.tenant(record.tenant)
+    repeated = before is not None and before.proposal_id == record.proposal_id
+    wrong = (
+        (Verdict.REPEATED if repeated else None)
+        or _policy_op(record.op, before is not None, Verdict.UNKNOWN_TENANT)
+        or _versions(before.version if before else 0, record.version, repeated)
+    )
+    if wrong is not None:
+        return _REJECTED[wrong]
+    if not _acts(state, record.actor, record.session):
+        return _REJECTED[Verdict.SESSION_OVER]
+    if record.op is PolicyOp.DELETE:
+        if any(True for _ in state.namespaces(record.tenant)):
+            return _REJECTED[Verdict.TENANT_BUSY]
+        return Outcome(Verdict.ACCEPTED, ((record.key, None),))
+    try:
+        tenant(record.tenant)
+    except InvalidInputError:
+        return _REJECTED[Verdict.INVALID_VALUE]
+    after = Tenant(
+        record.version,
+        record.admin_roles,
+        record.allowed_clusters,
+        timestamp_ms,
+        record.proposal_id,
+    )
+    return Outcome(Verdict.ACCEPTED, ((record.key, after),))
+
+
+def _namespace(
+    state: StateReader, record: NamespaceChange, offset: int, timestamp_ms: int
+) -> Outcome:
+    before = state.namespace(record.namespace)
+    repeated = before is not None and before.proposal_id == record.proposal_id
+    try:
+        home = parse_namespace(record.namespace)
+        even_ranges(record.bundles if record.op is PolicyOp.CREATE else 1)
+    except InvalidInputError:
+        return _REJECTED[Verdict.INVALID_VALUE]
+    wrong = (
+        (Verdict.REPEATED if repeated else None)
+        or (Verdict.UNKNOWN_TENANT if state.tenant(tenant_of(home)) is None else None)
+        or _policy_op(record.op, before is not None, Verdict.UNKNOWN_NAMESPACE)
+        or _versions(before.version if before else 0, record.version, repeated)
+        or (None if record.op is not PolicyOp.UPDATE else Verdict.INVALID_VALUE)
+    )
+    if wrong is not None:
+        return _REJECTED[wrong]
+    if not _acts(state, record.actor, record.session):
+        return _REJECTED[Verdict.SESSION_OVER]
+    if record.op is PolicyOp.DELETE:
+        units = list(state.bundles(home))
+        if any(unit.state not in (UnitState.FREE, UnitState.DELETED) for _, unit in units):
+            return _REJECTED[Verdict.NAMESPACE_BUSY]
+        gone: list[Change] = [(name, None) for name, _ in units]
+        return Outcome(Verdict.ACCEPTED, ((record.key, None), *gone))
+    made = _created(home, record.bundles, record.proposal_id, offset, timestamp_ms)
+    return Outcome(Verdict.ACCEPTED, made)
+
+
+def _created(
+    home: Namespace, bundles: int, proposal_id: str, offset: int, timestamp_ms: int
+) -> tuple[Change, ...]:
+    """A new namespace and the free bundles that tile its ring."""
+    info = NamespaceInfo(1, bundles, timestamp_ms, proposal_id)
+    born = _born(UnitState.FREE, "", proposal_id, offset, timestamp_ms)
+    units: list[Change] = [(bundle_name(home, part), born) for part in even_ranges(bundles)]
+    return ((namespace_key(home), info), *units)

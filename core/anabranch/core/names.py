@@ -1,0 +1,92 @@
+"""Names of tenants, namespaces, topics and brokers, checked once at the edge.
+
+The character set is the one Pulsar's admin interface accepts, so that existing names carry over,
+except for the colon, which the log's keys use as a separator.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from anabranch.core.errors import InvalidInputError
+
+Tenant = NewType("Tenant", str)
+Namespace = NewType("Namespace", str)  # tenant/local
+Topic = NewType("Topic", str)  # domain://tenant/namespace/local
+BrokerId = NewType("BrokerId", str)  # host:webPort, as in GET /admin/v2/brokers/{cluster}
+
+NAME_LENGTH_MAX = 255
+_NAME = re.compile(r"[-=.\w]+", re.ASCII)
+_BROKER = re.compile(r"[-.\w\[\]:]+:\d{1,5}", re.ASCII)
+_DOMAINS = ("persistent", "non-persistent", "topic")
+
+
+def _part(kind: str, name: str) -> str:
+    if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
+        raise InvalidInputError(
+            f"{kind} name {name!r} is not valid: use 1 to {NAME_LENGTH_MAX} letters, digits "
+            "and the characters - = . _"
+        )
+    return name
+
+
+def tenant(name: str) -> Tenant:
+    """Checks a tenant's name. Raises InvalidInputError."""
+    return Tenant(_part("tenant", name))
+
+
+def namespace(tenant_name: str, local: str) -> Namespace:
+    """Joins and checks a namespace's name. Raises InvalidInputError."""
+    return Namespace(f"{_part('tenant', tenant_name)}/{_part('namespace', local)}")
+
+
+def parse_namespace(name: str) -> Namespace:
+    """Checks `tenant/namespace`. Raises InvalidInputError.
+
+    >>> parse_namespace("public/default")
+    'public/default'
+    """
+    parts = name.split("/")
+    if len(parts) != 2:
+        raise InvalidInputError(f"namespace {name!r} is not of the form tenant/namespace")
+    return namespace(*parts)
+
+
+def tenant_of(namespace_name: Namespace) -> Tenant:
+    """The tenant's part of a namespace's name."""
+    return Tenant(namespace_name.partition("/")[0])
+
+
+def topic(namespace_name: Namespace, local: str, domain: str = "persistent") -> Topic:
+    """The full name of a topic, which is what gets hashed. Raises InvalidInputError."""
+    if domain not in _DOMAINS:
+        raise InvalidInputError(f"topic domain {domain!r} is not one of {', '.join(_DOMAINS)}")
+    if not local or len(local) > NAME_LENGTH_MAX * 4:
+        raise InvalidInputError(
+            f"topic name {local!r} is not valid: give 1 to {NAME_LENGTH_MAX * 4} characters"
+        )
+    return Topic(f"{domain}://{namespace_name}/{local}")
+
+
+def parse_topic(name: str) -> tuple[Topic, Namespace]:
+    """Splits `[domain://]tenant/namespace/local`. Raises InvalidInputError.
+
+    >>> parse_topic("public/default/orders")
+    ('persistent://public/default/orders', 'public/default')
+    """
+    domain, sep, rest = name.partition("://")
+    if not sep:
+        domain, rest = "persistent", name
+    parts = rest.split("/", 2)
+    if len(parts) != 3:
+        raise InvalidInputError(f"topic {name!r} is not of the form tenant/namespace/topic")
+    home = namespace(parts[0], parts[1])
+    return topic(home, parts[2], domain), home
+
+
+def broker_id(name: str) -> BrokerId:
+    """Checks a broker id. Raises InvalidInputError."""
+    if not _BROKER.fullmatch(name):
+        raise InvalidInputError(f"broker id {name!r} is not of the form host:webPort")
+    return BrokerId(name)

@@ -1,0 +1,23 @@
+"""Which broker a unit should go to: fewest units first, rendezvous hashing among equals."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+
+
+def choose_broker(unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()) -> str:
+    """The candidate with the fewest units; "" when there is none.
+
+    >>> choose_broker("a/b/0x00000000_0xffffffff", {"x:1": 3, "y:1": 2})
+    'y:1'
+    """
+    barred = frozenset(excluded)
+    candidates = [broker for broker in counts if broker not in barred]
+    if not candidates:
+        return ""
+    return min(candidates, key=lambda broker: (counts[broker], _weight(unit, broker), broker))
+
+
+def _weight(unit: str, broker: str) -> int:
+    return zlib.crc32(f"{unit}@{broker}".encode())

@@ -1,0 +1,191 @@
+"""Proposals: the newest form of every record that the log can hold.
+
+A proposal changes nothing by itself; `fold.evolve` accepts or rejects it when it is read back. Each
+carries its own id (to be found again when an append's outcome is unknown), the version it would
+make, and the actor with the session it acts under. Type numbers are stored, never reused.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from typing import Final
+
+import msgspec
+
+from anabranch.core.units import Move
+
+
+@unique
+class Cause(IntEnum):
+    """Why a record was proposed: for people and statistics, never for the fold."""
+
+    UNKNOWN = 0
+    LOOKUP = 1
+    OPERATOR = 2
+    RECONCILE = 3
+    SHUTDOWN = 4
+    ORPHAN = 5
+    STUCK = 6
+    CLEAN_UP = 7
+    ELECTION = 8
+    START_UP = 9
+    LEASE_LAPSED = 10
+    SILENCE = 11
+    BALANCE = 12
+
+
+@unique
+class SessionOp(IntEnum):
+    """What happens to a broker's session."""
+
+    OPEN = 0
+    CLOSE = 1  # by the broker itself, after it gave everything away
+    EXPIRE = 2  # by the leader, or by anyone when it is the leader that fell silent
+
+
+@unique
+class PolicyOp(IntEnum):
+    """What happens to a tenant or a namespace."""
+
+    CREATE = 0
+    UPDATE = 1
+    DELETE = 2
+
+
+class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
+    """One move of one service unit (type 1).
+
+    `broker`: the destination or new owner, where the arrow takes it from the record, else "".
+    `epoch`: the leader's epoch for the leader's moves, else 0.
+    `evidence`: for OWN after an OVERRIDE, the next offset that the former holder has reported.
+    """
+
+    proposal_id: str
+    unit: str
+    move: Move
+    version: int
+    actor: str
+    session: int
+    broker: str = ""
+    epoch: int = 0
+    evidence: int = 0
+    children: tuple[str, ...] = ()
+    cause: Cause = Cause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return self.unit
+
+
+class SessionChange(msgspec.Struct, frozen=True, gc=False, tag=2):
+    """A broker's session begins or ends (type 2).
+
+    A session is what a lease hangs on: once a lease has lapsed, the broker must open another
+    session, and read that back, before it acts again (docs/decisions, "Sessions").
+    `evidence_ms`: for EXPIRE, the log's timestamp of the last heartbeat that was seen.
+    """
+
+    proposal_id: str
+    broker: str
+    op: SessionOp
+    version: int
+    actor: str
+    session: int  # the actor's; 0 when it opens its own
+    epoch: int = 0
+    evidence_ms: int = 0
+    cause: Cause = Cause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return session_key(self.broker)
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, gc=False, tag=3):
+    """The settings that every node of a cluster must share; the log's first record (type 3).
+
+    It also makes tenant `public` and namespace `public/default`, with `default_bundles` bundles.
+    """
+
+    proposal_id: str
+    cluster: str
+    version: int
+    actor: str
+    heartbeat_ms: int
+    lease_ms: int
+    liveness_timeout_ms: int
+    default_bundles: int
+
+    @property
+    def key(self) -> str:
+        return CLUSTER_KEY
+
+
+class TenantChange(msgspec.Struct, frozen=True, gc=False, tag=4):
+    """A tenant is created, changed or deleted (type 4)."""
+
+    proposal_id: str
+    tenant: str
+    op: PolicyOp
+    version: int
+    actor: str
+    session: int
+    admin_roles: tuple[str, ...] = ()
+    allowed_clusters: tuple[str, ...] = ()
+    cause: Cause = Cause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return tenant_key(self.tenant)
+
+
+class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
+    """A namespace is created with all its bundles, or deleted with all of them (type 5)."""
+
+    proposal_id: str
+    namespace: str
+    op: PolicyOp
+    version: int
+    actor: str
+    session: int
+    bundles: int = 0
+    cause: Cause = Cause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return namespace_key(self.namespace)
+
+
+Record = UnitMove | SessionChange | ClusterSettings | TenantChange | NamespaceChange
+
+CLUSTER_KEY: Final = "cluster"
+
+
+def session_key(broker: str) -> str:
+    """Log and store key of a broker's session."""
+    return f"session:{broker}"
+
+
+def tenant_key(tenant: str) -> str:
+    """Log and store key of a tenant."""
+    return f"tenant:{tenant}"
+
+
+def namespace_key(namespace: str) -> str:
+    """Log and store key of a namespace."""
+    return f"namespace:{namespace}"
+
+
+def scope_of(key: str) -> str:
+    """The tenant that a key belongs to, or "" for what the whole cluster shares.
+
+    No guard of a tenant's record reads another tenant's state, so a replay may be divided by this.
+
+    >>> scope_of("acme/orders/0x00000000_0x40000000"), scope_of("namespace:acme/orders")
+    ('acme', 'acme')
+    >>> scope_of("session:b1:8080"), scope_of("leadership")
+    ('', '')
+    """
+    kind, sep, rest = key.partition(":")
+    if sep and kind in ("tenant", "namespace"):
+        return rest.partition("/")[0]
+    return "" if sep or "/" not in key else key.partition("/")[0]

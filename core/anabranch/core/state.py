@@ -1,0 +1,234 @@
+"""The folded state: what a replica keeps by key, and the questions that rules may ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from anabranch.core.names import Namespace
+from anabranch.core.records import CLUSTER_KEY, namespace_key, session_key, tenant_key
+from anabranch.core.ring import split_bundle_name
+from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Unit, UnitState
+
+
+class Session(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The last word on a broker's session; while open, `version` is the session's number."""
+
+    version: int
+    open: bool
+    since_ms: int
+    since_offset: int
+    proposal_id: str
+
+
+class Cluster(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The settings that all nodes share; durations in milliseconds."""
+
+    version: int
+    cluster: str
+    heartbeat_ms: int
+    lease_ms: int
+    liveness_timeout_ms: int
+    default_bundles: int
+    proposal_id: str
+
+
+class Tenant(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A tenant as Pulsar's admin interface shows it."""
+
+    version: int
+    admin_roles: tuple[str, ...]
+    allowed_clusters: tuple[str, ...]
+    since_ms: int
+    proposal_id: str
+
+
+class NamespaceInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A namespace; `bundles` is the count at its creation, its units say how it is now."""
+
+    version: int
+    bundles: int
+    since_ms: int
+    proposal_id: str
+
+
+Entity = Unit | Session | Cluster | Tenant | NamespaceInfo
+Change = tuple[str, Entity | None]  # key and what it holds now; None: gone
+
+
+class StateReader(Protocol):
+    """What guards may read: nothing else can influence a verdict."""
+
+    def unit(self, name: str) -> Unit | None: ...
+    def session(self, broker: str) -> Session | None: ...
+    def cluster(self) -> Cluster | None: ...
+    def tenant(self, name: str) -> Tenant | None: ...
+    def namespace(self, name: str) -> NamespaceInfo | None: ...
+    def bundles(self, namespace: str) -> Iterable[tuple[str, Unit]]:
+        """Units of a namespace in ring order, deleted parents included."""
+        ...
+
+    def namespaces(self, tenant: str) -> Iterable[str]: ...
+
+
+class StateQueries(StateReader, Protocol):
+    """What decisions may read besides: indexes that no verdict depends on."""
+
+    def units_of(self, broker: str) -> Iterable[tuple[str, Unit]]:
+        """Units whose broker or source is this one."""
+        ...
+
+    def unit_count(self, broker: str) -> int:
+        """How many units name this broker as `broker`."""
+        ...
+
+    def unsettled(self) -> Iterable[tuple[str, Unit]]:
+        """Units in flight or deleted: whatever a clean-up may have to look at."""
+        ...
+
+    def sessions(self) -> Iterable[tuple[str, Session]]: ...
+    def tenants(self) -> Iterable[str]: ...
+    def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
+        """The live bundle that holds a hash; None when the namespace does not exist."""
+        ...
+
+
+class FoldedState:
+    """A replica in memory, with just the indexes that verdicts need. Spark folds with this one."""
+
+    def __init__(self) -> None:
+        self.entities: dict[str, Entity] = {}
+        self._bundles: dict[str, dict[str, None]] = {}
+        self._namespaces: dict[str, dict[str, None]] = {}
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Makes the changes of one accepted record."""
+        for key, entity in changes:
+            if entity is None:
+                if self.entities.pop(key, None) is not None:
+                    self._index(key, present=False)
+            else:
+                if key not in self.entities:
+                    self._index(key, present=True)
+                self.entities[key] = entity
+
+    def _index(self, key: str, *, present: bool) -> None:
+        kind, _, rest = key.partition(":")
+        if kind == "namespace":
+            group, owner, member = self._namespaces, rest.partition("/")[0], rest
+        elif key.count("/") == 2:
+            group, owner, member = self._bundles, key.rpartition("/")[0], key
+        else:
+            return
+        if present:
+            group.setdefault(owner, {})[member] = None
+        else:
+            del group[owner][member]
+
+    def unit(self, name: str) -> Unit | None:
+        found = self.entities.get(name)
+        return found if isinstance(found, Unit) else None
+
+    def session(self, broker: str) -> Session | None:
+        found = self.entities.get(session_key(broker))
+        return found if isinstance(found, Session) else None
+
+    def cluster(self) -> Cluster | None:
+        found = self.entities.get(CLUSTER_KEY)
+        return found if isinstance(found, Cluster) else None
+
+    def tenant(self, name: str) -> Tenant | None:
+        found = self.entities.get(tenant_key(name))
+        return found if isinstance(found, Tenant) else None
+
+    def namespace(self, name: str) -> NamespaceInfo | None:
+        found = self.entities.get(namespace_key(name))
+        return found if isinstance(found, NamespaceInfo) else None
+
+    def bundles(self, namespace: str) -> Iterator[tuple[str, Unit]]:
+        for name in sorted(self._bundles.get(namespace, ())):
+            unit = self.unit(name)
+            if unit is not None:
+                yield name, unit
+
+    def namespaces(self, tenant: str) -> Iterable[str]:
+        return sorted(self._namespaces.get(tenant, ()))
+
+
+class IndexedState(FoldedState):
+    """A replica in memory with every index: simulation and tests run whole nodes on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_broker: dict[str, dict[str, None]] = {}
+        self._unsettled: dict[str, None] = {}
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        changes = list(changes)
+        for key, entity in changes:
+            before = self.entities.get(key)
+            if isinstance(before, Unit):
+                for broker in _named(before):
+                    self._by_broker[broker].pop(key, None)
+                self._unsettled.pop(key, None)
+            if isinstance(entity, Unit):
+                for broker in _named(entity):
+                    self._by_broker.setdefault(broker, {})[key] = None
+                if entity.state in IN_FLIGHT or entity.state is UnitState.DELETED:
+                    self._unsettled[key] = None
+        super().apply(changes)
+
+    def units_of(self, broker: str) -> Iterator[tuple[str, Unit]]:
+        for name in sorted(self._by_broker.get(broker, ())):
+            unit = self.unit(name)
+            if unit is not None:
+                yield name, unit
+
+    def unit_count(self, broker: str) -> int:
+        return sum(1 for _, unit in self.units_of(broker) if unit.broker == broker)
+
+    def unsettled(self) -> Iterator[tuple[str, Unit]]:
+        for name in sorted(self._unsettled):
+            unit = self.unit(name)
+            if unit is not None:
+                yield name, unit
+
+    def sessions(self) -> Iterator[tuple[str, Session]]:
+        for key in sorted(self.entities):
+            entity = self.entities[key]
+            if isinstance(entity, Session):
+                yield key.partition(":")[2], entity
+
+    def tenants(self) -> Iterable[str]:
+        return sorted(key.partition(":")[2] for key in self.entities if key.startswith("tenant:"))
+
+    def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
+        for name, unit in self.bundles(namespace):
+            if unit.state is not UnitState.DELETED and hash32 in split_bundle_name(name)[1]:
+                return name, unit
+        return None
+
+
+def _named(unit: Unit) -> tuple[str, ...]:
+    """The brokers an index files a unit under."""
+    names = (unit.broker,) if unit.source in ("", unit.broker) else (unit.broker, unit.source)
+    return tuple(name for name in names if name)
+
+
+def leader_of(state: StateReader) -> tuple[str, int]:
+    """The leader's broker id and epoch; ("", 0) when there is none."""
+    unit = state.unit(LEADERSHIP)
+    if unit is None or unit.state is not UnitState.OWNED:
+        return "", 0
+    return unit.broker, unit.version
+
+
+def live_bundles(state: StateReader, namespace: Namespace | str) -> list[tuple[str, Unit]]:
+    """The bundles that tile the namespace now, in ring order."""
+    return [
+        (name, unit)
+        for name, unit in state.bundles(namespace)
+        if unit.state is not UnitState.DELETED
+    ]
