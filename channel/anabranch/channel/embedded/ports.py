@@ -1,0 +1,35 @@
+"""Choosing free ports for servers that want to be told theirs."""
+
+import random
+import socket
+from typing import Final
+
+# Below every system's range for outgoing connections: a port from that range may be taken by one
+# of them at any time, also while a server that is to come back on its port is stopped.
+_FIRST: Final = 10_240
+_LAST: Final = 29_999
+_ATTEMPTS_MAX: Final = 1_000
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers do: connections of a former one that linger are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port(host: str) -> int:
+    """A port that nobody listens on at this moment."""
+    # From the system's generator: who seeds the common one, as tests do, would else make all
+    # processes choose the same ports.
+    source = random.SystemRandom()
+    for _ in range(_ATTEMPTS_MAX):
+        port = source.randint(_FIRST, _LAST)
+        if is_free(host, port):
+            return port
+    raise OSError(f"no free port between {_FIRST} and {_LAST} on {host}")
