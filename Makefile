@@ -77,6 +77,11 @@ requirements:
 	$(COMPILE) pyproject.toml --extra spark --group dev -c requirements/build.txt \
 		-c requirements/run.txt -o requirements/dev.txt
 
+# The committed checksums of the jars, after a change of version.
+.PHONY: checksums
+checksums: java setup
+	$(BIN)/python -m anabranch.channel.embedded.lock
+
 # --- checks -------------------------------------------------------------------------------------
 
 .PHONY: lint
