@@ -1,0 +1,280 @@
+"""A node's settings: a TOML file, overruled by the environment, overruled by flags.
+
+Names are those of seed 004 and of Pulsar's broker.conf where those have one; ours are written the
+same way. `load_settings` is pure but for reading the file; it reports every problem at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import socket
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from anabranch.core.effects import NodeSettings
+from anabranch.core.errors import AnabranchError
+from anabranch.core.names import BrokerId, broker_id
+from anabranch.core.ring import BUNDLES_MAX
+
+ENVIRONMENT_PREFIX: Final = "ANABRANCH_"
+# Variables of the same prefix that are no settings of a node.
+_OTHER_VARIABLES: Final = frozenset({"ANABRANCH_IVY_SETTINGS"})
+# Clocks may differ by this in rate, and a heartbeat may be late by this share of the lease.
+_LIVENESS_MARGIN: Final = 1.2
+_BEATS_PER_LEASE_MIN: Final = 3
+
+
+class SettingsError(AnabranchError):
+    """Settings that cannot be used; `problems` has a sentence for each, with its remedy."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("the settings cannot be used:\n" + "\n".join(f"  {p}" for p in problems))
+
+
+class Settings(BaseModel):
+    """What a node can be told. People write the names in camelCase, as `to_camel` makes them."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=False
+    )
+
+    cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")
+    bootstrap_servers: str = Field(
+        "localhost:9092", min_length=1, description="Kafka nodes to connect to first, host:port,..."
+    )
+    kafka_properties_file: Path | None = Field(
+        None, description="File of librdkafka properties (name=value), for security above all."
+    )
+    topic_prefix: str = Field(
+        "anabranch.",
+        pattern=r"^[a-zA-Z0-9._-]{1,200}$",
+        description="First part of the names of the cluster's Kafka topics.",
+    )
+    replication_factor: int = Field(
+        3, ge=1, le=32767, description="Copies of each Kafka topic, when it is created."
+    )
+    min_insync_replicas: int = Field(
+        2, ge=1, le=32767, description="Copies that must hold a record before it counts as written."
+    )
+    data_dir: Path = Field(Path("data"), description="Directory of this node's view of the log.")
+    bind_address: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104
+    advertised_address: str = Field(
+        default_factory=socket.gethostname,
+        pattern=r"^[-.\w:\[\]]+$",
+        description="Host name or address by which others reach this node; the host's own if left.",
+    )
+    web_service_port: int = Field(
+        8080, ge=1, le=65535, description="Port of look-ups, administration and metrics."
+    )
+    default_number_of_namespace_bundles: int = Field(
+        4, ge=1, le=BUNDLES_MAX, description="Bundles of a namespace that is created without any."
+    )
+    broker_shutdown_timeout_ms: int = Field(
+        60_000, ge=0, description="How long a graceful stop may take before the node just ends."
+    )
+    heartbeat_interval_millis: int = Field(
+        500, ge=10, description="Time between a node's heartbeats; the same on every node."
+    )
+    lease_millis: int = Field(
+        4_000, ge=100, description="How long a heartbeat lets its node act; the same on every node."
+    )
+    liveness_timeout_millis: int = Field(
+        6_000, ge=200, description="Silence after which a node counts as dead; the same everywhere."
+    )
+    lookup_timeout_millis: int = Field(
+        10_000, ge=1, description="How long a look-up waits for a bundle that is moving."
+    )
+    operation_timeout_millis: int = Field(
+        30_000, ge=1, description="How long an administrative request waits to be done."
+    )
+    max_concurrent_lookup_request: int = Field(
+        50_000, ge=1, description="Look-ups that may wait for a bundle at once; more are refused."
+    )
+    snapshot_interval_records: int = Field(
+        10_000, ge=1, description="Log records after which the leader writes a snapshot."
+    )
+    snapshot_interval_seconds: float = Field(
+        60.0, ge=0.1, description="Time after which the leader writes a snapshot of what changed."
+    )
+    load_balancer_service_unit_state_tombstone_delay_time_in_seconds: int = Field(
+        3600, ge=30, description="How long a bundle that was split stays on record as deleted."
+    )
+    load_balancer_in_flight_service_unit_state_waiting_time_in_millis: int = Field(
+        30_000, ge=1, description="How long a bundle may be on the move before the leader acts."
+    )
+    load_balancer_service_unit_state_monitor_interval_in_seconds: float = Field(
+        60.0, gt=0, description="Time between the leader's searches for stuck or deleted bundles."
+    )
+    load_balancer_debug_mode_enabled: bool = Field(
+        False, description="Log every decision of the load balancer, not only what came of it."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severity that is logged."
+    )
+    log_format: Literal["json", "text"] = Field("text", description="How log lines are written.")
+
+    @property
+    def broker_id(self) -> BrokerId:
+        """host:webPort, by which the cluster knows this node."""
+        return broker_id(f"{self.advertised_address}:{self.web_service_port}")
+
+    @property
+    def web_url(self) -> str:
+        """Where others send their HTTP requests to."""
+        return f"http://{self.broker_id}"
+
+    @property
+    def view_dir(self) -> Path:
+        """Directory of the RocksDB view."""
+        return self.data_dir / "view"
+
+    def node_settings(self) -> NodeSettings:
+        """The part that the core decides by."""
+        return NodeSettings(
+            broker=self.broker_id,
+            cluster=self.cluster_name,
+            web_url=self.web_url,
+            service_url="",  # no port speaks the binary protocol yet
+            heartbeat_s=self.heartbeat_interval_millis / 1000,
+            lease_s=self.lease_millis / 1000,
+            liveness_timeout_s=self.liveness_timeout_millis / 1000,
+            default_bundles=self.default_number_of_namespace_bundles,
+            stuck_after_s=(
+                self.load_balancer_in_flight_service_unit_state_waiting_time_in_millis / 1000
+            ),
+            monitor_interval_s=self.load_balancer_service_unit_state_monitor_interval_in_seconds,
+            tombstone_delay_s=self.load_balancer_service_unit_state_tombstone_delay_time_in_seconds,
+        )
+
+
+SETTING_NAMES: Final = tuple(to_camel(name) for name in Settings.model_fields)
+_TOMBSTONE_DELAY: Final = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
+_IN_FLIGHT: Final = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
+
+
+def load_settings(
+    file: Path | None, environment: Mapping[str, str], overrides: Mapping[str, object]
+) -> Settings:
+    """Settings from all three sources; `overrides` are flags, by their camelCase names.
+
+    Raises SettingsError with every problem found.
+    """
+    problems: list[str] = []
+    given: dict[str, object] = {}
+    origin: dict[str, str] = {}
+    sources = (
+        (str(file), _from_file(file, problems)),
+        ("environment", _from_environment(environment, problems)),
+        ("flag", overrides),
+    )
+    for source, values in sources:
+        for name, value in values.items():
+            if name not in SETTING_NAMES:
+                problems.append(f"{name} ({source}) is no setting{_near(name)}")
+                continue
+            given[name], origin[name] = value, source
+    settings, invalid = _validated(given, origin, problems)
+    for names, problem in _contradictions(settings):
+        if invalid.isdisjoint(names):
+            problems.append(problem)
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def _from_file(file: Path | None, problems: list[str]) -> Mapping[str, object]:
+    if file is None:
+        return {}
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        problems.append(f"the settings file {file} cannot be read: {error.strerror}")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(f"the settings file {file} is not TOML: {error}")
+    return {}
+
+
+def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _OTHER_VARIABLES:
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX)
+        if name in SETTING_NAMES:
+            found[name] = value
+        else:
+            near = _near(name, ENVIRONMENT_PREFIX)
+            problems.append(f"{variable} (environment) is no setting{near}")
+    return found
+
+
+def _near(name: str, prefix: str = "") -> str:
+    plain = {known.lower(): known for known in SETTING_NAMES}
+    wanted = name.lower().replace("_", "").replace("-", "")
+    matches = difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)
+    if not matches:
+        return "; remove it"
+    return "; did you mean " + " or ".join(prefix + plain[match] for match in matches) + "?"
+
+
+def _validated(
+    given: Mapping[str, object], origin: Mapping[str, str], problems: list[str]
+) -> tuple[Settings, set[str]]:
+    """The settings with defaults in place of what is invalid, and the names of that."""
+    try:
+        return Settings.model_validate(given), set()
+    except ValidationError as error:
+        invalid = set()
+        for found in error.errors(include_url=False):
+            name = str(found["loc"][0])
+            invalid.add(name)
+            problems.append(f"{name} ({origin[name]}) is {given[name]!r}: {found['msg']}")
+        valid = {name: value for name, value in given.items() if name not in invalid}
+        return Settings.model_validate(valid), invalid
+
+
+def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Settings that are fine alone but not together: the names involved and what to do."""
+    beat = settings.heartbeat_interval_millis
+    lease = settings.lease_millis
+    timeout = settings.liveness_timeout_millis
+    if beat * _BEATS_PER_LEASE_MIN > lease:
+        yield (
+            ("heartbeatIntervalMillis", "leaseMillis"),
+            (
+                f"leaseMillis is {lease}, too short for heartbeatIntervalMillis of {beat}: give at "
+                f"least {_BEATS_PER_LEASE_MIN} heartbeats, {beat * _BEATS_PER_LEASE_MIN}"
+            ),
+        )
+    if lease * _LIVENESS_MARGIN > timeout:
+        yield (
+            ("leaseMillis", "livenessTimeoutMillis"),
+            (
+                f"livenessTimeoutMillis is {timeout}, too close to leaseMillis of {lease}: clocks "
+                f"may run at different rates, give at least {round(lease * _LIVENESS_MARGIN)}"
+            ),
+        )
+    delay = settings.load_balancer_service_unit_state_tombstone_delay_time_in_seconds
+    waiting = settings.load_balancer_in_flight_service_unit_state_waiting_time_in_millis
+    if delay * 1000 <= waiting:
+        yield (
+            (_TOMBSTONE_DELAY, _IN_FLIGHT),
+            (
+                f"{_TOMBSTONE_DELAY} is {delay}: times 1000 it must be bigger than {_IN_FLIGHT}, "
+                f"{waiting}"
+            ),
+        )
+    if settings.min_insync_replicas > settings.replication_factor:
+        yield (
+            ("minInsyncReplicas", "replicationFactor"),
+            (
+                f"minInsyncReplicas is {settings.min_insync_replicas}, more than replicationFactor, "
+                f"{settings.replication_factor}: nothing could ever be written"
+            ),
+        )
