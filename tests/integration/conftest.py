@@ -1,0 +1,25 @@
+"""The Kafka that integration tests share: one per pytest process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """A running Kafka. Tests share it, so each uses its own `topic_prefix`.
+
+    A test that stops or kills Kafka starts one of its own instead.
+    """
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as node:
+        yield node
+
+
+@pytest.fixture
+def topic_prefix(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A prefix, ending with a dot, for the topics of one test: no other test has it."""
+    # pytest numbers the temporary directories of tests, repeated and parametrized ones included.
+    return f"{tmp_path.parent.name}.{tmp_path.name}."

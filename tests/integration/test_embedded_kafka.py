@@ -1,0 +1,159 @@
+"""The embedded Kafka against a real one: it is one."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from anabranch.channel.embedded import ports
+from anabranch.channel.embedded.artifacts import Artifact, committed
+from anabranch.channel.embedded.errors import ChecksumMismatchError, KafkaStartError
+from anabranch.channel.embedded.jars import resolve
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+
+pytestmark = pytest.mark.integration
+
+_DEADLINE_S = 30.0
+
+
+def _create_topic(kafka: EmbeddedKafka, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+        future.result(_DEADLINE_S)
+
+
+def _produce(kafka: EmbeddedKafka, topic: str, values: Sequence[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "acks": "all"})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(_DEADLINE_S) == 0
+
+
+def _consume(kafka: EmbeddedKafka, topic: str, count: int) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "unused"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        messages = consumer.consume(count, _DEADLINE_S)
+    finally:
+        consumer.close()
+    assert [message.error() for message in messages] == [None] * count
+    return [message.value() for message in messages]
+
+
+def test_a_record_makes_the_round_trip(kafka: EmbeddedKafka, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}wal"
+    _create_topic(kafka, topic)
+
+    _produce(kafka, topic, [b"one", b"two"])
+
+    assert _consume(kafka, topic, 2) == [b"one", b"two"]
+
+
+def test_data_and_port_outlive_a_stop_and_a_crash(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path) as kafka:
+        address = kafka.bootstrap_servers
+        _create_topic(kafka, "kept")
+        _produce(kafka, "kept", [b"before the stop"])
+        kafka.stop()
+        assert not kafka.is_running
+
+        kafka.start()
+        _produce(kafka, "kept", [b"before the crash"])
+        kafka.kill()
+        kafka.start()
+
+        assert kafka.bootstrap_servers == address
+        # Kafka promises acknowledged records to outlive its process: they are in the page cache.
+        assert _consume(kafka, "kept", 2) == [b"before the stop", b"before the crash"]
+
+
+_PARENT = """
+import sys, threading
+from pathlib import Path
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+
+kafka = EmbeddedKafka(Path(sys.argv[1]))
+starter = threading.Thread(target=kafka.start)
+starter.start()
+starter.join()
+print(kafka.bootstrap_servers, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_ends_with_a_parent_that_is_killed_but_not_with_the_thread_that_started_it(
+    tmp_path: Path,
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _PARENT, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        host, port = parent.stdout.readline().split(":")
+        # The thread has ended by now; a parent-death signal would have followed it.
+        socket.create_connection((host, int(port)), _DEADLINE_S).close()
+
+        os.kill(parent.pid, signal.SIGKILL)
+
+    deadline = time.monotonic() + _DEADLINE_S
+    while not ports.is_free(host, int(port)):
+        assert time.monotonic() < deadline, "Kafka outlives its parent"
+        time.sleep(0.05)
+
+
+def test_a_port_in_use_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", ports.free_port("127.0.0.1"))) as server:
+        port = server.getsockname()[1]
+
+        with pytest.raises(KafkaStartError, match=rf"Port {port} .* in use.*choose another port"):
+            EmbeddedKafka(tmp_path, port).start()
+
+
+def test_a_data_directory_has_one_kafka(kafka: EmbeddedKafka) -> None:
+    second = EmbeddedKafka(kafka.log_file.parent)
+
+    with pytest.raises(KafkaStartError, match="Another Kafka runs on this data directory"):
+        second.start()
+
+    assert kafka.is_running
+    assert not second.is_running
+
+
+def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:
+    kafka = EmbeddedKafka(tmp_path)
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "meta.properties").write_text("version=1\nnode.id=7\n")
+
+    with pytest.raises(KafkaStartError, match=r"name an empty one(.|\n)*\n  \| .*cluster\.id"):
+        kafka.start()
+
+    assert not kafka.is_running
+
+
+def test_jars_with_another_checksum_are_refused(tmp_path: Path) -> None:
+    jars = resolve("kafka")
+    artifacts = committed("kafka")
+    changed = [*artifacts[:-1], _with_digest_of_nothing(artifacts[-1])]
+
+    def copy_from_cache(wanted: Sequence[Artifact], folder: Path) -> None:
+        for jar in jars:
+            (folder / jar.name).symlink_to(jar)
+
+    with pytest.raises(ChecksumMismatchError, match=str(artifacts[-1])):
+        resolve("kafka", cache_dir=tmp_path, artifacts=changed, fetch=copy_from_cache)
+
+    assert [path.name for path in (tmp_path / "jars").iterdir()] == ["lock"]
+
+
+def _with_digest_of_nothing(artifact: Artifact) -> Artifact:
+    return Artifact(artifact.organisation, artifact.name, artifact.version, "0" * 64)

@@ -1,0 +1,108 @@
+"""Rules of this repository that no linter knows."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_REPOSITORY = Path(__file__).parents[2]
+_ROOTS = ("core", "channel", "projections", "broker", "spark_replay")
+_MODULE_LINES_MAX = 400
+_FUNCTION_LINES_MAX = 70
+# In pieces, so that this file does not name what it looks for.
+_REGISTRY_HOSTS = re.compile(
+    "|".join(
+        re.escape(".".join(parts))
+        for parts in (
+            ("pypi", "org"),
+            ("files", "pythonhosted", "org"),
+            ("repo1", "maven", "org"),
+            ("repo", "maven", "apache", "org"),
+            ("search", "maven", "org"),
+            ("registry", "npmjs", "org"),
+            ("proxy", "golang", "org"),
+            ("crates", "io"),
+        )
+    )
+)
+
+
+def _files() -> list[Path]:
+    """What git tracks, or would track once added."""
+    answer = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=_REPOSITORY,
+        capture_output=True,
+        check=False,
+    )
+    if answer.returncode != 0:
+        pytest.skip("not a git checkout")
+    paths = (_REPOSITORY / name for name in answer.stdout.decode().split("\0") if name)
+    return [path for path in paths if path.is_file()]
+
+
+def _modules() -> list[Path]:
+    return [path for path in _files() if path.suffix == ".py"]
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(_REPOSITORY))
+
+
+def test_no_root_turns_the_namespace_into_a_package() -> None:
+    assert [
+        root for root in _ROOTS if (_REPOSITORY / root / "anabranch/__init__.py").exists()
+    ] == []
+
+
+@pytest.mark.parametrize("root", _ROOTS)
+def test_a_root_holds_a_typed_package_of_its_name(root: str) -> None:
+    package = _REPOSITORY / root / "anabranch" / root
+    assert (package / "__init__.py").is_file()
+    assert (package / "py.typed").is_file()
+
+
+def test_modules_are_short() -> None:
+    long = {
+        _relative(path): lines
+        for path in _modules()
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > _MODULE_LINES_MAX
+    }
+    assert long == {}
+
+
+def _functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield f"{_relative(path)}:{node.name}", node.end_lineno - node.lineno + 1
+
+
+def test_functions_are_short() -> None:
+    long = {
+        name: lines
+        for path in _modules()
+        for name, lines in _functions(path)
+        if lines > _FUNCTION_LINES_MAX
+    }
+    assert long == {}
+
+
+def test_no_file_names_the_host_of_a_package_registry() -> None:
+    named = []
+    for path in _files():
+        text = path.read_bytes().decode("utf-8", errors="ignore")
+        named += [f"{_relative(path)}: {found[0]}" for found in _REGISTRY_HOSTS.finditer(text)]
+    assert named == []
+
+
+def test_requirement_files_hold_hashes_and_no_address() -> None:
+    for path in (_REPOSITORY / "requirements").glob("*.txt"):
+        text = path.read_text(encoding="utf-8")
+        assert "://" not in text, path.name
+        pinned = re.findall(r"^[A-Za-z0-9].*==.*\\$", text, re.MULTILINE)
+        named = re.findall(r"^[A-Za-z0-9]", text, re.MULTILINE)
+        assert len(pinned) == len(named), f"{path.name} has a line without version or hash"
