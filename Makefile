@@ -93,7 +93,7 @@ lint: setup
 
 .PHONY: check
 check: lint
-	$(BIN)/pytest tests/unit tests/property $(PYTEST_ARGS)
+	$(BIN)/pytest $(wildcard tests/unit tests/property) $(PYTEST_ARGS)
 
 # Integration tests share one embedded Kafka in one process, so that part runs without workers.
 .PHONY: test

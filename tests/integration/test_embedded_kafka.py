@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.embedded import ports
 from anabranch.channel.embedded.artifacts import Artifact, committed
