@@ -1,0 +1,151 @@
+"""The bytes of everything that the channel stores: records, entities, the horizon, heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from anabranch.channel.avro import read_length
+from anabranch.channel.errors import NewerSchemaError, UnreadableError
+from anabranch.channel.registry import MARKER, PREFIX_LENGTH, SchemaSet, stored_family
+from anabranch.core.leases import Heartbeat
+from anabranch.core.records import (
+    ClusterSettings,
+    NamespaceChange,
+    Record,
+    SessionChange,
+    TenantChange,
+    UnitMove,
+)
+from anabranch.core.state import Cluster, Entity, NamespaceInfo, Session, Tenant
+from anabranch.core.units import Unit
+
+HORIZON_KEY: Final = "horizon"  # the snapshot topic's key that is no entity's
+SCHEMA_HEADER: Final = "anabranch-schema"
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Horizon(msgspec.Struct, frozen=True, gc=False):
+    """The place in the WAL that a snapshot stands for."""
+
+    next_offset: int
+    digest: str  # of the state there, in hex
+    timestamp_ms: int = 0  # of the last record that it holds
+    writer: str = ""
+    epoch: int = 0
+
+
+_RECORDS: Final = SchemaSet(
+    (
+        stored_family("unit-move", UnitMove, {}),
+        stored_family("session-change", SessionChange, {}),
+        stored_family("cluster-settings", ClusterSettings, {}),
+        stored_family("tenant-change", TenantChange, {}),
+        stored_family("namespace-change", NamespaceChange, {}),
+    )
+)
+_ENTITIES: Final = SchemaSet(
+    (
+        stored_family("unit", Unit, {}),
+        stored_family("session", Session, {}),
+        stored_family("cluster", Cluster, {}),
+        stored_family("tenant", Tenant, {}),
+        stored_family("namespace-info", NamespaceInfo, {}),
+    )
+)
+_HORIZONS: Final = SchemaSet((stored_family("horizon", Horizon, {}),))
+_HEARTBEATS: Final = SchemaSet((stored_family("heartbeat", Heartbeat, {}),))
+
+encode_record: Final[Callable[[Record], bytes]] = _RECORDS.encode
+encode_entity: Final[Callable[[Entity], bytes]] = _ENTITIES.encode
+encode_horizon: Final[Callable[[Horizon], bytes]] = _HORIZONS.encode
+encode_heartbeat: Final[Callable[[Heartbeat], bytes]] = _HEARTBEATS.encode
+decode_record: Final[Callable[[bytes], Record]] = _RECORDS.decode
+"""The record of a WAL value. Raises UnreadableError."""
+decode_horizon: Final[Callable[[bytes], Horizon]] = _HORIZONS.decode
+decode_heartbeat: Final[Callable[[bytes], Heartbeat]] = _HEARTBEATS.decode
+knows_record: Final = _RECORDS.knows
+
+
+def schema_header(record: Record) -> tuple[str, bytes]:
+    """The Kafka header that names a record's schema to releases that do not know it."""
+    return SCHEMA_HEADER, _RECORDS.header(record)
+
+
+def header_of(headers: Headers | None) -> bytes | None:
+    """The schema header's value, if there is one."""
+    for name, value in headers or ():
+        if name == SCHEMA_HEADER:
+            return value
+    return None
+
+
+def read_entry(
+    key: bytes | None, value: bytes | None, headers: Callable[[], Headers | None] | None = None
+) -> Record | None:
+    """What a WAL entry proposes; None for what every reader alike calls unreadable.
+
+    `headers` is called only for a value of no known schema. Raises NewerSchemaError.
+    """
+    if value is None or key is None:
+        return None
+    try:
+        record = decode_record(value)
+    except UnreadableError:
+        header = header_of(headers()) if headers is not None else None
+        if header is not None and _RECORDS.is_newer(value, header):
+            name = header.decode(errors="replace")
+            raise NewerSchemaError(name, f"the log entry of {key!r}") from None
+        return None
+    return record if record.key.encode() == key else None
+
+
+def decode_entity(value: bytes) -> Entity:
+    """The state in a snapshot value. Raises NewerSchemaError or, for damage, UnreadableError."""
+    try:
+        entity: Entity = _ENTITIES.decode(value)
+    except UnreadableError:
+        if value.startswith(MARKER) and not _ENTITIES.knows(value):
+            schema = value[len(MARKER) : PREFIX_LENGTH].hex()
+            raise NewerSchemaError(f"fingerprint {schema}", "a snapshot's value") from None
+        raise
+    return entity
+
+
+_UNIT_PREFIX: Final = _ENTITIES.prefix(Unit)
+
+
+def peek_unit(value: bytes) -> tuple[int, str, str]:
+    """State, broker and source of an encoded Unit, without decoding the rest of it.
+
+    Raises UnreadableError or NewerSchemaError as `decode_entity` does, or UnreadableError for
+    another kind of entity.
+    """
+    if value[:PREFIX_LENGTH] != _UNIT_PREFIX:
+        unit = decode_entity(value)
+        if not isinstance(unit, Unit):
+            raise UnreadableError(f"a {type(unit).__name__} where a unit was expected")
+        return unit.state, unit.broker, unit.source
+    try:
+        size = value[11]
+        at = 12
+        if size & 129:
+            size, at = read_length(value, 11)
+        else:
+            size >>= 1
+        end = at + size
+        broker = value[at:end].decode()
+        size = value[end]
+        at = end + 1
+        if size & 129:
+            size, at = read_length(value, end)
+        else:
+            size >>= 1
+        if at + size > len(value):
+            raise ValueError("it ends too early")
+        return value[10] >> 1, broker, value[at : at + size].decode()
+    except (IndexError, ValueError) as error:
+        raise UnreadableError(f"a damaged unit: {error}") from error

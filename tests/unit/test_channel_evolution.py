@@ -1,0 +1,210 @@
+"""What was written once can be read for ever; a change of schema is always a new version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from anabranch.channel import codec
+from anabranch.channel.avro import compile_encoder
+from anabranch.channel.errors import NewerSchemaError, UnreadableError
+from anabranch.channel.registry import Family, SchemaSet, prefix_of
+from anabranch.core.records import UnitMove
+from anabranch.core.units import Move
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "golden_values.json").read_text())
+SCHEMAS = Path(codec.__file__).parent / "schemas"
+DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "record": codec.decode_record,
+    "entity": codec.decode_entity,
+    "horizon": codec.decode_horizon,
+    "heartbeat": codec.decode_heartbeat,
+}
+
+
+@pytest.mark.parametrize("schema", GOLDEN)
+def test_every_version_ever_written_still_decodes_to_the_same_value(schema: str) -> None:
+    golden = GOLDEN[schema]
+    decoded = DECODERS[golden["kind"]](bytes.fromhex(golden["bytes"]))
+    names = decoded.__struct_fields__
+    values = json.loads(msgspec.json.encode(msgspec.structs.astuple(decoded)))
+    assert dict(zip(names, values, strict=True)) == golden["value"]
+
+
+def test_every_schema_has_golden_bytes_a_number_of_its_own_and_a_sentence_per_field() -> None:
+    numbers: dict[int, str] = {}
+    for file in sorted(SCHEMAS.glob("*.avsc")):
+        schema = json.loads(file.read_text())
+        name, _, version = file.name.removesuffix(".avsc").rpartition(".")
+        assert f"{name}/{version}" in GOLDEN
+        assert schema["version"] == int(version)
+        assert schema["namespace"] == f"anabranch.v{version}"
+        assert numbers.setdefault(schema["number"], name) == name
+        for field in schema["fields"]:
+            assert field["doc"].endswith("."), (file.name, field["name"])
+            assert 1 <= field["since"] <= int(version)
+
+
+# --- the machinery, on a record type that has had three versions ---------------------------------
+
+
+class Taste(IntEnum):
+    SOUR = 0
+    SWEET = 1
+    BITTER = 2
+
+
+class Fruit(msgspec.Struct, frozen=True):
+    name: str
+    taste: Taste
+    grams: int
+    regions: tuple[str, ...] = ()
+
+
+def _schema(version: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "Fruit",
+        "namespace": f"anabranch.v{version}",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
+
+
+def _taste(*symbols: str) -> dict[str, Any]:
+    return {"type": "enum", "name": "Taste", "symbols": list(symbols)}
+
+
+SOUR_SWEET = _taste("SOUR", "SWEET")
+ALL = _taste("SOUR", "SWEET", "BITTER")
+REGIONS = {"type": "array", "items": "string"}
+VERSIONS = {
+    1: _schema(1, name="string", taste=SOUR_SWEET, kilos="long"),
+    2: _schema(2, name="string", taste=SOUR_SWEET, grams="long"),
+    3: _schema(3, name="string", taste=ALL, grams="long", regions=REGIONS),
+}
+
+
+def _to_grams(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**{k: v for k, v in fields.items() if k != "kilos"}, "grams": fields["kilos"] * 1000}
+
+
+def _to_regions(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields, "regions": ("everywhere",)}
+
+
+STEPS = {1: _to_grams, 2: _to_regions}
+FRUITS = SchemaSet([Family("fruit", Fruit, VERSIONS, STEPS)])
+
+
+def _written(version: int, *values: Any) -> bytes:
+    return prefix_of(VERSIONS[version]) + compile_encoder(VERSIONS[version])(values)
+
+
+@pytest.mark.parametrize(
+    ("value", "newest"),
+    [
+        (_written(1, "plum", 1, 2), Fruit("plum", Taste.SWEET, 2000, ("everywhere",))),
+        (_written(2, "plum", 0, 70), Fruit("plum", Taste.SOUR, 70, ("everywhere",))),
+        (_written(3, "plum", 2, 70, ("north",)), Fruit("plum", Taste.BITTER, 70, ("north",))),
+    ],
+)
+def test_an_older_version_is_taken_step_by_step_to_the_newest(value: bytes, newest: Fruit) -> None:
+    assert FRUITS.decode(value) == newest
+
+
+def test_only_the_newest_version_is_written() -> None:
+    fruit = Fruit("fig", Taste.SWEET, 40)
+    assert FRUITS.encode(fruit) == _written(3, "fig", 1, 40, ())
+    assert FRUITS.header(fruit) == b"fruit/3"
+
+
+def test_an_old_version_cannot_hold_an_enum_member_that_came_later() -> None:
+    with pytest.raises(UnreadableError, match="Fruit"):
+        FRUITS.decode(_written(1, "plum", 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("schemas", "steps", "message"),
+    [
+        ({1: VERSIONS[1], 3: VERSIONS[3]}, STEPS, "every version"),
+        (VERSIONS, {1: _to_grams}, "one step"),
+        ({**VERSIONS, 3: _schema(3, name="string", taste=ALL, grams="long")}, STEPS, "differ"),
+        (
+            {
+                **VERSIONS,
+                3: _schema(3, name="string", taste=SOUR_SWEET, grams="long", regions=REGIONS),
+            },
+            STEPS,
+            "schema and enum differ",
+        ),
+        ({**VERSIONS, 2: VERSIONS[1]}, STEPS, "fingerprint of another"),
+    ],
+)
+def test_schemas_that_do_not_fit_together_are_refused_at_the_start(
+    schemas: dict[int, Any], steps: dict[int, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        SchemaSet([Family("fruit", Fruit, schemas, steps)])
+
+
+# --- what a reader makes of bytes it does not know ------------------------------------------------
+
+MOVE = UnitMove("id", "public/default/0x00000000_0x40000000", Move.ASSIGN, 1, "b1:80", 1)
+KEY = MOVE.key.encode()
+NEWER = b"\xc3\x01" + b"\x07" * 8 + b"whatever"
+
+
+def _headers(value: bytes) -> Callable[[], list[tuple[str, bytes | None]]]:
+    return lambda: [("trace", None), ("anabranch-schema", value)]
+
+
+@pytest.mark.parametrize("header", [b"unit-move/2", b"no-such-type/1", b"layout-change/12"])
+def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> None:
+    with pytest.raises(NewerSchemaError, match=f"'{header.decode()}'.*upgrade"):
+        codec.read_entry(KEY, NEWER, _headers(header))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "header"),
+    [
+        (KEY, None, b"unit-move/1"),
+        (None, codec.encode_record(MOVE), b"unit-move/1"),
+        (KEY, b"", b"unit-move/1"),
+        (KEY, b"\xc3\x01", b"unit-move/1"),
+        (KEY, NEWER, b"unit-move/1"),  # our own version, damaged
+        (KEY, NEWER, b"unit-move"),
+        (KEY, NEWER, b"unit-move/\xb2"),
+        (KEY, NEWER, b"/2"),
+        (KEY, b"not ours at all", b"unit-move/2"),
+        (KEY, codec.encode_record(MOVE) + b"\0", b"unit-move/2"),  # damaged, not newer
+        (KEY, codec.encode_record(MOVE)[:-1], b"unit-move/2"),
+        (b"another/key/0x00000000_0x40000000", codec.encode_record(MOVE), b"unit-move/1"),
+        (b"\xff", codec.encode_record(MOVE), b"unit-move/1"),
+    ],
+)
+def test_bytes_of_no_known_schema_are_unreadable_and_stop_nobody(
+    key: bytes | None, value: bytes | None, header: bytes
+) -> None:
+    assert codec.read_entry(key, value, _headers(header)) is None
+    assert codec.read_entry(key, value, None) is None
+
+
+def test_an_entry_is_read_without_asking_for_its_headers() -> None:
+    def asked() -> None:
+        raise AssertionError("headers cost time and are for strangers only")
+
+    assert codec.read_entry(KEY, codec.encode_record(MOVE), asked) == MOVE
+    assert codec.schema_header(MOVE) == ("anabranch-schema", b"unit-move/1")
+
+
+def test_a_snapshot_of_a_newer_release_stops_the_reader() -> None:
+    with pytest.raises(NewerSchemaError, match="upgrade"):
+        codec.decode_entity(NEWER)
+    with pytest.raises(UnreadableError):
+        codec.decode_entity(b"junk")
