@@ -274,7 +274,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
         yield (
             ("minInsyncReplicas", "replicationFactor"),
             (
-                f"minInsyncReplicas is {settings.min_insync_replicas}, more than replicationFactor, "
-                f"{settings.replication_factor}: nothing could ever be written"
+                f"minInsyncReplicas is {settings.min_insync_replicas}, more than "
+                f"replicationFactor, {settings.replication_factor}: nothing could ever be written"
             ),
         )

@@ -1,0 +1,37 @@
+"""What a request can end in, other than success; `reason` is a sentence for people."""
+
+from __future__ import annotations
+
+from anabranch.core.errors import AnabranchError
+
+
+class OperationError(AnabranchError):
+    """Root of the family; each kind has one HTTP status."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class NotFoundError(OperationError):
+    """The tenant or namespace does not exist (404)."""
+
+
+class ConflictError(OperationError):
+    """The state of the cluster forbids it (409)."""
+
+
+class PreconditionError(OperationError):
+    """The request itself cannot be meant (412)."""
+
+
+class UnavailableError(OperationError):
+    """It needs the log, and this node has no hold on it now (503); another try may succeed."""
+
+
+class DeadlineError(OperationError):
+    """It was begun and is not known to be done; it may yet happen (408)."""
+
+
+class StartError(AnabranchError):
+    """The node cannot start or go on; the message names the thing and the remedy."""

@@ -1,0 +1,120 @@
+"""A node's metrics, on a registry of its own so that several nodes can share a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from anabranch.core.fold import Folded
+from anabranch.core.records import NamespaceChange, Record, SessionChange, TenantChange, UnitMove
+from anabranch.core.units import Unit, UnitState
+from anabranch.core.verdicts import Verdict
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30)
+
+
+def record_kind(record: Record) -> str:
+    """What a record asks for, in lower case: the label of metrics and log lines."""
+    if isinstance(record, UnitMove):
+        return record.move.name.lower()
+    if isinstance(record, SessionChange):
+        return f"session_{record.op.name.lower()}"
+    if isinstance(record, TenantChange):
+        return f"tenant_{record.op.name.lower()}"
+    if isinstance(record, NamespaceChange):
+        return f"namespace_{record.op.name.lower()}"
+    return "cluster_settings"
+
+
+class Metrics:
+    """Counts what happens; every method is cheap and is called from the node's own task."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.fast_lookups = 0  # answered from the cache, counted without a lock
+        self._records: dict[tuple[str, Verdict], int] = {}
+        self._moving: dict[str, int] = {}  # unit -> log time at which its owner was to let go
+        self.lookups = self._counter(
+            "anabranch_lookups", "Look-ups that had to wait or failed, by outcome.", "outcome"
+        )
+        self.session_lapses = self._counter(
+            "anabranch_session_lapses", "Times that this node's lease lapsed."
+        )
+        self.digest_mismatches = self._counter(
+            "anabranch_digest_mismatch", "Times that two nodes' states differed at one offset."
+        )
+        self.snapshots = self._counter(
+            "anabranch_snapshots", "Snapshots written by this node, by result.", "result"
+        )
+        self.append_failures = self._counter(
+            "anabranch_append_failures", "Appends to the log that Kafka reported as failed."
+        )
+        self.hand_over = Histogram(
+            "anabranch_hand_over_seconds",
+            "From the request that a bundle be released to its next owner, by the log's clock.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.verdict = Histogram(
+            "anabranch_proposal_seconds",
+            "From a proposal of this node to its verdict.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.registry.register(_Counts(self))
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """A value that is asked for when the metrics are read."""
+        Gauge(name, text, registry=self.registry).set_function(value)
+
+    def folded(self, entry: Folded) -> None:
+        """An entry of the log was read."""
+        verdict = entry.outcome.verdict
+        kind = "unreadable" if entry.record is None else record_kind(entry.record)
+        self._records[kind, verdict] = self._records.get((kind, verdict), 0) + 1
+        for key, entity in entry.outcome.changes:
+            if isinstance(entity, Unit):
+                self._unit_changed(key, entity)
+
+    def _unit_changed(self, name: str, unit: Unit) -> None:
+        if unit.state is UnitState.RELEASING:
+            self._moving[name] = unit.since_ms
+        elif unit.state in (UnitState.OWNED, UnitState.FREE):
+            began = self._moving.pop(name, None)
+            if began is not None:
+                self.hand_over.observe(max(0, unit.since_ms - began) / 1000)
+
+    def collect(self) -> Iterable[Metric]:
+        """What is counted without prometheus_client, for the sake of speed."""
+        records = CounterMetricFamily(
+            "anabranch_log_records",
+            "Log records read, by kind and verdict.",
+            None,
+            ["kind", "verdict"],
+        )
+        unreadable = 0
+        for (kind, verdict), count in sorted(self._records.items()):
+            records.add_metric([kind, verdict.name.lower()], count)
+            unreadable += count if verdict is Verdict.UNREADABLE else 0
+        yield records
+        yield CounterMetricFamily(
+            "anabranch_unreadable_records", "Log records of no known schema.", unreadable
+        )
+        yield CounterMetricFamily(
+            "anabranch_lookups_cached", "Look-ups answered at once.", self.fast_lookups
+        )
+
+
+class _Counts(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics.collect()

@@ -1,0 +1,287 @@
+"""What people and clients can ask of a node; semantics and words follow Pulsar's admin interface.
+
+Requests that change something return once this node has read in the log that it is done. Races
+lost against others are tried again; when a request cannot be meant or must not be done, the error
+says why. Queries answer from this node's view at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from anabranch.broker.errors import (
+    ConflictError,
+    NotFoundError,
+    PreconditionError,
+)
+from anabranch.broker.lookups import Located, Lookups
+from anabranch.broker.policies import Policies
+from anabranch.broker.requests import RACES_MAX, Requests
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings import Settings
+from anabranch.core import ownership
+from anabranch.core.digest import to_hex
+from anabranch.core.effects import BrokerState
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.names import Namespace, Topic
+from anabranch.core.records import Cause, UnitMove
+from anabranch.core.ring import split_bundle_name
+from anabranch.core.state import NamespaceInfo, Tenant, leader_of, live_bundles
+from anabranch.core.units import LEADERSHIP, Unit, UnitState
+from anabranch.core.verdicts import Verdict
+
+_TOGETHER_MAX: Final = 256  # bundles of a namespace that are unloaded at once
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where this node stands in the log, and how sure it is of itself."""
+
+    next_offset: int
+    digest: str
+    horizon: int  # -1: no snapshot known
+    ahead: int  # the furthest that any node has said to be
+    mode: str
+    session: int
+    lease_remaining_ms: int
+
+
+class Operations:
+    """The requests of one node. To be used in its event loop."""
+
+    def __init__(self, runtime: Runtime, settings: Settings) -> None:
+        self._runtime = runtime
+        self._requests = Requests(runtime)
+        self._lookups = Lookups(self._requests, settings)
+        self._policies = Policies(self._requests, settings)
+        self._timeout_s = settings.operation_timeout_millis / 1000
+
+    # --- look-ups -----------------------------------------------------------------------
+
+    def locate_cached(self, topic: str, namespace: str) -> Located | None:
+        """The owner of a topic (by its full name) if it is known at once, else None."""
+        return self._lookups.locate_cached(topic, namespace)
+
+    async def lookup(self, topic: Topic, namespace: Namespace) -> Located:
+        """The owner of a topic's bundle; assigns the bundle if nobody owns it."""
+        return await self._lookups.lookup(topic, namespace)
+
+    # --- bundles ------------------------------------------------------------------------
+
+    async def unload(self, unit: str, destination: str = "") -> None:
+        """The owner gives the bundle up: to `destination`, or to whom the next look-up finds.
+
+        Nothing happens to a bundle that nobody owns, or that the destination owns already.
+        """
+        target = destination.removeprefix("http://").removeprefix("https://")
+        deadline = self._requests.deadline(self._timeout_s)
+        self._bundle(unit)
+        if target and target not in self._runtime.core.candidates(self._runtime.now()):
+            raise ConflictError(
+                "Not allowed unload namespace bundle to inactive destination broker: "
+                f"{target} is not one of {', '.join(self.brokers()) or 'none'}"
+            )
+        released = await self._release(unit, target, deadline)
+        while released:
+            now = self._runtime.view.unit(unit)
+            if now is None or now.version > released:
+                if now is None or not target or now.state is UnitState.DELETED:
+                    return
+                if now.state is UnitState.OWNED and now.broker == target:
+                    return
+                if now.broker != target:
+                    raise ConflictError(
+                        f"bundle {unit} could not be given to {target}: it is "
+                        f"{now.state.name.lower()} {now.broker} after {now.move.name.lower()}"
+                    )
+            await self._requests.changed(unit, deadline, f"bundle {unit} was not handed over")
+
+    async def unload_namespace(self, ns: Namespace) -> None:
+        """Every bundle of the namespace is given up by its owner."""
+        self._namespace(ns)
+        self._requests.actor()
+        limit = asyncio.Semaphore(_TOGETHER_MAX)
+
+        async def one(name: str) -> None:
+            async with limit:
+                await self.unload(name)
+
+        names = [name for name, _ in live_bundles(self._runtime.view, ns)]
+        ends = await asyncio.gather(*(one(name) for name in names), return_exceptions=True)
+        for end in ends:
+            # A bundle that was split meanwhile is there no more; that is as good as unloaded.
+            if isinstance(end, BaseException) and not isinstance(end, PreconditionError):
+                raise end
+
+    async def split(
+        self, unit: str, positions: Sequence[int] = (), unload: bool = False
+    ) -> tuple[str, ...]:
+        """The bundle is divided at the positions, else in halves; returns the new bundles' names.
+
+        A bundle that nobody owns is assigned first. With `unload` the owner then gives them up.
+        """
+        deadline = self._requests.deadline(self._timeout_s)
+        for _ in range(RACES_MAX):
+            before = await self._settled(unit, deadline, owned=True)
+            try:
+                record = ownership.split(
+                    self._requests.actor(), unit, before, positions, self._runtime.new_id()
+                )
+            except InvalidInputError as error:
+                raise PreconditionError(str(error)) from None
+            if record is None:
+                continue
+            folded = await self._requests.propose(record, deadline)
+            if folded.outcome.verdict is Verdict.ACCEPTED:
+                return await self._split_done(unit, record, unload, deadline)
+        raise ConflictError(f"bundle {unit} kept changing hands; try again")
+
+    async def _split_done(
+        self, unit: str, record: UnitMove, unload: bool, deadline: float
+    ) -> tuple[str, ...]:
+        while True:
+            now = self._runtime.view.unit(unit)
+            if now is None or now.state is UnitState.DELETED:
+                break
+            if now.version > record.version:
+                raise ConflictError(
+                    f"the split of bundle {unit} was broken off by {now.move.name.lower()}; "
+                    "try again"
+                )
+            await self._requests.changed(unit, deadline, f"bundle {unit} was not split")
+        home, _ = split_bundle_name(unit)
+        children = tuple(f"{home}/{child}" for child in record.children)
+        if unload:
+            await asyncio.gather(*(self.unload(child) for child in children))
+        return children
+
+    async def _release(self, unit: str, target: str, deadline: float) -> int:
+        """The version that the release made; 0 when there is nothing to release."""
+        for _ in range(RACES_MAX):
+            before = await self._settled(unit, deadline, owned=False)
+            actor, new_id = self._requests.actor(), self._runtime.new_id()
+            record = ownership.release(actor, unit, before, target, new_id, Cause.OPERATOR)
+            if record is None:
+                return 0
+            verdict = (await self._requests.propose(record, deadline)).outcome.verdict
+            if verdict is Verdict.ACCEPTED:
+                return record.version
+            if verdict is Verdict.TARGET_UNKNOWN:
+                raise ConflictError(
+                    "Not allowed unload namespace bundle to inactive destination broker: "
+                    f"{target} has just left"
+                )
+        raise ConflictError(f"bundle {unit} kept changing hands; try again")
+
+    async def _settled(self, name: str, deadline: float, *, owned: bool) -> Unit:
+        """The bundle once it is on no move; with `owned`, once it has an owner."""
+        while True:
+            unit = self._bundle(name)
+            self._requests.actor()
+            if unit.state is UnitState.OWNED or (unit.state is UnitState.FREE and not owned):
+                return unit
+            if unit.state is UnitState.FREE:
+                await self._lookups.owned(name, deadline)
+            else:
+                what = f"bundle {name} is {unit.state.name.lower()} and did not settle"
+                await self._requests.changed(name, deadline, what)
+
+    def _bundle(self, name: str) -> Unit:
+        try:
+            home, part = split_bundle_name(name)
+        except InvalidInputError as error:
+            raise PreconditionError(str(error)) from None
+        self._namespace(home)
+        unit = self._runtime.view.unit(name)
+        if unit is None or unit.state is UnitState.DELETED:
+            raise PreconditionError(f"Cannot find bundle {part} in the bundles list of {home}")
+        return unit
+
+    def _namespace(self, ns: Namespace) -> NamespaceInfo:
+        info = self._runtime.view.namespace(ns)
+        if info is None:
+            raise NotFoundError("Namespace does not exist")
+        return info
+
+    # --- tenants and namespaces -----------------------------------------------------------
+
+    async def create_tenant(
+        self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
+    ) -> None:
+        await self._policies.create_tenant(name, admin_roles, allowed_clusters)
+
+    async def update_tenant(
+        self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
+    ) -> None:
+        await self._policies.update_tenant(name, admin_roles, allowed_clusters)
+
+    async def delete_tenant(self, name: str) -> None:
+        await self._policies.delete_tenant(name)
+
+    async def create_namespace(self, ns: Namespace, bundles: int = 0) -> None:
+        """`bundles` of 0 stands for defaultNumberOfNamespaceBundles."""
+        await self._policies.create_namespace(ns, bundles)
+
+    async def delete_namespace(self, ns: Namespace) -> None:
+        """The namespace goes, once its bundles are unloaded."""
+        for _ in range(RACES_MAX):
+            await self.unload_namespace(ns)
+            if await self._policies.delete_namespace(ns):
+                return
+        raise ConflictError(
+            f"namespace {ns} is in use: its bundles are looked up as fast as they are unloaded; "
+            "stop its clients first"
+        )
+
+    # --- queries --------------------------------------------------------------------------
+
+    def tenants(self) -> list[str]:
+        return list(self._runtime.view.tenants())
+
+    def tenant(self, name: str) -> Tenant:
+        return self._policies.tenant(name)
+
+    def namespaces(self, tenant: str) -> list[str]:
+        self._policies.tenant(tenant)
+        return list(self._runtime.view.namespaces(tenant))
+
+    def bundles(self, ns: Namespace) -> list[tuple[str, Unit]]:
+        """Ranges and states of the bundles that tile the namespace now, in ring order."""
+        self._namespace(ns)
+        found = live_bundles(self._runtime.view, ns)
+        return [(name.rpartition("/")[2], unit) for name, unit in found]
+
+    def brokers(self) -> list[str]:
+        """Brokers that take part now."""
+        core = self._runtime.core
+        takers = core.candidates(self._runtime.now())
+        if core.session and core.mode in (BrokerState.SERVING, BrokerState.SAFE):
+            takers[core.me] = 0
+        return sorted(takers)
+
+    def leader(self) -> str:
+        """The leader's broker id; "" while there is none."""
+        broker = leader_of(self._runtime.view)[0]
+        session = self._runtime.view.session(broker) if broker else None
+        return broker if session is not None and session.open else ""
+
+    def owned(self, broker: str) -> list[tuple[str, Unit]]:
+        """The bundles that the broker may act for."""
+        units = self._runtime.view.units_of(broker)
+        return [(n, unit) for n, unit in units if unit.holder == broker and n != LEADERSHIP]
+
+    def position(self) -> Position:
+        """Where this node stands."""
+        core, view = self._runtime.core, self._runtime.view
+        return Position(
+            next_offset=view.next_offset,
+            digest=to_hex(view.digest),
+            horizon=view.horizon,
+            ahead=max(self._runtime.ahead, view.next_offset),
+            mode=core.mode.value,
+            session=core.session,
+            lease_remaining_ms=round(core.lease.remaining_s(self._runtime.now()) * 1000),
+        )

@@ -1,0 +1,163 @@
+"""Tenants and namespaces: created, changed and deleted by records of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError
+from anabranch.broker.requests import Requests
+from anabranch.broker.settings import Settings
+from anabranch.core import names
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.names import Namespace, tenant_of
+from anabranch.core.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
+from anabranch.core.ring import even_ranges
+from anabranch.core.state import Tenant
+from anabranch.core.verdicts import Verdict
+
+
+class _BusyError(Exception):
+    """One of the namespace's bundles is not free."""
+
+
+class Policies:
+    """The requests about tenants and namespaces; words and codes are Pulsar's."""
+
+    def __init__(self, requests: Requests, settings: Settings) -> None:
+        self._requests = requests
+        self._runtime = requests.runtime
+        self._cluster = settings.cluster_name
+        self._default_bundles = settings.default_number_of_namespace_bundles
+        self._timeout_s = settings.operation_timeout_millis / 1000
+
+    def tenant(self, name: str) -> Tenant:
+        """Raises NotFoundError."""
+        found = self._runtime.view.tenant(name)
+        if found is None:
+            raise NotFoundError(f"Tenant {name} does not exist")
+        return found
+
+    async def create_tenant(
+        self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
+    ) -> None:
+        self._checked(name, allowed_clusters)
+
+        def build() -> Record:
+            if self._runtime.view.tenant(name) is not None:
+                raise ConflictError(f"Tenant {name} already exists")
+            return self._tenant_change(name, PolicyOp.CREATE, 1, admin_roles, allowed_clusters)
+
+        await self._settle(build)
+
+    async def update_tenant(
+        self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
+    ) -> None:
+        self._checked(name, allowed_clusters)
+
+        def build() -> Record:
+            version = self.tenant(name).version + 1
+            return self._tenant_change(
+                name, PolicyOp.UPDATE, version, admin_roles, allowed_clusters
+            )
+
+        await self._settle(build)
+
+    async def delete_tenant(self, name: str) -> None:
+        busy = ConflictError(f"The tenant {name} still has active namespaces; delete them first")
+
+        def build() -> Record:
+            version = self.tenant(name).version + 1
+            if list(self._runtime.view.namespaces(name)):
+                raise busy
+            return self._tenant_change(name, PolicyOp.DELETE, version)
+
+        await self._settle(build, {Verdict.TENANT_BUSY: busy})
+
+    async def create_namespace(self, ns: Namespace, bundles: int) -> None:
+        number = bundles or self._default_bundles
+        try:
+            names.parse_namespace(ns)
+            even_ranges(number)
+        except InvalidInputError as error:
+            raise PreconditionError(str(error)) from None
+
+        def build() -> Record:
+            self.tenant(tenant_of(ns))
+            if self._runtime.view.namespace(ns) is not None:
+                raise ConflictError(f"Namespace {ns} already exists")
+            return self._namespace_change(ns, PolicyOp.CREATE, 1, number)
+
+        gone = NotFoundError(f"Tenant {tenant_of(ns)} does not exist")
+        await self._settle(build, {Verdict.UNKNOWN_TENANT: gone})
+
+    async def delete_namespace(self, ns: Namespace) -> bool:
+        """False when one of its bundles was owned or moving."""
+
+        def build() -> Record:
+            info = self._runtime.view.namespace(ns)
+            if info is None:
+                raise NotFoundError("Namespace does not exist")
+            return self._namespace_change(ns, PolicyOp.DELETE, info.version + 1)
+
+        try:
+            await self._settle(build, {Verdict.NAMESPACE_BUSY: _BusyError()})
+        except _BusyError:
+            return False
+        return True
+
+    def _checked(self, name: str, allowed_clusters: Sequence[str]) -> None:
+        try:
+            names.tenant(name)
+        except InvalidInputError as error:
+            raise PreconditionError(str(error)) from None
+        if not allowed_clusters:
+            raise PreconditionError(
+                f"Clusters can not be empty: give allowedClusters, [{self._cluster!r}]"
+            )
+        unknown = [cluster for cluster in allowed_clusters if cluster != self._cluster]
+        if unknown:
+            raise PreconditionError(
+                f"Clusters [{', '.join(unknown)}] do not exist: this one is {self._cluster}"
+            )
+
+    async def _settle(
+        self, build: Callable[[], Record], refusals: dict[Verdict, Exception] | None = None
+    ) -> None:
+        deadline = self._requests.deadline(self._timeout_s)
+        await self._requests.settle(build, refusals or {}, deadline)
+
+    def _tenant_change(
+        self,
+        name: str,
+        op: PolicyOp,
+        version: int,
+        admin_roles: Sequence[str] = (),
+        allowed_clusters: Sequence[str] = (),
+    ) -> TenantChange:
+        actor = self._requests.actor()
+        return TenantChange(
+            proposal_id=self._runtime.new_id(),
+            tenant=name,
+            op=op,
+            version=version,
+            actor=actor.broker,
+            session=actor.session,
+            admin_roles=tuple(admin_roles),
+            allowed_clusters=tuple(allowed_clusters),
+            cause=Cause.OPERATOR,
+        )
+
+    def _namespace_change(
+        self, ns: Namespace, op: PolicyOp, version: int, bundles: int = 0
+    ) -> NamespaceChange:
+        actor = self._requests.actor()
+        return NamespaceChange(
+            proposal_id=self._runtime.new_id(),
+            namespace=ns,
+            op=op,
+            version=version,
+            actor=actor.broker,
+            session=actor.session,
+            bundles=bundles,
+            cause=Cause.OPERATOR,
+        )

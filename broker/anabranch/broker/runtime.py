@@ -1,0 +1,343 @@
+"""The one owner of a node's state: everything here runs in the event loop, as plain functions.
+
+Log entries and heartbeats come in, NodeCore's effects go out, and whoever waits for a verdict or
+for a unit to change is told. No `await` lies between reading the state and acting on it. Kafka,
+threads and start-up are in `node`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Final, Protocol
+
+import msgspec
+
+from anabranch.broker.digest_watch import DigestWatch, Mismatch
+from anabranch.broker.errors import UnavailableError
+from anabranch.broker.log import get_logger
+from anabranch.broker.metrics import Metrics, record_kind
+from anabranch.broker.routes import Routes
+from anabranch.channel.log import Entry
+from anabranch.core.digest import to_hex
+from anabranch.core.effects import (
+    Append,
+    Beat,
+    BrokerState,
+    Close,
+    Effect,
+    Halt,
+    NodeSettings,
+)
+from anabranch.core.fold import Folded
+from anabranch.core.leases import Heartbeat
+from anabranch.core.node import NodeCore
+from anabranch.core.records import Record, UnitMove
+from anabranch.core.replica import Replica
+from anabranch.core.state import Change, Session
+
+APPEND_AGAIN_S: Final = 0.25
+
+OnAppended = Callable[[Exception | None], None]
+Append_ = Callable[[Record, OnAppended], None]
+Publish = Callable[[Heartbeat, Callable[[], None]], None]
+
+
+class FoldingReplica(Replica, Protocol):
+    """A replica that folds log entries by itself: the view, or its double in memory."""
+
+    def read_batch(self, entries: Sequence[Entry]) -> list[Folded]: ...
+    def horizon_reached(self, next_offset: int) -> None: ...
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """Why a node ended; `clean`: it was asked to and had given everything away."""
+
+    reason: str
+    clean: bool
+
+
+class Runtime:
+    """A node's state and all who wait for it to change. To be used in the event loop only."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        view: FoldingReplica,
+        append: Append_,
+        publish: Publish,
+        metrics: Metrics,
+        *,
+        waiting_max: int = 50_000,
+        verbose: bool = False,
+    ) -> None:
+        self.view = view
+        self.core = NodeCore(settings, view, _ids())
+        self.routes = Routes(view)
+        self.metrics = metrics
+        self.waiting_max = waiting_max
+        self._append = append
+        self._publish = publish
+        self._verbose = verbose
+        self._loop = asyncio.get_running_loop()
+        self._log = get_logger(broker=settings.broker)
+        self._digests = DigestWatch()
+        self._proposed: dict[str, tuple[asyncio.Future[Folded], float]] = {}
+        self._watchers: dict[str, list[asyncio.Future[None]]] = {}
+        self._watching = 0
+        self._urls: dict[str, str] = {}
+        self._mode = BrokerState.JOINING
+        self.ahead = 0  # the furthest that any node has folded
+        self.generation = 0  # changes whenever a broker may be reached otherwise, or no more
+        self.ended: asyncio.Future[Ended] = self._loop.create_future()
+        self.new_id = _ids()
+
+    # --- questions ----------------------------------------------------------------------
+
+    @staticmethod
+    def now() -> float:
+        """The clock that leases and silence are measured on."""
+        return time.monotonic()
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether this node may act for itself and knows that what it reads is recent."""
+        return self.core.lease.holds(time.monotonic())
+
+    def may_act(self, unit: str) -> bool:
+        """Whether this node may serve as the unit's owner at this instant."""
+        return self.core.may_act(unit, time.monotonic())
+
+    # --- what comes in ------------------------------------------------------------------
+
+    def joined(self) -> None:
+        """The view has caught up: take part from now on."""
+        self._do(self.core.joined(time.monotonic()))
+
+    def received(self, entries: Sequence[Entry]) -> None:
+        """Entries were read from the log, in order."""
+        if self.ended.done():
+            return
+        folded = self.view.read_batch(entries)
+        changes = [change for entry in folded for change in entry.outcome.changes]
+        self.routes.changed(changes)
+        if any(isinstance(entity, Session) for _, entity in changes):
+            self.generation += 1
+        effects = self.core.folded(folded, time.monotonic())
+        self._do(effects)
+        for entry in folded:
+            self.metrics.folded(entry)
+            self._settle(entry)
+        self._wake(changes)
+        self._alarm(
+            self._digests.own(self.core.me, self.view.next_offset, to_hex(self.view.digest))
+        )
+        self._mode_changed()
+
+    def heard(self, beats: Iterable[tuple[Heartbeat, int]]) -> None:
+        """Heartbeats were read, each with the log's timestamp."""
+        if self.ended.done():
+            return
+        now = time.monotonic()
+        for beat, log_ms in beats:
+            self._do(self.core.heard(beat, log_ms, now))
+            self._alarm(self._digests.heard(beat))
+            self.ahead = max(self.ahead, beat.next_offset)
+            if beat.horizon > self.view.horizon and beat.horizon <= self.view.next_offset:
+                self.view.horizon_reached(beat.horizon)
+            if self._urls.get(beat.broker) != beat.web_url:
+                self._urls[beat.broker] = beat.web_url
+                self.generation += 1
+                self._wake_all()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        if self.ended.done():
+            return
+        self._do(self.core.tick(time.monotonic()))
+        self._mode_changed()
+
+    def drain(self) -> None:
+        """A graceful stop was asked for; `ended` tells when everything is given away."""
+        self._log.info("node.draining", units=len(self.core.serving))
+        self._do(self.core.drain(time.monotonic()))
+
+    def fail(self, reason: str) -> None:
+        """The node must not go on."""
+        self._end(Ended(reason, clean=False))
+
+    # --- proposals ----------------------------------------------------------------------
+
+    def propose(self, record: Record) -> asyncio.Future[Folded]:
+        """Appends the record; the future is its verdict, once it was read back.
+
+        The caller sets a deadline. When an append fails, or may have failed, it is repeated while
+        the future is awaited: the fold knows a repeated proposal by its id.
+        """
+        future: asyncio.Future[Folded] = self._loop.create_future()
+        if self.ended.done():
+            future.set_exception(UnavailableError("the node is stopping"))
+            return future
+        self._proposed[record.proposal_id] = (future, time.monotonic())
+        future.add_done_callback(lambda _: self._proposed.pop(record.proposal_id, None))
+        self._send(record)
+        return future
+
+    def _send(self, record: Record) -> None:
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                self._loop.call_soon_threadsafe(self._append_failed, record, error)
+
+        self._append(record, done)
+
+    def _append_failed(self, record: Record, error: Exception) -> None:
+        self.metrics.append_failures.inc()
+        self._log.warning(
+            "log.append_failed",
+            proposal=record.proposal_id,
+            key=record.key,
+            why=str(error),
+        )
+        if record.proposal_id in self._proposed:
+            self._loop.call_later(APPEND_AGAIN_S, self._append_again, record)
+
+    def _append_again(self, record: Record) -> None:
+        if record.proposal_id in self._proposed and not self.ended.done():
+            self._send(record)
+
+    def _settle(self, entry: Folded) -> None:
+        record = entry.record
+        if record is None:
+            self._log.warning("log.unreadable", offset=entry.offset)
+            return
+        mine = record.actor == self.core.me
+        waiting = self._proposed.get(record.proposal_id) if mine else None
+        if waiting is not None:
+            future, since = waiting
+            if not future.done():
+                future.set_result(entry)
+                self.metrics.verdict.observe(time.monotonic() - since)
+        if mine or self._verbose:
+            self._explain(record, entry)
+
+    def _explain(self, record: Record, entry: Folded) -> None:
+        fields: dict[str, object] = {
+            "key": record.key,
+            "version": record.version,
+            "verdict": entry.outcome.verdict.name.lower(),
+            "offset": entry.offset,
+            "actor": record.actor,
+        }
+        if isinstance(record, UnitMove) and record.broker:
+            fields["to"] = record.broker
+        cause = getattr(record, "cause", None)
+        if cause is not None:
+            fields["why"] = cause.name.lower()
+        self._log.info(f"decision.{record_kind(record)}", **fields)
+
+    # --- those who wait -----------------------------------------------------------------
+
+    def changed(self, key: str) -> asyncio.Future[None]:
+        """Done when the entity of this key has changed, or who can be reached has."""
+        if self._watching >= self.waiting_max:
+            raise UnavailableError(
+                f"{self._watching} requests wait for bundles already; try again later, or raise "
+                "maxConcurrentLookupRequest"
+            )
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._watchers.setdefault(key, []).append(future)
+        self._watching += 1
+        future.add_done_callback(lambda done: self._unwatch(key, done))
+        return future
+
+    def _unwatch(self, key: str, future: asyncio.Future[None]) -> None:
+        self._watching -= 1
+        left = self._watchers.get(key)
+        if left is not None and future in left:
+            left.remove(future)
+            if not left:
+                del self._watchers[key]
+
+    def _wake(self, changes: Iterable[Change]) -> None:
+        if not self._watchers:
+            return
+        for key, entity in changes:
+            if isinstance(entity, Session):
+                self._wake_all()
+                return
+            for future in self._watchers.pop(key, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    def _wake_all(self) -> None:
+        watchers, self._watchers = self._watchers, {}
+        for futures in watchers.values():
+            for future in futures:
+                if not future.done():
+                    future.set_result(None)
+
+    # --- effects ------------------------------------------------------------------------
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        queue = deque(effects)
+        while queue:
+            effect = queue.popleft()
+            if isinstance(effect, Append):
+                self._send(effect.record)
+            elif isinstance(effect, Beat):
+                self._beat(effect.beat)
+            elif isinstance(effect, Close):
+                # Nothing of a bundle is served by a process of its own yet: it is closed at once.
+                queue.extend(self.core.closed(effect.unit, time.monotonic()))
+            elif isinstance(effect, Halt):
+                self._end(Ended(effect.reason, effect.clean))
+            elif self._verbose:  # Open: the folded state itself says who serves a bundle
+                self._log.info("unit.served", key=effect.unit)
+
+    def _beat(self, beat: Heartbeat) -> None:
+        def acked() -> None:
+            self._loop.call_soon_threadsafe(self._acked, beat)
+
+        self._publish(beat, acked)
+
+    def _acked(self, beat: Heartbeat) -> None:
+        self._do(self.core.beat_acked(beat, time.monotonic()))
+
+    def _end(self, ended: Ended) -> None:
+        if self.ended.done():
+            return
+        self.ended.set_result(ended)
+        log = self._log.info if ended.clean else self._log.error
+        log("node.ended", reason=ended.reason, clean=ended.clean)
+        error = UnavailableError(f"the node has stopped: {ended.reason}")
+        for future, _ in list(self._proposed.values()):
+            if not future.done():
+                future.set_exception(error)
+        self._wake_all()
+
+    def _mode_changed(self) -> None:
+        mode = self.core.mode
+        if mode is self._mode:
+            return
+        if mode is BrokerState.SAFE:
+            self.metrics.session_lapses.inc()
+        log = self._log.warning if mode is BrokerState.SAFE else self._log.info
+        log("node.mode", mode=mode.value, before=self._mode.value, session=self.core.session)
+        self._mode = mode
+        self._wake_all()
+
+    def _alarm(self, mismatch: Mismatch | None) -> None:
+        if mismatch is not None:
+            self.metrics.digest_mismatches.inc()
+            self._log.error("digest.mismatch", **msgspec.structs.asdict(mismatch))
+
+
+def _ids() -> Callable[[], str]:
+    """Proposal ids: short, and no two alike in any process."""
+    process = secrets.token_hex(8)
+    numbers = count(1)
+    return lambda: f"{process}-{next(numbers):x}"

@@ -1,0 +1,93 @@
+from pathlib import Path
+
+import pytest
+
+from anabranch.broker.settings import SETTING_NAMES, SettingsError, load_settings
+
+DELAY = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
+WAITING = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
+
+
+def problems_of(**overrides: object) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, {}, overrides)
+    return caught.value.problems
+
+
+def test_names_and_defaults_are_those_of_the_seed() -> None:
+    settings = load_settings(None, {}, {})
+    assert {DELAY, WAITING, "loadBalancerDebugModeEnabled"} <= set(SETTING_NAMES)
+    assert settings.load_balancer_service_unit_state_tombstone_delay_time_in_seconds == 3600
+    assert settings.load_balancer_in_flight_service_unit_state_waiting_time_in_millis == 30_000
+    assert settings.load_balancer_service_unit_state_monitor_interval_in_seconds == 60
+    assert settings.load_balancer_debug_mode_enabled is False
+    assert settings.default_number_of_namespace_bundles == 4
+
+
+def test_flags_overrule_the_environment_and_that_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('clusterName = "a"\ntopicPrefix = "a."\ndataDir = "a"\n')
+    environment = {"ANABRANCH_topicPrefix": "b.", "ANABRANCH_dataDir": "b", "HOME": "/"}
+    settings = load_settings(file, environment, {"dataDir": "c"})
+    assert (settings.cluster_name, settings.topic_prefix) == ("a", "b.")
+    assert settings.data_dir == Path("c")
+
+
+def test_every_problem_is_reported_at_once_with_its_source(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("leaseMillis = 'soon'\n")
+    environment = {"ANABRANCH_webServicePort": "99999"}
+    with pytest.raises(SettingsError) as caught:
+        load_settings(file, environment, {"minInsyncReplicas": 4})
+    first, second, third = caught.value.problems
+    assert first.startswith(f"leaseMillis ({file}) is 'soon'")
+    assert second.startswith("webServicePort (environment) is '99999'")
+    assert third.startswith("minInsyncReplicas is 4, more than replicationFactor, 3")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("clustername", "clusterName"), ("heartbeatMillis", "heartbeatIntervalMillis")],
+)
+def test_an_unknown_name_is_an_error_that_names_near_ones(written: str, meant: str) -> None:
+    (problem,) = problems_of(**{written: 1})
+    assert problem.startswith(f"{written} (flag) is no setting")
+    assert meant in problem
+
+
+def test_an_unknown_variable_is_an_error_that_names_the_right_variable() -> None:
+    with pytest.raises(SettingsError, match="did you mean ANABRANCH_clusterName"):
+        load_settings(None, {"ANABRANCH_CLUSTER_NAME": "x"}, {})
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"absent\.toml cannot be read"):
+        load_settings(tmp_path / "absent.toml", {}, {})
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("clusterName: a")
+    with pytest.raises(SettingsError, match="is not TOML"):
+        load_settings(file, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ({"leaseMillis": 1000}, "leaseMillis is 1000, too short"),
+        ({"livenessTimeoutMillis": 4100}, "livenessTimeoutMillis is 4100, too close"),
+        ({DELAY: 30, WAITING: 30_000}, f"{DELAY} is 30: times 1000 it must be bigger"),
+        ({DELAY: 29}, f"{DELAY} (flag) is 29"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused(
+    overrides: dict[str, object], named: str
+) -> None:
+    assert any(problem.startswith(named) for problem in problems_of(**overrides))
+
+
+def test_the_broker_id_is_host_and_web_port() -> None:
+    settings = load_settings(None, {}, {"advertisedAddress": "b1", "webServicePort": 8081})
+    assert settings.broker_id == "b1:8081"
+    assert settings.node_settings().web_url == "http://b1:8081"
