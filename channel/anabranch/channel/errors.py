@@ -20,3 +20,55 @@ class NewerSchemaError(FaultError):
         )
         self.schema = schema
         self.place = place
+
+
+class AppendError(AnabranchError):
+    """An append that was not acknowledged."""
+
+
+class AppendFailedError(AppendError):
+    """The record is not in the log and never will be."""
+
+
+class AppendUnknownError(AppendError):
+    """Nobody can say yet whether the record is in the log; its proposal id will settle it."""
+
+
+class LogTrimmedError(AnabranchError):
+    """The log no longer holds the offset that a reader stands at: load the snapshot instead."""
+
+    def __init__(self, topic: str, next_offset: int, first_offset: int) -> None:
+        super().__init__(
+            f"{topic} has been trimmed: offset {next_offset} was asked for, {first_offset} is the "
+            "first that is left; the view must be rebuilt from the snapshot"
+        )
+        self.next_offset = next_offset
+        self.first_offset = first_offset
+
+
+class LogLostError(FaultError):
+    """The log holds less than was read from it, so it is not the log that it was."""
+
+
+class SnapshotLostError(FaultError):
+    """The log was trimmed up to an offset that no snapshot stands for."""
+
+
+class KafkaUnreachableError(AnabranchError):
+    """No answer from Kafka in time."""
+
+
+class KafkaRefusedError(AnabranchError):
+    """Kafka answered with an error that trying again will not mend."""
+
+
+class KafkaTooOldError(AnabranchError):
+    """A Kafka release that lacks what Anabranch needs."""
+
+
+class WrongTopicError(AnabranchError):
+    """A topic that exists with settings under which the cluster would not be safe."""
+
+
+class FencedError(AnabranchError):
+    """Another leader's compactor has taken over; this one must not write any more."""

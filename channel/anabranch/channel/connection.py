@@ -1,0 +1,123 @@
+"""How clients of Kafka are made: where it is, how to be let in, and how patient to be.
+
+The defaults of librdkafka are made for throughput over unreliable networks; what a node needs is a
+short way there and back, a quick return after an outage, and an answer within seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.core.errors import AnabranchError, InvalidInputError
+
+_T = TypeVar("_T")
+
+_SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
+_COMMON: Final[Mapping[str, Any]] = {
+    "socket.nagle.disable": True,
+    "socket.keepalive.enable": True,
+    "socket.timeout.ms": 10_000,  # a request on a dead connection is given up after this
+    "socket.connection.setup.timeout.ms": 5_000,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,  # Kafka is back for us half a second after it is back
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 500,
+    "log_level": 4,  # warnings
+}
+# Nothing is ever grouped or committed; librdkafka asks for a group's name all the same.
+_CONSUMER: Final[Mapping[str, Any]] = {
+    "group.id": "anabranch-no-group",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 500,
+    "fetch.min.bytes": 1,
+    "fetch.queue.backoff.ms": 1,  # default 1000: pauses of a second whenever the queue is full
+    "fetch.error.backoff.ms": 50,
+}
+_PRODUCER: Final[Mapping[str, Any]] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 0,
+}
+_UNREACHABLE: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+_log = logging.getLogger("anabranch.channel.librdkafka")  # the one thing librdkafka can log to
+
+
+class KafkaConnection(msgspec.Struct, frozen=True):
+    """Bootstrap servers and librdkafka's security properties. Raises InvalidInputError."""
+
+    bootstrap_servers: str
+    security: Mapping[str, str] = {}
+    client_id: str = "anabranch"
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap_servers.strip():
+            raise InvalidInputError("no bootstrap servers are given: name at least one host:port")
+        for name in self.security:
+            if not name.startswith(_SECURITY):
+                raise InvalidInputError(
+                    f"Kafka property {name!r} is not a security property: only those that start "
+                    f"with {', '.join(_SECURITY)} can be set; all others are tuned by Anabranch"
+                )
+
+    def producer(self, **settings: Any) -> Producer:
+        """An idempotent producer; `settings` with underscores for dots."""
+        return self._made(Producer, {**_PRODUCER, **_dotted(settings)})
+
+    def consumer(self, **settings: Any) -> Consumer:
+        """A consumer that is assigned its partitions and commits nothing."""
+        return self._made(Consumer, {**_CONSUMER, **_dotted(settings)})
+
+    def admin(self) -> AdminClient:
+        """A client for questions and for changes of topics."""
+        return self._made(AdminClient, {})
+
+    def _made(self, kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
+        everything = {
+            **_COMMON,
+            "bootstrap.servers": self.bootstrap_servers,
+            "client.id": self.client_id,
+            **settings,
+            **self.security,
+        }
+        try:
+            return kind(everything, logger=_log)
+        except KafkaException as error:
+            reason = error.args[0].str()
+            raise InvalidInputError(f"a Kafka property is not valid: {reason}") from None
+
+    def explained(self, error: KafkaException, doing: str) -> AnabranchError:
+        """The error of ours that says what could not be done, and where."""
+        code, reason = error.args[0].code(), error.args[0].str()
+        if code in _UNREACHABLE:
+            return self.unreachable(doing)
+        return KafkaRefusedError(f"Kafka at {self.bootstrap_servers} refused {doing}: {reason}")
+
+    def unreachable(self, doing: str) -> KafkaUnreachableError:
+        """The error of no answer."""
+        return KafkaUnreachableError(
+            f"Kafka at {self.bootstrap_servers} did not answer in time ({doing}): check that it "
+            "runs, that its advertised listeners are reachable from here, and the security "
+            "properties"
+        )
+
+
+def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "."): value for name, value in settings.items()}
