@@ -1,0 +1,124 @@
+"""`anabranch dev`: a whole cluster on this machine, for as long as the command runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+
+from anabranch.broker.cli.children import HOST, NodeProcess, await_ready, stop_all
+from anabranch.channel.embedded import ports
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.core.errors import AnabranchError
+
+_WATCH_SECONDS: Final = 0.5
+
+
+class PortsError(AnabranchError):
+    """A port that a node was to listen on is taken."""
+
+
+@click.command(epilog="Example: anabranch dev --nodes 3 --http-port 8080 --data-dir /tmp/river")
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, 20), help="How many.")
+@click.option(
+    "--http-port",
+    default=8080,
+    show_default=True,
+    type=click.IntRange(1, 65_515),
+    help="Port of node 0; node i listens on this plus i.",
+)
+@click.option(
+    "--data-dir",
+    default=Path("anabranch-dev"),
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where Kafka and the nodes keep their data and logs; a later run goes on with it.",
+)
+@click.option(
+    "--kafka-port",
+    default=0,
+    type=click.IntRange(0, 65_535),
+    help="Port of the embedded Kafka; any free one if left.",
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of all nodes."
+)
+def dev(
+    nodes: int, http_port: int, data_dir: Path, kafka_port: int, settings: tuple[str, ...]
+) -> None:
+    """Run an embedded Kafka and some nodes on this machine.
+
+    Prints a line that starts with `ready` when all nodes serve. Ctrl-C or SIGTERM stops them all:
+    the nodes hand their bundles over or free them, then Kafka ends. No process stays, whatever
+    happens to this one.
+    """
+    stopping = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    _check_ports(http_port, nodes)
+    data_dir = data_dir.absolute()
+    kafka = EmbeddedKafka(data_dir / "kafka", port=kafka_port)
+    children: list[NodeProcess] = []
+    try:
+        click.echo("starting Kafka")
+        kafka.start()
+        children += [
+            NodeProcess(f"node-{i}", http_port + i, kafka.bootstrap_servers, data_dir, *settings)
+            for i in range(nodes)
+        ]
+        if not stopping.is_set():
+            click.echo(f"starting {nodes} node{'s' if nodes > 1 else ''}")
+            for child in children:
+                child.start()
+            await_ready(children)
+            _say_ready(children, kafka, data_dir)
+            _watch(children, kafka, stopping)
+    finally:
+        click.echo("stopping")
+        stop_all(children)
+        kafka.stop()
+
+
+def _check_ports(first: int, count: int) -> None:
+    taken = [str(port) for port in range(first, first + count) if not ports.is_free(HOST, port)]
+    if taken:
+        raise PortsError(
+            f"in use on {HOST}: port {', '.join(taken)}; stop what listens there, or choose "
+            "another --http-port"
+        )
+
+
+def _say_ready(children: list[NodeProcess], kafka: EmbeddedKafka, data_dir: Path) -> None:
+    for child in children:
+        click.echo(f"{child.name}: {child.url} (process {child.pid}, log {child.log_file})")
+    click.echo(
+        f"ready: {len(children)} nodes, Kafka at {kafka.bootstrap_servers}, data in {data_dir}; "
+        "Ctrl-C stops all"
+    )
+
+
+def _watch(children: list[NodeProcess], kafka: EmbeddedKafka, stopping: threading.Event) -> None:
+    """Says when a process ends; the others go on, as they would on machines of their own."""
+    running = list(children)
+    kafka_said = False
+    while not stopping.wait(_WATCH_SECONDS):
+        for child in [child for child in running if not child.is_running]:
+            running.remove(child)
+            click.echo(f"{child.name} has ended (status {child.exit_status}); the others go on")
+        if not running:
+            raise ChildrenEndedError("all nodes have ended; their logs say why")
+        if not kafka_said and not kafka.is_running:
+            kafka_said = True
+            click.echo(f"Kafka has ended (its log is {kafka.log_file}); the nodes wait for it")
+
+
+class ChildrenEndedError(AnabranchError):
+    """Nothing is left to watch."""

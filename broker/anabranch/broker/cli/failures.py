@@ -1,0 +1,27 @@
+"""Errors that people can do something about, in words; all else is a bug and shows itself."""
+
+from __future__ import annotations
+
+import sys
+
+
+def describe(error: BaseException) -> str | None:
+    """What to print for an error; None when it has no message made for people."""
+    from anabranch.core.errors import AnabranchError
+
+    if isinstance(error, (AnabranchError, _embedded_error())):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror}{where}"
+    return None
+
+
+def _embedded_error() -> type[Exception]:
+    module = sys.modules.get("anabranch.channel.embedded.errors")
+    found: type[Exception] = module.EmbeddedError if module else _NeverError
+    return found
+
+
+class _NeverError(Exception):
+    """Stands for a class that was never imported, so that nothing was raised of it."""

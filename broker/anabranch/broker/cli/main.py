@@ -1,0 +1,99 @@
+"""`anabranch`: the group of commands, and what every command has in common."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final, NoReturn
+
+import click
+
+# name: (module, attribute, one line for the list). Only the module of the command run is imported.
+_COMMANDS: Final = {
+    "dev": ("dev", "dev", "Run an embedded Kafka and some nodes on this machine."),
+    "node": ("node", "node", "Run one node."),
+    "demo": ("demo", "demo", "Show a cluster at work on a real trace, with failures and an audit."),
+    "lookup": ("cluster", "lookup", "Say which broker serves a topic."),
+    "bundles": ("cluster", "bundles", "List a namespace's bundles with owners and states."),
+    "brokers": ("cluster", "brokers", "List the brokers, and who leads."),
+    "log": ("log", "log", "Read the log: `log tail`."),
+    "archive": ("spark", "archive", "Copy the log to Parquet, exactly once."),
+    "audit": ("spark", "audit", "Replay the whole log with Spark and check every promise."),
+    "doctor": ("doctor", "doctor", "Check Java, Kafka, settings, disk and port."),
+}
+
+_EPILOG: Final = """\b
+Exit status:
+  0  done
+  1  done, and the answer is bad: refused, or violations found
+  2  could not be done: wrong usage or settings, or nothing answers
+
+\b
+Examples:
+  anabranch dev --nodes 3 --http-port 8080 --data-dir /tmp/river
+  anabranch lookup public/default/orders
+  anabranch log tail --bootstrap-servers localhost:9092
+"""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        found = importlib.import_module(f"anabranch.broker.cli.{module}")
+        command: click.Command = getattr(found, attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, _, about) in _COMMANDS.items()])
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        click.echo(f"anabranch {version('anabranch')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Print the version.",
+)
+def cli() -> None:
+    """Kafka topics that split and merge under load and never break key order."""
+
+
+def main() -> NoReturn:
+    """The entry point: errors that have a remedy are said in words, on standard error."""
+    from anabranch.broker.cli.failures import describe
+
+    try:
+        status = cli(standalone_mode=False)
+    except click.exceptions.Abort:
+        status = 130
+    except click.ClickException as error:
+        error.show()
+        status = 2
+    except BrokenPipeError:
+        status = 0  # `anabranch log tail | head` is no failure
+        sys.stderr.close()
+    except Exception as error:
+        said = describe(error)
+        if said is None:
+            raise
+        click.echo(f"anabranch: {said}", err=True)
+        status = 2
+    sys.exit(status if isinstance(status, int) else 0)

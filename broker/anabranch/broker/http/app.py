@@ -1,0 +1,51 @@
+"""The application: every route, the errors' answers, and the short way of look-ups in front."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as package_version
+
+from fastapi import FastAPI, Response
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.types import ASGIApp
+
+from anabranch.broker.http import brokers, bundles, lookup, namespaces, tenants
+from anabranch.broker.http.errors import answer_errors
+from anabranch.broker.http.guard import Guard
+from anabranch.broker.metrics import Metrics
+from anabranch.broker.operations import Operations
+from anabranch.broker.settings import Settings
+
+
+def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> FastAPI:
+    """All routes."""
+    version = package_version("anabranch")
+    cluster = settings.cluster_name
+    api = FastAPI(
+        title="Anabranch",
+        version=version,
+        description="Look-ups and administration, with the paths, bodies and status codes of "
+        "Pulsar's admin REST. Refusals are JSON: a `reason` that names the thing and the remedy.",
+        redirect_slashes=False,
+    )
+    api.state.operations = operations
+    answer_errors(api)
+    api.add_middleware(Guard)
+    api.include_router(lookup.router(operations))
+    api.include_router(tenants.router(operations, cluster))
+    api.include_router(namespaces.router(operations, cluster))
+    api.include_router(bundles.router(operations))
+    api.include_router(brokers.router(operations, settings, version))
+    api.include_router(brokers.probes(operations))
+
+    @api.get("/metrics", tags=["probes"], response_class=Response)
+    async def get_metrics() -> Response:
+        """Figures for Prometheus."""
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    return api
+
+
+def create_app(operations: Operations, settings: Settings, metrics: Metrics) -> ASGIApp:
+    """What a server runs."""
+    return lookup.LookupFirst(create_api(operations, settings, metrics), operations)

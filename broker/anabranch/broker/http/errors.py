@@ -1,0 +1,94 @@
+"""Errors as answers: a status, a reason for people, and never a stack trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from anabranch.broker.errors import (
+    ConflictError,
+    DeadlineError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
+from anabranch.broker.http.models import Problem
+from anabranch.core.errors import AnabranchError, InvalidInputError
+
+# A request that ran out of time may still be done later: 504, like any gateway that cannot know.
+STATUS_OF: Final[dict[type[AnabranchError], int]] = {
+    InvalidInputError: 412,
+    NotFoundError: 404,
+    ConflictError: 409,
+    PreconditionError: 412,
+    UnavailableError: 503,
+    DeadlineError: 504,
+}
+_RETRY_SECONDS: Final = "1"
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def problems(*statuses: int) -> Responses:
+    """The refusals that a route documents."""
+    return {status: {"model": Problem} for status in statuses}
+
+
+def refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """The answer to a request that is not served."""
+    return JSONResponse({"reason": reason}, status_code=status, headers=headers)
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Makes every error of the application an answer of ours."""
+    for kind in STATUS_OF:
+        app.add_exception_handler(kind, _known)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _routing)
+
+
+async def _known(_: Request, error: Exception) -> JSONResponse:
+    status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
+    headers = {"Retry-After": _RETRY_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    return refusal(status, str(error), headers)
+
+
+async def _malformed(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    return refusal(400, "; ".join(_sentence(found) for found in error.errors()))
+
+
+_PLACES: Final = {"query": "query parameter", "path": "path parameter", "header": "header"}
+
+
+def _sentence(found: dict[str, Any]) -> str:
+    place: Sequence[str | int] = found["loc"]
+    if found["type"] == "json_invalid":
+        why = found.get("ctx", {}).get("error", "it ends too early")
+        return f"the body is not JSON (at character {place[-1]}): {why}; send valid JSON"
+    names = ".".join(str(part) for part in place[1:])
+    where = _PLACES.get(str(place[0]), "the body")
+    what = f"{where} {names!r}" if names else where
+    given = "" if found["type"] == "missing" else f", not {found.get('input')!r:.200}"
+    return f"{what}: {found['msg']}{given}"
+
+
+async def _routing(request: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, HTTPException):
+        raise error
+    path, method = request.url.path, request.method
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        reason = f"there is no path {path}; /docs and /openapi.json list all there are"
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (error.headers or {}).get("allow", "another method")
+        reason = f"{method} is not served at {path}; use {allowed}"
+    else:
+        reason = str(error.detail)
+    return refusal(error.status_code, reason, dict(error.headers or {}))

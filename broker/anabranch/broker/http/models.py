@@ -1,0 +1,142 @@
+"""Bodies of requests and answers, by Pulsar's field names; they make the OpenAPI description."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict, Field
+
+Authoritative = Annotated[
+    bool, Query(description="Accepted and not needed: every node serves every request.")
+]
+_Roles = Annotated[list[str], Field(default_factory=list)]
+
+
+class Problem(BaseModel):
+    """What every refused request is answered with."""
+
+    reason: str = Field(description="What was wrong, and what to do about it.")
+
+
+class TenantInfo(BaseModel):
+    """A tenant's roles and clusters. Kept and shown; authorization is not part of this version."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    adminRoles: _Roles  # noqa: N815
+    allowedClusters: _Roles  # noqa: N815
+
+
+class BundlesData(BaseModel):
+    """How a namespace is divided into bundles."""
+
+    boundaries: list[str] = Field(
+        default_factory=list, description="Ends of the bundles, ascending, 0x and 8 hex digits."
+    )
+    numBundles: int = Field(description="How many bundles there are.")  # noqa: N815
+
+
+class BundlesWanted(BaseModel):
+    """How a new namespace shall be divided; the ranges are of equal size."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    boundaries: list[str] = Field(
+        default_factory=list, description="May be left out; if given, those of equal ranges."
+    )
+    numBundles: int | None = None  # noqa: N815
+
+
+class PoliciesWanted(BaseModel):
+    """A new namespace's policies: the count of bundles, either way Pulsar's clients write it.
+
+    Pulsar's clients send every policy they know; those at their empty value are accepted.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    bundles: BundlesWanted | None = None
+    numBundles: int | None = None  # noqa: N815
+    replication_clusters: list[str] = Field(
+        default_factory=list, description="May be left out, or name this cluster alone."
+    )
+
+
+class Policies(BaseModel):
+    """A namespace's policies, as far as this version has any."""
+
+    bundles: BundlesData
+    replication_clusters: list[str]
+
+
+class BundleOwnership(BaseModel):
+    """One bundle of a namespace and what the log says of it."""
+
+    bundle: str = Field(description="Its range, as other paths take it.")
+    state: str = Field(description="FREE, ASSIGNING, OWNED, RELEASING or SPLITTING.")
+    broker: str = Field(description="The owner; while it moves, the next one; else empty.")
+    source: str = Field(description="While it moves, the broker that gives it up; else empty.")
+    version: int = Field(description="How many moves the log has accepted for it.")
+    sinceMillis: int = Field(description="When the last of them was logged.")  # noqa: N815
+    sinceOffset: int = Field(description="Where in the log that is.")  # noqa: N815
+
+
+class NamespaceOwnership(BaseModel):
+    """Every bundle of a namespace, in the order of the ring."""
+
+    namespace: str
+    bundles: list[BundleOwnership]
+
+
+class BundleRange(BaseModel):
+    """The bundle that a topic falls into."""
+
+    bundle: str
+
+
+class TopicHashPositions(BaseModel):
+    """Positions of topics on the ring, for cutting a bundle between them."""
+
+    namespace: str
+    bundle: str
+    topicHashPositions: dict[str, int]  # noqa: N815
+
+
+class LookupData(BaseModel):
+    """Where the owner of a topic's bundle answers; null for what it does not offer."""
+
+    brokerUrl: str | None  # noqa: N815
+    brokerUrlTls: str | None  # noqa: N815
+    httpUrl: str | None  # noqa: N815
+    httpUrlTls: str | None  # noqa: N815
+    nativeUrl: str | None  # noqa: N815
+
+
+class LeaderBroker(BaseModel):
+    """The broker that leads the cluster."""
+
+    brokerId: str  # noqa: N815
+    serviceUrl: str  # noqa: N815
+
+
+class NamespaceOwnershipStatus(BaseModel):
+    """What Pulsar says of a bundle that a broker owns."""
+
+    broker_assignment: str = "shared"
+    is_controlled: bool = False
+    is_active: bool = True
+
+
+class NodeStatus(BaseModel):
+    """How the node that was asked is doing."""
+
+    brokerId: str  # noqa: N815
+    clusterName: str  # noqa: N815
+    version: str
+    mode: str = Field(description="joining, serving, safe, draining or stopped.")
+    leader: str = Field(description="The leader as this node sees it; empty when there is none.")
+    nextOffset: int = Field(description="First offset of the log not applied yet.")  # noqa: N815
+    digest: str = Field(description="Hash of the whole applied state, equal on equal nodes.")
+    horizon: int = Field(description="Offset up to which a snapshot stands; -1 for none.")
+    leaseMillis: int = Field(description="What is left of its lease; 0 when lapsed.")  # noqa: N815

@@ -1,0 +1,102 @@
+"""Namespaces: `/admin/v2/namespaces`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from anabranch.broker.errors import PreconditionError
+from anabranch.broker.http.bundles import bundles_data, edges_of
+from anabranch.broker.http.errors import problems
+from anabranch.broker.http.models import Authoritative, Policies, PoliciesWanted
+from anabranch.broker.http.staleness import Marked
+from anabranch.broker.operations import Operations
+from anabranch.core import names
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.ring import even_ranges
+
+
+def router(operations: Operations, cluster: str) -> APIRouter:
+    """The routes of namespaces."""
+    routes = APIRouter(prefix="/admin/v2/namespaces", tags=["namespaces"])
+
+    @routes.get("/{tenant}", dependencies=[Marked], responses=problems(404, 412))
+    async def list_namespaces(tenant: str) -> list[str]:
+        """Names of a tenant's namespaces."""
+        return operations.namespaces(names.tenant(tenant))
+
+    @routes.get("/{tenant}/{namespace}", dependencies=[Marked], responses=problems(404, 412))
+    async def get_policies(tenant: str, namespace: str) -> Policies:
+        """A namespace's policies."""
+        home = names.namespace(tenant, namespace)
+        return Policies(
+            bundles=bundles_data(operations, home),
+            replication_clusters=[cluster],
+        )
+
+    @routes.put(
+        "/{tenant}/{namespace}",
+        status_code=204,
+        responses=problems(400, 404, 409, 412, 503, 504),
+    )
+    async def create_namespace(
+        tenant: str, namespace: str, policies: PoliciesWanted | None = None
+    ) -> Response:
+        """Creates a namespace and its bundles, 4 when the body names no count."""
+        home = names.namespace(tenant, namespace)
+        wanted = policies or PoliciesWanted()
+        _refuse_unknown_policies(wanted, cluster)
+        await operations.create_namespace(home, _bundle_count(wanted))
+        return Response(status_code=204)
+
+    @routes.delete(
+        "/{tenant}/{namespace}",
+        status_code=204,
+        responses=problems(404, 409, 412, 503, 504),
+    )
+    async def delete_namespace(
+        tenant: str, namespace: str, authoritative: Authoritative = False
+    ) -> Response:
+        """Unloads a namespace's bundles and deletes it with them."""
+        await operations.delete_namespace(names.namespace(tenant, namespace))
+        return Response(status_code=204)
+
+    return routes
+
+
+def _refuse_unknown_policies(wanted: PoliciesWanted, cluster: str) -> None:
+    """What would have to be ignored is refused, unless it is empty, as in Pulsar's clients."""
+    extra: dict[str, Any] = wanted.model_extra or {}
+    unknown = sorted(name for name, value in extra.items() if value)
+    if unknown:
+        raise PreconditionError(
+            f"policies {', '.join(unknown)} are not supported by this version; leave them out"
+        )
+    others = [name for name in wanted.replication_clusters if name != cluster]
+    if others:
+        raise PreconditionError(
+            f"clusters {', '.join(others)} are unknown: this version has one cluster, {cluster}"
+        )
+
+
+def _bundle_count(wanted: PoliciesWanted) -> int:
+    """The count that the body asks for; 0 for the cluster's default."""
+    nested = wanted.bundles
+    counts = [wanted.numBundles, nested.numBundles if nested else None]
+    if nested and nested.boundaries:
+        counts.append(len(nested.boundaries) - 1)
+    given = {count for count in counts if count is not None}
+    if len(given) > 1:
+        raise InvalidInputError(
+            f"the body asks for {' and for '.join(map(str, sorted(given)))} bundles; give one count"
+        )
+    count = next(iter(given), 0)
+    if given:
+        ranges = even_ranges(count)
+        if nested and nested.boundaries and nested.boundaries != edges_of(map(str, ranges)):
+            raise InvalidInputError(
+                "boundaries of unequal bundles are not supported at creation: give numBundles, "
+                "then split with specified_positions_divide"
+            )
+    return count

@@ -1,0 +1,90 @@
+"""Uvicorn inside the node's own event loop, on a socket that was bound before anything started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from anabranch.broker.errors import StartError
+
+_BACKLOG: Final = 2048
+_CONNECTIONS_MAX: Final = 10_000
+_STOP_SECONDS_MAX: Final = 5
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens nowhere yet but holds the port. Raises StartError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    held = socket.socket(family, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        held.bind((host, port))
+    except OSError as error:
+        held.close()
+        if error.errno == errno.EADDRINUSE:
+            why = "it is in use. Stop what listens there, or choose another webServicePort"
+        else:
+            why = f"{error.strerror}. Correct bindAddress or webServicePort"
+        raise StartError(f"port {port} of {host} cannot be listened on: {why}") from error
+    return held
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the node's affair: it hands its bundles over while it still answers."""
+        yield
+
+
+class HttpServer:
+    """Serves an application on a bound socket until it is stopped."""
+
+    def __init__(self, app: ASGIApp, held: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            backlog=_BACKLOG,
+            limit_concurrency=_CONNECTIONS_MAX,
+            timeout_graceful_shutdown=_STOP_SECONDS_MAX,
+        )
+        self._server = _Server(config)
+        self._socket = held
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns once requests are accepted."""
+        self._task = asyncio.create_task(self._server.serve([self._socket]), name="http")
+        accepting = asyncio.create_task(self._server.accepting.wait())
+        await asyncio.wait((accepting, self._task), return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            accepting.cancel()
+            await self._task  # it failed, and says why
+
+    async def stop(self) -> None:
+        """Ends after the requests under way, at the latest after a few seconds."""
+        if self._task is None:
+            return
+        self._server.should_exit = True
+        await self._task
+        self._task = None
