@@ -8,13 +8,21 @@ local clock or setting never is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.guards import GUARDS, child_names, leads
-from anabranch.core.names import Namespace, namespace, parse_namespace, tenant, tenant_of
+from anabranch.core.guards import GUARDS, child_names, leads, source_settled
+from anabranch.core.names import (
+    Namespace,
+    broker_id,
+    namespace,
+    parse_namespace,
+    tenant,
+    tenant_of,
+)
 from anabranch.core.records import (
     CLUSTER_KEY,
     ClusterSettings,
@@ -103,6 +111,14 @@ def _versions(current: int, proposed: int, repeated: bool) -> Verdict | None:
     return Verdict.VERSION_GAP if proposed > current + 1 else None
 
 
+def _is_valid(check: Callable[[str], object], name: str) -> bool:
+    try:
+        check(name)
+    except InvalidInputError:
+        return False
+    return True
+
+
 def _acts(state: StateReader, actor: str, session: int) -> bool:
     own = state.session(actor)
     return own is not None and own.open and own.version == session
@@ -169,7 +185,7 @@ def _moved(
 ) -> Unit | None:
     if arrow.end is UnitState.INIT:
         return None
-    splitting = arrow.end in (UnitState.SPLITTING, UnitState.DELETED)
+    children = {UnitState.SPLITTING: record.children, UnitState.DELETED: unit.children}
     return Unit(
         arrow.end,
         _take(arrow.broker, unit, record, unit.broker),
@@ -179,12 +195,16 @@ def _moved(
         timestamp_ms,
         offset,
         record.proposal_id,
-        (record.children or unit.children) if splitting else (),
+        children.get(arrow.end, ()),
     )
 
 
 def _born(state: UnitState, broker: str, proposal_id: str, offset: int, timestamp_ms: int) -> Unit:
-    return Unit(state, broker, "", 1, Move.CREATE, timestamp_ms, offset, proposal_id)
+    """A unit that did not exist. Its version starts at its place in the log, so that it is above
+    that of any earlier unit of this name: no late proposal for that one fits this one.
+    """
+    version = offset + 1
+    return Unit(state, broker, "", version, Move.CREATE, timestamp_ms, offset, proposal_id)
 
 
 # --- sessions and the cluster ---------------------------------------------------------------
@@ -199,17 +219,17 @@ def _session(state: StateReader, record: SessionChange, offset: int, timestamp_m
         return _REJECTED[wrong]
     if record.op is not SessionOp.OPEN and not (before and before.open):
         return _REJECTED[Verdict.ILLEGAL_MOVE]
+    if record.op is not SessionOp.OPEN and not _acts(state, record.actor, record.session):
+        return _REJECTED[Verdict.SESSION_OVER]
     own = record.actor == record.broker
     if record.op is SessionOp.EXPIRE:
-        if not _acts(state, record.actor, record.session):
-            return _REJECTED[Verdict.SESSION_OVER]
         fallen_leader = leader_of(state)[0] == record.broker and not own
         if not fallen_leader and not leads(state, record.actor, record.epoch):
             return _REJECTED[Verdict.NOT_LEADER]
     elif not own:
         return _REJECTED[Verdict.NOT_OWNER]
-    elif record.op is SessionOp.CLOSE and not _acts(state, record.actor, record.session):
-        return _REJECTED[Verdict.SESSION_OVER]
+    if not _is_valid(broker_id, record.broker):
+        return _REJECTED[Verdict.INVALID_VALUE]
     after = Session(
         record.version, record.op is SessionOp.OPEN, timestamp_ms, offset, record.proposal_id
     )
@@ -225,8 +245,10 @@ def _cluster(
         return _REJECTED[Verdict.REPEATED if same else Verdict.CLUSTER_DIFFERS]
     if record.version != 1:
         return _REJECTED[Verdict.VERSION_GAP]
-    times_ordered = 0 < record.heartbeat_ms < record.lease_ms < record.liveness_timeout_ms
-    if not times_ordered or not 1 <= record.default_bundles <= BUNDLES_MAX:
+    times_ordered = 0 < record.heartbeat_ms < record.lease_ms
+    # The margin absorbs clocks that run at different rates; a tenth is far more than they do.
+    margin = record.liveness_timeout_ms * 10 >= record.lease_ms * 11
+    if not (times_ordered and margin and 1 <= record.default_bundles <= BUNDLES_MAX):
         return _REJECTED[Verdict.INVALID_VALUE]
     after = Cluster(
         1,
@@ -269,9 +291,7 @@ def _tenant(state: StateReader, record: TenantChange, timestamp_ms: int) -> Outc
         if any(True for _ in state.namespaces(record.tenant)):
             return _REJECTED[Verdict.TENANT_BUSY]
         return Outcome(Verdict.ACCEPTED, ((record.key, None),))
-    try:
-        tenant(record.tenant)
-    except InvalidInputError:
+    if not _is_valid(tenant, record.tenant):
         return _REJECTED[Verdict.INVALID_VALUE]
     after = Tenant(
         record.version,
@@ -288,17 +308,12 @@ def _namespace(
 ) -> Outcome:
     before = state.namespace(record.namespace)
     repeated = before is not None and before.proposal_id == record.proposal_id
-    try:
-        home = parse_namespace(record.namespace)
-        even_ranges(record.bundles if record.op is PolicyOp.CREATE else 1)
-    except InvalidInputError:
-        return _REJECTED[Verdict.INVALID_VALUE]
+    home = Namespace(record.namespace)
     wrong = (
         (Verdict.REPEATED if repeated else None)
         or (Verdict.UNKNOWN_TENANT if state.tenant(tenant_of(home)) is None else None)
         or _policy_op(record.op, before is not None, Verdict.UNKNOWN_NAMESPACE)
         or _versions(before.version if before else 0, record.version, repeated)
-        or (None if record.op is not PolicyOp.UPDATE else Verdict.INVALID_VALUE)
     )
     if wrong is not None:
         return _REJECTED[wrong]
@@ -306,12 +321,21 @@ def _namespace(
         return _REJECTED[Verdict.SESSION_OVER]
     if record.op is PolicyOp.DELETE:
         units = list(state.bundles(home))
-        if any(unit.state not in (UnitState.FREE, UnitState.DELETED) for _, unit in units):
+        if any(_busy(state, unit) for _, unit in units):
             return _REJECTED[Verdict.NAMESPACE_BUSY]
         gone: list[Change] = [(name, None) for name, _ in units]
         return Outcome(Verdict.ACCEPTED, ((record.key, None), *gone))
+    countable = record.op is PolicyOp.CREATE and 1 <= record.bundles <= BUNDLES_MAX
+    if not countable or not _is_valid(parse_namespace, record.namespace):
+        return _REJECTED[Verdict.INVALID_VALUE]
     made = _created(home, record.bundles, record.proposal_id, offset, timestamp_ms)
     return Outcome(Verdict.ACCEPTED, made)
+
+
+def _busy(state: StateReader, unit: Unit) -> bool:
+    """Whether somebody may act as the unit's owner, or is about to."""
+    idle = unit.state in (UnitState.FREE, UnitState.DELETED)
+    return not idle or not source_settled(state, unit, evidence=0)
 
 
 def _created(

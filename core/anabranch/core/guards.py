@@ -26,17 +26,17 @@ def session_open(state: StateReader, broker: str) -> bool:
     return session is not None and session.open
 
 
-def _source_settled(state: StateReader, unit: Unit, record: UnitMove) -> bool:
-    if not unit.source:
+def source_settled(state: StateReader, unit: Unit, evidence: int) -> bool:
+    """Whether a unit without a holder has nobody left who may still act as one.
+
+    `unit.source` names a holder that was overridden. It has seen that by the offset `evidence`,
+    which it has folded up to; by the end of its session; or by opening another one since, because
+    it read that back.
+    """
+    if not unit.source or evidence > unit.since_offset:
         return True
     session = state.session(unit.source)
-    # A session opened after the override was read back by its broker, which thus saw the override.
-    return (
-        session is None
-        or not session.open
-        or session.since_offset > unit.since_offset
-        or record.evidence > unit.since_offset
-    )
+    return session is None or not session.open or session.since_offset > unit.since_offset
 
 
 def _children_tile(state: StateReader, unit: Unit, record: UnitMove) -> bool:
@@ -68,7 +68,10 @@ GUARDS: Final[dict[Guard, tuple[Predicate, Verdict]]] = {
     Guard.ACTOR_IS_BROKER: (lambda s, u, r: r.actor == u.broker, Verdict.NOT_OWNER),
     Guard.ACTOR_IS_SOURCE: (lambda s, u, r: r.actor == u.source, Verdict.NOT_OWNER),
     Guard.HOLDER_GONE: (lambda s, u, r: not session_open(s, u.responsible), Verdict.HOLDER_ALIVE),
-    Guard.SOURCE_SETTLED: (_source_settled, Verdict.SOURCE_UNSETTLED),
+    Guard.SOURCE_SETTLED: (
+        lambda s, u, r: source_settled(s, u, r.evidence),
+        Verdict.SOURCE_UNSETTLED,
+    ),
     Guard.CHILDREN_TILE: (_children_tile, Verdict.CHILDREN_INVALID),
     Guard.CHILDREN_NEW: (
         lambda s, u, r: all(s.unit(c) is None for c in child_names(r.unit, u.children)),

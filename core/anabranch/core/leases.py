@@ -2,13 +2,15 @@
 
 A broker's lease lasts until the *send* time of its last acknowledged heartbeat plus the lease time,
 on its own clock. Others call it silent once they have gone without a heartbeat of its session for
-the liveness time-out, on theirs. Two rules make the two sides agree without a common clock:
+the liveness time-out, on theirs. Three rules make the two sides agree without a common clock:
 
 * A lease that has lapsed stays lapsed. The broker must open another session in the log, and read
   that back, before it acts again; an acknowledgement that comes late revives nothing.
 * Silence is counted only up to the send time of the newest own heartbeat that the observer has
   read back. Heartbeats have one order in one partition, so by then it has seen every earlier one.
   An observer that was itself cut off, paused or behind has thus observed nothing.
+* A heartbeat that says of itself that its lease has lapsed is no sign of life of its session: a
+  broker that reaches this topic but not the log loses its units like one that reaches neither.
 
 Suppose that an observer calls session S silent, with its own heartbeat sent at L, and that the last
 heartbeat of S that it saw came at or before L minus the time-out. The next one of S was then
@@ -86,8 +88,7 @@ class _Seen(msgspec.Struct):
 class Liveness:
     """What one broker has observed of all, itself included."""
 
-    def __init__(self, me: str, timeout_s: float) -> None:
-        self._me = me
+    def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._seen: dict[str, _Seen] = {}
         self._fresh_until = -math.inf
@@ -99,31 +100,37 @@ class Liveness:
             beat = seen.beat if seen else None
             self._seen[broker] = _Seen(session, now, log_ms, beat)
 
-    def heard(self, beat: Heartbeat, now: float, log_ms: int) -> None:
+    def heard(self, beat: Heartbeat, now: float, log_ms: int, *, lapsed: bool = False) -> None:
         """A heartbeat was read at `now`; the log stamped it `log_ms`."""
         seen = self._seen.get(beat.broker)
         if seen is None or beat.session > seen.session:
             self._seen[beat.broker] = _Seen(beat.session, now, log_ms, beat)
         elif beat.session == seen.session:
-            seen.at, seen.log_ms, seen.beat = now, log_ms, beat
-        if beat.broker == self._me:
-            self._own_beat(beat.sent_at, now)
+            seen.beat = beat
+            if not lapsed:
+                seen.at, seen.log_ms = now, log_ms
 
-    def _own_beat(self, sent_at: float, now: float) -> None:
+    def caught_up(self, sent_at: float, now: float) -> None:
+        """A heartbeat that this very process sent at `sent_at` was read back.
+
+        An earlier process of the same broker must not count: its clock was another one.
+        """
         if sent_at - self._fresh_until > self._timeout_s / 2:
             # We could not see for a while ourselves: start to count everybody's silence afresh.
             for seen in self._seen.values():
                 seen.at = max(seen.at, now)
         self._fresh_until = max(self._fresh_until, sent_at)
 
-    def silence_s(self, broker: str) -> float:
-        """For how long the broker's present session has provably been silent."""
+    def silence_s(self, broker: str, session: int) -> float:
+        """For how long that session of the broker has provably been silent."""
         seen = self._seen.get(broker)
-        return 0.0 if seen is None else max(0.0, self._fresh_until - seen.at)
+        if seen is None or seen.session != session:
+            return 0.0
+        return max(0.0, self._fresh_until - seen.at)
 
-    def is_silent(self, broker: str) -> bool:
+    def is_silent(self, broker: str, session: int) -> bool:
         """Whether the liveness time-out is over."""
-        return self.silence_s(broker) >= self._timeout_s
+        return self.silence_s(broker, session) >= self._timeout_s
 
     def last_heard_ms(self, broker: str) -> int:
         """The log's timestamp of the last sign of life; 0 if there was none."""

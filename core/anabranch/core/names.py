@@ -17,6 +17,7 @@ Topic = NewType("Topic", str)  # domain://tenant/namespace/local
 BrokerId = NewType("BrokerId", str)  # host:webPort, as in GET /admin/v2/brokers/{cluster}
 
 NAME_LENGTH_MAX = 255
+PORT_MAX = 65_535
 _NAME = re.compile(r"[-=.\w]+", re.ASCII)
 _BROKER = re.compile(r"[-.\w\[\]:]+:\d{1,5}", re.ASCII)
 _DOMAINS = ("persistent", "non-persistent", "topic")
@@ -87,6 +88,6 @@ def parse_topic(name: str) -> tuple[Topic, Namespace]:
 
 def broker_id(name: str) -> BrokerId:
     """Checks a broker id. Raises InvalidInputError."""
-    if not _BROKER.fullmatch(name):
+    if not _BROKER.fullmatch(name) or int(name.rpartition(":")[2]) > PORT_MAX:
         raise InvalidInputError(f"broker id {name!r} is not of the form host:webPort")
     return BrokerId(name)

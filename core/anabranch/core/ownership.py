@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from anabranch.core.guards import session_open
+from anabranch.core.guards import session_open, source_settled
 from anabranch.core.leases import Heartbeat
 from anabranch.core.placement import choose_broker
 from anabranch.core.records import Cause, SessionChange, SessionOp, UnitMove
@@ -104,6 +104,7 @@ def split(
 
 
 def next_step(
+    state: StateReader,
     actor: Actor,
     name: str,
     unit: Unit,
@@ -118,7 +119,8 @@ def next_step(
         if unit.source:
             beat = beat_of(unit.source)
             evidence = beat.next_offset if beat else 0
-        what = Move.OWN
+        # Until an overridden holder has seen that, the fold would only reject.
+        what = Move.OWN if source_settled(state, unit, evidence) else None
     elif unit.state is UnitState.RELEASING and unit.source == me:
         what = Move.HAND_OVER if unit.broker else Move.FREE
     elif unit.state is UnitState.SPLITTING and unit.broker == me:
@@ -126,6 +128,33 @@ def next_step(
     if what is None:
         return None
     return move(actor, name, unit, what, new_id(), Cause.RECONCILE, evidence=evidence)
+
+
+# --- a graceful stop ------------------------------------------------------------------------
+
+
+def give_away(
+    state: StateQueries, actor: Actor, counts: Mapping[str, int], new_id: NewId
+) -> Iterator[UnitMove]:
+    """Leadership first, so that somebody looks after the cluster meanwhile; then every unit."""
+    if actor.epoch:
+        lead = state.unit(LEADERSHIP)
+        yield move(actor, LEADERSHIP, lead, Move.RESIGN, new_id(), Cause.SHUTDOWN)
+    load = dict(counts)
+    for name, unit in list(state.units_of(actor.broker)):
+        if name == LEADERSHIP or unit.broker != actor.broker:
+            continue
+        target = choose_broker(name, load, excluded=(actor.broker,))
+        record = release(actor, name, unit, target, new_id(), Cause.SHUTDOWN)
+        if record is not None:
+            if target:
+                load[target] += 1
+            yield record
+
+
+def nothing_left(state: StateQueries, broker: str) -> bool:
+    """Whether no unit, leadership included, answers to the broker any more."""
+    return all(unit.responsible != broker for _, unit in state.units_of(broker))
 
 
 # --- the leader's duties --------------------------------------------------------------------

@@ -164,6 +164,7 @@ class IndexedState(FoldedState):
         super().__init__()
         self._by_broker: dict[str, dict[str, None]] = {}
         self._unsettled: dict[str, None] = {}
+        self._brokers: dict[str, None] = {}
 
     def apply(self, changes: Iterable[Change]) -> None:
         changes = list(changes)
@@ -178,6 +179,8 @@ class IndexedState(FoldedState):
                     self._by_broker.setdefault(broker, {})[key] = None
                 if entity.state in IN_FLIGHT or entity.state is UnitState.DELETED:
                     self._unsettled[key] = None
+            elif isinstance(entity, Session):
+                self._brokers[key.partition(":")[2]] = None
         super().apply(changes)
 
     def units_of(self, broker: str) -> Iterator[tuple[str, Unit]]:
@@ -196,10 +199,10 @@ class IndexedState(FoldedState):
                 yield name, unit
 
     def sessions(self) -> Iterator[tuple[str, Session]]:
-        for key in sorted(self.entities):
-            entity = self.entities[key]
-            if isinstance(entity, Session):
-                yield key.partition(":")[2], entity
+        for broker in sorted(self._brokers):
+            session = self.session(broker)
+            if session is not None:
+                yield broker, session
 
     def tenants(self) -> Iterable[str]:
         return sorted(key.partition(":")[2] for key in self.entities if key.startswith("tenant:"))

@@ -53,9 +53,7 @@ class Move(IntEnum):
     TOMBSTONE = 8
     RECLAIM = 9  # leader: from a broker whose session is over
     DISCARD = 10  # leader: the same, when no broker is left to take the unit
-    OVERRIDE = (
-        11  # leader: from a live broker that is stuck; the next owner waits for it to see this
-    )
+    OVERRIDE = 11  # leader: from a live broker that is stuck, which must see this first
     ELECT = 12
     SUCCEED = 13
     RESIGN = 14
@@ -128,7 +126,7 @@ ARROWS: Final[tuple[Arrow, ...]] = (
         Move.HAND_OVER,
         (_S.RELEASING,),
         _S.ASSIGNING,
-        (_G.ACTOR_IS_SOURCE, _G.UNIT_HAS_TARGET),
+        (_G.UNIT_HAS_TARGET, _G.ACTOR_IS_SOURCE),
         _T.KEEP,
         _T.NOBODY,
     ),
@@ -136,7 +134,7 @@ ARROWS: Final[tuple[Arrow, ...]] = (
         Move.FREE,
         (_S.RELEASING,),
         _S.FREE,
-        (_G.ACTOR_IS_SOURCE, _G.NO_TARGET),
+        (_G.NO_TARGET, _G.ACTOR_IS_SOURCE),
         _T.NOBODY,
         _T.NOBODY,
     ),
@@ -154,7 +152,7 @@ ARROWS: Final[tuple[Arrow, ...]] = (
         Move.RECLAIM,
         _LIVE,
         _S.ASSIGNING,
-        (_G.LEADER, _G.HOLDER_GONE, _G.TARGET_NAMED),
+        (_G.LEADER, _G.TARGET_NAMED, _G.HOLDER_GONE),
         _T.RECORD,
         _T.UNSETTLED,
     ),

@@ -1,7 +1,7 @@
 """What the fold can answer. The numbers are fixed and stored in statistics and reports.
 
 Precedence: where several reasons apply, the one named first in `Verdict` is given, so that every
-reader, Python or Spark, gives the same one; among guards, the order of the arrow's row decides.
+reader, Python or Spark, gives the same one. The guards of every arrow's row are in this order.
 """
 
 from __future__ import annotations
