@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -65,8 +65,6 @@ encode_horizon: Final[Callable[[Horizon], bytes]] = _HORIZONS.encode
 encode_heartbeat: Final[Callable[[Heartbeat], bytes]] = _HEARTBEATS.encode
 decode_record: Final[Callable[[bytes], Record]] = _RECORDS.decode
 """The record of a WAL value. Raises UnreadableError."""
-decode_horizon: Final[Callable[[bytes], Horizon]] = _HORIZONS.decode
-decode_heartbeat: Final[Callable[[bytes], Heartbeat]] = _HEARTBEATS.decode
 knows_record: Final = _RECORDS.knows
 
 
@@ -103,16 +101,33 @@ def read_entry(
     return record if record.key.encode() == key else None
 
 
+def _own(schemas: SchemaSet, value: bytes, place: str) -> Any:
+    """Decodes what only nodes write, so that a strange fingerprint is a newer release's."""
+    try:
+        return schemas.decode(value)
+    except UnreadableError:
+        if value.startswith(MARKER) and not schemas.knows(value):
+            schema = value[len(MARKER) : PREFIX_LENGTH].hex()
+            raise NewerSchemaError(f"fingerprint {schema}", place) from None
+        raise
+
+
 def decode_entity(value: bytes) -> Entity:
     """The state in a snapshot value. Raises NewerSchemaError or, for damage, UnreadableError."""
-    try:
-        entity: Entity = _ENTITIES.decode(value)
-    except UnreadableError:
-        if value.startswith(MARKER) and not _ENTITIES.knows(value):
-            schema = value[len(MARKER) : PREFIX_LENGTH].hex()
-            raise NewerSchemaError(f"fingerprint {schema}", "a snapshot's value") from None
-        raise
+    entity: Entity = _own(_ENTITIES, value, "a snapshot's value")
     return entity
+
+
+def decode_horizon(value: bytes) -> Horizon:
+    """The horizon of a snapshot. Raises NewerSchemaError or, for damage, UnreadableError."""
+    horizon: Horizon = _own(_HORIZONS, value, "a snapshot's horizon")
+    return horizon
+
+
+def decode_heartbeat(value: bytes) -> Heartbeat:
+    """A heartbeat. Raises NewerSchemaError or, for damage, UnreadableError."""
+    beat: Heartbeat = _own(_HEARTBEATS, value, "a heartbeat")
+    return beat
 
 
 _UNIT_PREFIX: Final = _ENTITIES.prefix(Unit)

@@ -37,7 +37,7 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
-    "fetch.wait.max.ms": 500,
+    "fetch.wait.max.ms": 100,  # news is sent at once; this only delays questions behind a fetch
     "fetch.min.bytes": 1,
     "fetch.queue.backoff.ms": 1,  # default 1000: pauses of a second whenever the queue is full
     "fetch.error.backoff.ms": 50,

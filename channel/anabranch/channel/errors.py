@@ -72,3 +72,7 @@ class WrongTopicError(AnabranchError):
 
 class FencedError(AnabranchError):
     """Another leader's compactor has taken over; this one must not write any more."""
+
+
+class SnapshotFailedError(AnabranchError):
+    """A snapshot was not committed, or nobody can say whether; the next one makes up for it."""

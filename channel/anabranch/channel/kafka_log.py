@@ -132,7 +132,7 @@ class KafkaLogReader:
             first, end = offsets(self._connection, self._consumer, self._topic, _DELIVERY_TIMEOUT_S)
             check_holds(self._topic, self._next_offset, first, end)
             self._consumer.seek(TopicPartition(self._topic, 0, self._next_offset))
-        elif not error.retriable() and error.code() not in _PASSING:
+        elif not is_passing(error):
             raise KafkaRefusedError(f"{self._topic} cannot be read: {error.str()}")
 
     def offsets(self, timeout_s: float) -> tuple[int, int]:
@@ -157,6 +157,11 @@ _PASSING: Final = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
     }
 )
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether a reader had better wait than give up."""
+    return error.retriable() or error.code() in _PASSING
 
 
 def offsets(

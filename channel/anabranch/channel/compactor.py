@@ -1,0 +1,214 @@
+"""The leader's compactor: changed states and the horizon they stand for, in one transaction.
+
+Kafka's own compaction keeps the last record of a key; first-valid-wins needs the first valid one.
+So the WAL is folded, and its result written to a topic where the last record of a key is right.
+
+All changes and the horizon share one transaction, however many they are. With several, a reader
+could meet states that are newer than the horizon it finds: replaying the WAL from there would
+reject with another reason what was accepted before, and the digests would differ. A transaction is
+bounded by time, not by memory: records leave the client's bounded queue as they are written.
+
+The transactional id is the cluster's, not the node's: taking it over fences whoever had it before,
+even in the middle of a transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final
+
+import structlog
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+
+from anabranch.channel.bootstrap import Pair, last_horizon
+from anabranch.channel.codec import HORIZON_KEY, Horizon, encode_horizon
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.errors import FencedError, SnapshotFailedError
+from anabranch.channel.topics import Topics
+
+_TRANSACTION_S_MAX: Final = 300.0
+_QUEUE_MAX: Final = 100_000
+_SERVE_EVERY: Final = 10_000
+_FULL_S: Final = 0.05
+_ABORT_S_MAX: Final = 5.0
+_FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+    }
+)
+_log = structlog.get_logger(__name__)
+
+
+class Compactor:
+    """Writes snapshots and trims the WAL. One thread at a time; every call blocks.
+
+    After an error of `begin` or `snapshot` it is of no more use: close it, and make another if this
+    node leads (still, or again).
+    """
+
+    def __init__(
+        self, connection: KafkaConnection, topics: Topics, deadline_s: float = 30.0
+    ) -> None:
+        self._connection = connection
+        self._topics = topics
+        self._deadline_s = deadline_s
+        self._horizon: Horizon | None = None
+        self._admin = connection.admin()
+        self._producer: Producer = connection.producer(
+            transactional_id=topics.compactor_id,
+            transaction_timeout_ms=round(_TRANSACTION_S_MAX * 1000),
+            delivery_timeout_ms=round(deadline_s * 1000),
+            linger_ms=5,
+            batch_size=1_000_000,
+            queue_buffering_max_messages=_QUEUE_MAX,
+            queue_buffering_max_kbytes=32_768,
+        )
+
+    @property
+    def horizon(self) -> Horizon | None:
+        """The newest horizon that this compactor knows to be committed."""
+        return self._horizon
+
+    def begin(self) -> Horizon | None:
+        """Takes the snapshot over from whoever had it; returns the horizon that it stands for.
+
+        Raises SnapshotFailedError, FencedError or KafkaUnreachableError.
+        """
+        try:
+            self._producer.init_transactions(self._deadline_s)
+        except KafkaException as error:
+            raise self._explained(error, "take the snapshot over") from None
+        self._horizon = last_horizon(self._connection, self._topics)
+        return self._horizon
+
+    def snapshot(self, changes: Iterable[Pair], horizon: Horizon) -> None:
+        """Commits changes (None: the key is gone) together with the horizon they lead to.
+
+        `changes` must hold every key that differs from the snapshot that `begin` found or this
+        compactor last committed; more does no harm. Raises SnapshotFailedError or FencedError.
+        """
+        before = self._horizon.next_offset if self._horizon else 0
+        if horizon.next_offset < before:
+            raise SnapshotFailedError(
+                f"{self._topics.snapshot} stands for offset {before} already, and this node has "
+                f"folded only up to {horizon.next_offset}: it must catch up first"
+            )
+        deadline = time.monotonic() + _TRANSACTION_S_MAX - self._deadline_s
+        try:
+            self._producer.begin_transaction()
+            for count, (key, value) in enumerate(changes, 1):
+                self._produce(key, value, deadline)
+                if count % _SERVE_EVERY == 0:
+                    self._producer.poll(0)
+            self._produce(HORIZON_KEY.encode(), encode_horizon(horizon), deadline)
+            self._commit(deadline)
+        except KafkaException as error:
+            if error.args[0].code() not in _FENCED:
+                self._abort()
+            raise self._explained(error, "commit a snapshot") from None
+        except BaseException:
+            self._abort()
+            raise
+        self._horizon = horizon
+
+    def _produce(self, key: bytes, value: bytes | None, deadline: float) -> None:
+        while True:
+            try:
+                self._producer.produce(self._topics.snapshot, value, key, 0)
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise SnapshotFailedError(
+                        f"{self._topics.snapshot} did not take a snapshot's records within "
+                        f"{_TRANSACTION_S_MAX:.0f} s: is Kafka overloaded or its disk full?"
+                    ) from None
+                self._producer.poll(_FULL_S)
+            else:
+                return
+
+    def _commit(self, deadline: float) -> None:
+        while True:
+            try:
+                self._producer.commit_transaction(max(self._deadline_s, 1.0))
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def _abort(self) -> None:
+        """Frees readers from waiting for this transaction; if that fails, its time-out will."""
+        try:
+            self._producer.abort_transaction(_ABORT_S_MAX)
+        except KafkaException as error:
+            _log.info("snapshot_abort_failed", reason=error.args[0].str())
+
+    # --- trimming -----------------------------------------------------------------------
+
+    def archived(self) -> int | None:
+        """The first WAL offset that is not archived yet; None when there is no archive.
+
+        Raises KafkaUnreachableError or KafkaRefusedError.
+        """
+        group = ConsumerGroupTopicPartitions(
+            self._topics.archive_group, [TopicPartition(self._topics.wal, 0)]
+        )
+        future = self._admin.list_consumer_group_offsets([group])[self._topics.archive_group]
+        try:
+            committed = future.result(self._deadline_s).topic_partitions
+        except FutureTimeoutError:
+            raise self._connection.unreachable("to tell the archive's offset") from None
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return None
+            raise self._connection.explained(error, "to tell the archive's offset") from None
+        offset: int = committed[0].offset
+        return offset if offset >= 0 else None
+
+    def trim(self) -> int | None:
+        """Drops what is both archived and in a snapshot that everybody can read.
+
+        Returns the first offset that the WAL still holds; None if nothing may be trimmed yet. The
+        horizon is read back, not remembered: a commit is answered a little before readers see it,
+        and a deposed leader may call this without harm. Raises KafkaUnreachableError or
+        KafkaRefusedError.
+        """
+        archived = self.archived()
+        horizon = last_horizon(self._connection, self._topics)
+        if archived is None or horizon is None:
+            return None
+        up_to = TopicPartition(self._topics.wal, 0, min(archived, horizon.next_offset))
+        future = self._admin.delete_records([up_to])[TopicPartition(self._topics.wal, 0)]
+        doing = f"to trim {self._topics.wal} up to {up_to.offset}"
+        try:
+            return int(future.result(self._deadline_s).low_watermark)
+        except FutureTimeoutError:
+            raise self._connection.unreachable(doing) from None
+        except KafkaException as error:
+            raise self._connection.explained(error, doing) from None
+
+    def close(self) -> None:
+        """Ends the clients. A transaction under way is aborted by the next compactor."""
+        self._producer.purge()
+        self._producer.flush(_ABORT_S_MAX)
+
+    def _explained(self, error: KafkaException, doing: str) -> Exception:
+        reason = error.args[0]
+        if reason.code() in _FENCED:
+            return FencedError(
+                f"another node has taken over {self._topics.compactor_id}: this one no longer "
+                f"leads, and may not {doing}"
+            )
+        return SnapshotFailedError(
+            f"Kafka at {self._connection.bootstrap_servers} did not {doing} "
+            f"({self._topics.snapshot}): {reason.str()}"
+        )

@@ -1,0 +1,96 @@
+"""Heartbeats on Kafka: a sign of life goes out, is acknowledged, and comes back with all others'.
+
+A late heartbeat is worth nothing, so one that Kafka does not take within a second or two is
+dropped. A reader starts at the topic's end: older heartbeats would count as signs of life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from anabranch.channel.codec import decode_heartbeat, encode_heartbeat
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.errors import KafkaRefusedError, UnreadableError
+from anabranch.channel.kafka_log import is_passing, offsets
+from anabranch.channel.topics import Topics
+from anabranch.core.leases import Heartbeat
+
+OnAcked = Callable[[Heartbeat], None]
+"""Told of each heartbeat that is in the log for certain, on the thread that polls."""
+
+_DELIVERY_TIMEOUT_MS: Final = 2_000
+_QUEUE_MAX: Final = 100
+_BATCH_MAX: Final = 1_000
+_START_S_MAX: Final = 10.0
+_CLOSE_S_MAX: Final = 1.0
+_log = structlog.get_logger(__name__)
+
+
+class KafkaHeartbeats:
+    """Publishes one broker's heartbeats and reads everybody's.
+
+    `publish` is for any thread, `poll` for one. Raises KafkaUnreachableError.
+    """
+
+    def __init__(self, connection: KafkaConnection, topics: Topics) -> None:
+        self._topic = topics.brokers
+        self.unreadable = 0  # heartbeats of no known schema, skipped: the next one is on its way
+        self._producer = connection.producer(
+            delivery_timeout_ms=_DELIVERY_TIMEOUT_MS,
+            request_timeout_ms=_DELIVERY_TIMEOUT_MS,
+            queue_buffering_max_messages=_QUEUE_MAX,
+        )
+        self._consumer = connection.consumer(auto_offset_reset="latest")
+        _, end = offsets(connection, self._consumer, self._topic, _START_S_MAX)
+        self._consumer.assign([TopicPartition(self._topic, 0, end)])
+
+    def publish(self, beat: Heartbeat, on_acked: OnAcked) -> None:
+        """Sends a heartbeat; never blocks. Nothing is said of one that is lost."""
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is None:
+                on_acked(beat)
+            else:
+                _log.info("heartbeat_lost", sequence=beat.sequence, reason=error.str())
+
+        try:
+            self._producer.produce(
+                self._topic, encode_heartbeat(beat), beat.broker, 0, on_delivery=delivered
+            )
+        except BufferError:
+            _log.info("heartbeat_lost", sequence=beat.sequence, reason="too many are waiting")
+
+    def poll(self, timeout_s: float) -> list[tuple[Heartbeat, int]]:
+        """New heartbeats with the log's timestamps; calls the callbacks of those acknowledged.
+
+        Returns as soon as there is one. Raises NewerSchemaError or KafkaRefusedError.
+        """
+        self._producer.poll(0)
+        first = self._consumer.poll(timeout_s)
+        self._producer.poll(0)
+        if first is None:
+            return []
+        beats: list[tuple[Heartbeat, int]] = []
+        for message in (first, *self._consumer.consume(_BATCH_MAX, 0)):
+            error = message.error()
+            if error is not None:
+                if not is_passing(error):
+                    raise KafkaRefusedError(f"{self._topic} cannot be read: {error.str()}")
+                continue
+            value = message.value()
+            if value is None:
+                continue
+            try:
+                beats.append((decode_heartbeat(value), message.timestamp()[1]))
+            except UnreadableError:
+                self.unreadable += 1
+        return beats
+
+    def close(self) -> None:
+        """Ends the clients; no other call may be under way."""
+        self._producer.flush(_CLOSE_S_MAX)
+        self._consumer.close()

@@ -1,0 +1,273 @@
+"""The four topics of a cluster: their names, how they are made, and whether they are sound.
+
+A topic with wrong settings is never mended silently: somebody made it so, and what it lacks may
+have been lost already. The error names the topic, the setting and the remedy.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Final, TypeVar
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is public all the same
+    AdminClient,
+    ConfigResource,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.errors import KafkaRefusedError, KafkaTooOldError, WrongTopicError
+from anabranch.core.errors import InvalidInputError
+
+_T = TypeVar("_T")
+
+_PREFIX: Final = re.compile(r"[-._A-Za-z0-9]{1,200}")
+_POLL_S: Final = 0.05
+_KAFKA_OLDEST: Final = (4, 0)
+# Kafka 4 no longer has this setting; before, it tells which release the brokers speak as.
+_OLD_KAFKA_SETTING: Final = "inter.broker.protocol.version"
+
+
+class Topics(msgspec.Struct, frozen=True):
+    """Names, all made from one prefix. Raises InvalidInputError."""
+
+    prefix: str
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.fullmatch(self.prefix):
+            raise InvalidInputError(
+                f"topicPrefix {self.prefix!r} is not valid: use 1 to 200 letters, digits and . _ -"
+            )
+
+    @property
+    def wal(self) -> str:
+        """Every proposal, in one total order."""
+        return f"{self.prefix}wal"
+
+    @property
+    def snapshot(self) -> str:
+        """The folded state and its horizon."""
+        return f"{self.prefix}snapshot"
+
+    @property
+    def load(self) -> str:
+        """Load data."""
+        return f"{self.prefix}load"
+
+    @property
+    def brokers(self) -> str:
+        """Heartbeats."""
+        return f"{self.prefix}brokers"
+
+    @property
+    def compactor_id(self) -> str:
+        """The transactional id that fences a deposed leader's compactor."""
+        return f"{self.prefix}compactor"
+
+    @property
+    def archive_group(self) -> str:
+        """The consumer group whose committed offset says how far the archive has got."""
+        return f"{self.prefix}archive"
+
+
+class TopicSettings(msgspec.Struct, frozen=True):
+    """What a cluster's operator decides about the topics."""
+
+    replication_factor: int = 1
+    min_insync_replicas: int = 1
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """How a topic is made: `must` is checked on a topic that exists, `may` is not."""
+
+    must: Mapping[str, str]
+    may: Mapping[str, str]
+
+
+_COMPACT: Final = {"segment.bytes": "67108864", "min.cleanable.dirty.ratio": "0.2"}
+
+
+def _wanted(topics: Topics) -> dict[str, _Wanted]:
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    kept = {"retention.ms": "-1", "retention.bytes": "-1"}
+    safe = {"unclean.leader.election.enable": "false"}
+    return {
+        topics.wal: _Wanted({"cleanup.policy": "delete", **kept, **stamped, **safe}, {}),
+        topics.snapshot: _Wanted({"cleanup.policy": "compact", **safe}, _COMPACT),
+        topics.load: _Wanted(
+            {"cleanup.policy": "compact,delete"}, {"retention.ms": "3600000", **_COMPACT}
+        ),
+        topics.brokers: _Wanted({"cleanup.policy": "compact", **stamped}, _COMPACT),
+    }
+
+
+def ensure_topics(
+    connection: KafkaConnection, topics: Topics, settings: TopicSettings, deadline_s: float
+) -> list[str]:
+    """Makes the topics that are missing and checks all; returns the names of those it made.
+
+    Several nodes may do this at once. Raises KafkaUnreachableError, KafkaTooOldError,
+    KafkaRefusedError or WrongTopicError.
+    """
+    keeper = _Keeper(connection, time.monotonic() + deadline_s)
+    keeper.check_release()
+    wanted = _wanted(topics)
+    missing = [name for name in wanted if name not in keeper.partitions(list(wanted))]
+    made = [name for name in missing if keeper.create(name, wanted[name], settings)]
+    found = keeper.partitions(list(wanted))
+    while len(found) < len(wanted):
+        time.sleep(_POLL_S)  # metadata of what was just made spreads through the cluster
+        found = keeper.partitions(list(wanted))
+    configs = keeper.configs(list(wanted))
+    for name, topic in wanted.items():
+        check_topic(name, found[name], configs[name], topic.must, settings)
+    return made
+
+
+def check_topic(
+    name: str,
+    replicas: list[int],
+    config: Mapping[str, str],
+    must: Mapping[str, str],
+    settings: TopicSettings,
+) -> None:
+    """Raises WrongTopicError unless the topic is fit; `replicas` has one count per partition."""
+    if len(replicas) != 1:
+        raise WrongTopicError(
+            f"topic {name} has {len(replicas)} partitions, not 1: a total order needs exactly one. "
+            "Partitions cannot be taken away: choose another topicPrefix, or delete the topic if "
+            "nothing in it is needed, and start again"
+        )
+    if replicas[0] < settings.replication_factor:
+        raise WrongTopicError(
+            f"topic {name} has replication factor {replicas[0]}, expected at least "
+            f"{settings.replication_factor}: reassign it with kafka-reassign-partitions.sh, or set "
+            f"the cluster's replicationFactor to {replicas[0]}"
+        )
+    for setting, expected in must.items():
+        found = config.get(setting, "")
+        if set(found.split(",")) != set(expected.split(",")):
+            raise WrongTopicError(_wrong(name, setting, found, expected))
+    in_sync = config.get("min.insync.replicas", "1")
+    if int(in_sync) < settings.min_insync_replicas:
+        raise WrongTopicError(
+            _wrong(name, "min.insync.replicas", in_sync, str(settings.min_insync_replicas))
+        )
+
+
+def _wrong(name: str, setting: str, found: str, expected: str) -> str:
+    value = f"[{expected}]" if "," in expected else expected
+    return (
+        f"topic {name} has {setting}={found or '(none)'}, expected {expected}. If the topic is "
+        "meant for this cluster and nothing was lost under that setting, mend it with "
+        f"kafka-configs.sh --alter --entity-type topics --entity-name {name} "
+        f"--add-config {setting}={value}; otherwise choose another topicPrefix"
+    )
+
+
+def check_release(settings: Mapping[str, str], servers: str) -> None:
+    """Raises KafkaTooOldError if a broker's own settings are those of an old release."""
+    spoken = settings.get(_OLD_KAFKA_SETTING)
+    if spoken:
+        oldest = ".".join(map(str, _KAFKA_OLDEST))
+        raise KafkaTooOldError(
+            f"Kafka at {servers} speaks as release {spoken.partition('-')[0]}; Anabranch needs "
+            f"{oldest} or newer: upgrade the brokers, or name others in bootstrapServers"
+        )
+
+
+class _Keeper:
+    """Questions to and changes of a cluster's metadata, all before one deadline."""
+
+    def __init__(self, connection: KafkaConnection, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._admin: AdminClient = connection.admin()
+
+    def _left_s(self, doing: str) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise self._connection.unreachable(doing)
+        return left
+
+    def _answer(self, future: Future[_T], doing: str) -> _T:
+        try:
+            return future.result(self._left_s(doing))
+        except FutureTimeoutError:
+            raise self._connection.unreachable(doing) from None
+        except KafkaException as error:
+            raise self._connection.explained(error, doing) from None
+
+    def partitions(self, names: list[str]) -> dict[str, list[int]]:
+        """For each topic that exists and can be used: the replica count of each partition."""
+        doing = "to list topics"
+        try:
+            topics = self._admin.list_topics(timeout=self._left_s(doing)).topics
+        except KafkaException as error:
+            raise self._connection.explained(error, doing) from None
+        return {
+            name: [len(partition.replicas) for partition in topics[name].partitions.values()]
+            for name in names
+            if name in topics
+            and topics[name].error is None
+            and topics[name].partitions
+            and all(partition.leader >= 0 for partition in topics[name].partitions.values())
+        }
+
+    def create(self, name: str, topic: _Wanted, settings: TopicSettings) -> bool:
+        """Whether this call made the topic; False when somebody else was faster."""
+        new = NewTopic(
+            name,
+            num_partitions=1,
+            replication_factor=settings.replication_factor,
+            config={
+                **topic.must,
+                **topic.may,
+                "min.insync.replicas": str(settings.min_insync_replicas),
+            },
+        )
+        doing = f"to create topic {name}"
+        future: Future[Any] = self._admin.create_topics([new])[name]
+        try:
+            future.result(self._left_s(doing))
+        except FutureTimeoutError:
+            raise self._connection.unreachable(doing) from None
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise self._connection.explained(error, doing) from None
+        return True
+
+    def configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """The settings in force of each topic."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        found = self._admin.describe_configs(resources)
+        return {
+            resource.name: _values(self._answer(future, f"to describe topic {resource.name}"))
+            for resource, future in found.items()
+        }
+
+    def check_release(self) -> None:
+        """Raises KafkaTooOldError. A cluster that hides its settings from us is not checked."""
+        doing = "to say who is there"
+        try:
+            brokers = self._admin.list_topics(timeout=self._left_s(doing)).brokers
+        except KafkaException as error:
+            raise self._connection.explained(error, doing) from None
+        broker = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
+        future = self._admin.describe_configs([broker])[broker]
+        try:
+            settings = _values(self._answer(future, "to describe a broker"))
+        except KafkaRefusedError:
+            return
+        check_release(settings, self._connection.bootstrap_servers)
+
+
+def _values(entries: Mapping[str, Any]) -> dict[str, str]:
+    return {name: entry.value or "" for name, entry in entries.items()}
