@@ -44,7 +44,7 @@ APPEND_AGAIN_S: Final = 0.25
 
 OnAppended = Callable[[Exception | None], None]
 Append_ = Callable[[Record, OnAppended], None]
-Publish = Callable[[Heartbeat, Callable[[], None]], None]
+Publish = Callable[[Heartbeat, Callable[[Heartbeat], None]], None]
 
 
 class FoldingReplica(Replica, Protocol):
@@ -88,10 +88,11 @@ class Runtime:
         self._digests = DigestWatch()
         self._proposed: dict[str, tuple[asyncio.Future[Folded], float]] = {}
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
-        self._watching = 0
+        self.watching = 0
         self._urls: dict[str, str] = {}
         self._mode = BrokerState.JOINING
         self.ahead = 0  # the furthest that any node has folded
+        self.log_ms = 0  # the log's timestamp of the last entry
         self.generation = 0  # changes whenever a broker may be reached otherwise, or no more
         self.ended: asyncio.Future[Ended] = self._loop.create_future()
         self.new_id = _ids()
@@ -118,6 +119,14 @@ class Runtime:
         """The view has caught up: take part from now on."""
         self._do(self.core.joined(time.monotonic()))
 
+    def replaced(self, view: FoldingReplica) -> None:
+        """The view was built anew, because the log no longer leads on from the old one."""
+        self.view = self.core.state = view
+        self.routes = Routes(view)
+        self.generation += 1
+        self._do(self.core.joined(time.monotonic()))
+        self._wake_all()
+
     def received(self, entries: Sequence[Entry]) -> None:
         """Entries were read from the log, in order."""
         if self.ended.done():
@@ -125,6 +134,7 @@ class Runtime:
         folded = self.view.read_batch(entries)
         changes = [change for entry in folded for change in entry.outcome.changes]
         self.routes.changed(changes)
+        self.log_ms = folded[-1].timestamp_ms if folded else self.log_ms
         if any(isinstance(entity, Session) for _, entity in changes):
             self.generation += 1
         effects = self.core.folded(folded, time.monotonic())
@@ -243,19 +253,19 @@ class Runtime:
 
     def changed(self, key: str) -> asyncio.Future[None]:
         """Done when the entity of this key has changed, or who can be reached has."""
-        if self._watching >= self.waiting_max:
+        if self.watching >= self.waiting_max:
             raise UnavailableError(
-                f"{self._watching} requests wait for bundles already; try again later, or raise "
+                f"{self.watching} requests wait for bundles already; try again later, or raise "
                 "maxConcurrentLookupRequest"
             )
         future: asyncio.Future[None] = self._loop.create_future()
         self._watchers.setdefault(key, []).append(future)
-        self._watching += 1
+        self.watching += 1
         future.add_done_callback(lambda done: self._unwatch(key, done))
         return future
 
     def _unwatch(self, key: str, future: asyncio.Future[None]) -> None:
-        self._watching -= 1
+        self.watching -= 1
         left = self._watchers.get(key)
         if left is not None and future in left:
             left.remove(future)
@@ -299,10 +309,11 @@ class Runtime:
                 self._log.info("unit.served", key=effect.unit)
 
     def _beat(self, beat: Heartbeat) -> None:
-        def acked() -> None:
-            self._loop.call_soon_threadsafe(self._acked, beat)
+        self._publish(beat, self._beat_acked)
 
-        self._publish(beat, acked)
+    def _beat_acked(self, beat: Heartbeat) -> None:
+        """Called from any thread."""
+        self._loop.call_soon_threadsafe(self._acked, beat)
 
     def _acked(self, beat: Heartbeat) -> None:
         self._do(self.core.beat_acked(beat, time.monotonic()))

@@ -1,0 +1,292 @@
+"""A node: the runtime in the event loop, threads that wait for Kafka, start and stop.
+
+The state has one owner, the event loop (`runtime`). Three threads wait for Kafka: one reads the
+log, one reads heartbeats and learns of their acknowledgement, one learns what became of appends.
+They hand over and do nothing else. Whatever goes wrong for good ends the node with a sentence that
+says what to do; an unreachable Kafka is no such thing: the node waits, in safe mode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from anabranch.projections.view import View
+
+from anabranch.broker.errors import StartError
+from anabranch.broker.feeds import Feed
+from anabranch.broker.log import get_logger
+from anabranch.broker.metrics import Metrics
+from anabranch.broker.operations import Operations
+from anabranch.broker.runtime import Ended, Runtime
+from anabranch.broker.settings import Settings
+from anabranch.broker.snapshots import Snapshots
+from anabranch.broker.startup import CatchUp, check_not_in_use, connect, prepare_topics
+from anabranch.channel.codec import encode_record, schema_header
+from anabranch.channel.compactor import Compactor
+from anabranch.channel.errors import LogTrimmedError
+from anabranch.channel.heartbeats import KafkaHeartbeats
+from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.log import Entry
+from anabranch.channel.topics import Topics
+from anabranch.core.effects import BrokerState
+from anabranch.core.errors import AnabranchError
+from anabranch.core.leases import Heartbeat
+from anabranch.core.records import Record
+
+_BATCH_MAX: Final = 256  # entries folded without a pause for requests
+_POLL_S: Final = 0.2
+_JOIN_S_MAX: Final = 10.0
+_SERVING_S_MAX: Final = 30.0
+_TICKS_PER_BEAT: Final = 5
+
+
+class Node:
+    """One broker. Start it once, wait for its end or stop it, then close it; in one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.runtime: Runtime
+        self.operations: Operations
+        self._log = get_logger(broker=settings.broker_id)
+        self._feeds: list[Feed[Entry] | Feed[tuple[Heartbeat, int]] | Feed[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closers: list[Callable[[], None]] = []  # in threads, in reverse order
+        self._view: View | None = None
+        self._reader: KafkaLogReader | None = None
+        self._wal: Feed[Entry] | None = None
+
+    # --- start --------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns once the node serves. Raises AnabranchError with what to do about it."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        settings = self.settings
+        self._connection = connect(settings)
+        self._topics: Topics = await asyncio.to_thread(prepare_topics, settings, self._connection)
+        heartbeats = await asyncio.to_thread(KafkaHeartbeats, self._connection, self._topics)
+        self._closers.append(heartbeats.close)
+        path = settings.view_dir
+        catch_up = CatchUp(self._connection, self._topics, path)
+        view, reader = await asyncio.to_thread(catch_up.run)
+        self._view, self._reader = view, reader
+        core = settings.node_settings()
+        await asyncio.to_thread(check_not_in_use, core.broker, view, heartbeats, core.heartbeat_s)
+        writer = KafkaLogWriter(self._connection, self._topics.wal)
+        self._closers.append(writer.close)
+
+        def append(record: Record, done: Callable[[Exception | None], None]) -> None:
+            writer.append(record.key, encode_record(record), schema_header(record), done)
+
+        self.runtime = Runtime(
+            core,
+            view,
+            append,
+            heartbeats.publish,
+            self.metrics,
+            waiting_max=settings.max_concurrent_lookup_request,
+            verbose=settings.load_balancer_debug_mode_enabled,
+        )
+        self.operations = Operations(self.runtime, settings)
+        self._measure()
+        self._follow(reader)
+        beats = Feed(
+            "heartbeats", lambda: heartbeats.poll(_POLL_S), self.runtime.heard, self._failed
+        )
+        appends: Feed[None] = Feed("appends", lambda: _served(writer), _nothing, self._failed)
+        self._feeds += [beats, appends]
+        beats.start()
+        appends.start()
+        self.runtime.joined()
+        self._tasks.append(asyncio.create_task(self._ticks(), name="ticks"))
+        await self._serving()
+        snapshots = Snapshots(
+            self.runtime,
+            self._the_view,
+            lambda: Compactor(self._connection, self._topics),
+            settings,
+            self.metrics,
+        )
+        self._tasks.append(asyncio.create_task(self._guarded(snapshots.run), name="snapshots"))
+        self._log.info("node.serving", session=self.runtime.core.session)
+
+    async def _serving(self) -> None:
+        """Waits for this node's own session to be read back."""
+        deadline = self.runtime.now() + _SERVING_S_MAX
+        while not self.runtime.has_lease:
+            if self.runtime.ended.done():
+                raise StartError(self.runtime.ended.result().reason)
+            if self.runtime.now() > deadline:
+                raise StartError(
+                    f"the log takes no records: {self._topics.wal} at "
+                    f"{self.settings.bootstrap_servers} did not accept this node's session within "
+                    f"{_SERVING_S_MAX:.0f} s; see whether enough replicas are in sync"
+                )
+            await asyncio.sleep(0.005)
+
+    # --- running ------------------------------------------------------------------------
+
+    async def wait_ended(self) -> Ended:
+        """Why the node ended, once it has."""
+        return await asyncio.shield(self.runtime.ended)
+
+    async def stop(self) -> Ended:
+        """Gives every bundle away, then ends; gives up after brokerShutdownTimeoutMs."""
+        self.runtime.drain()
+        timeout_s = self.settings.broker_shutdown_timeout_ms / 1000
+        try:
+            return await asyncio.wait_for(asyncio.shield(self.runtime.ended), timeout_s)
+        except TimeoutError:
+            left = len(self.operations.owned(self.settings.broker_id))
+            self.runtime.fail(
+                f"{left} bundles were not handed over within brokerShutdownTimeoutMs, "
+                f"{self.settings.broker_shutdown_timeout_ms}; others take them when they notice"
+            )
+            return self.runtime.ended.result()
+
+    async def close(self) -> None:
+        """Ends all threads and clients, at once. The node is of no more use."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        feeds = [*self._feeds, *([self._wal] if self._wal else [])]
+        for feed in feeds:
+            feed.stop()
+        for feed in feeds:
+            await asyncio.to_thread(feed.join, _JOIN_S_MAX)
+        if self._reader is not None:
+            await asyncio.to_thread(self._reader.close)
+        for closer in reversed(self._closers):
+            await asyncio.to_thread(closer)
+        if self._view is not None:
+            self._view.close()
+        self._tasks, self._feeds, self._closers = [], [], []
+        self._view = self._reader = self._wal = None
+
+    async def _ticks(self) -> None:
+        period_s = self.runtime.core.settings.heartbeat_s / _TICKS_PER_BEAT
+        while not self.runtime.ended.done():
+            try:
+                self.runtime.tick()
+            except Exception as error:  # noqa: BLE001 - a fault ends the node
+                self._failed(error)
+            await asyncio.sleep(period_s)
+
+    async def _guarded(self, run: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await run()
+        except Exception as error:  # noqa: BLE001 - a fault ends the node
+            self._failed(error)
+
+    def _follow(self, reader: KafkaLogReader) -> None:
+        self._reader = reader
+        self._wal = Feed(
+            "log", lambda: reader.poll(_BATCH_MAX, _POLL_S), self.runtime.received, self._failed
+        )
+        self._wal.start()
+
+    def _the_view(self) -> View:
+        if self._view is None:
+            raise StartError("the node is closed")
+        return self._view
+
+    # --- trouble ------------------------------------------------------------------------
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, LogTrimmedError):
+            self._log.warning("view.too_old", why=str(error))
+            self._tasks.append(asyncio.create_task(self._guarded(self._rebuild), name="rebuild"))
+        elif isinstance(error, AnabranchError):
+            self.runtime.fail(str(error))
+        else:
+            self._log.error("node.fault", exc_info=error)
+            self.runtime.fail(
+                f"a fault, {type(error).__name__}: {error}; the log lines above say where. What "
+                "was acknowledged is safe in the log; please report this"
+            )
+
+    async def _rebuild(self) -> None:
+        """The log was trimmed past this node's view: build another while the old one answers."""
+        old_reader, old_wal = self._reader, self._wal
+        if old_wal is not None:
+            await asyncio.to_thread(old_wal.join, _JOIN_S_MAX)
+        if old_reader is not None:
+            await asyncio.to_thread(old_reader.close)
+        self._reader = None
+        path = self.settings.view_dir
+        fresh = path.with_name(f"{path.name}.next")
+        shutil.rmtree(fresh, ignore_errors=True)
+        catch_up = CatchUp(self._connection, self._topics, fresh)
+        view, reader = await asyncio.to_thread(catch_up.run)
+        # From here on without a pause: nobody may meet a view that is closed.
+        view.close()
+        self._the_view().close()
+        shutil.rmtree(path)
+        fresh.rename(path)
+        self._view = View.open(path)
+        self.runtime.replaced(self._view)
+        self._follow(reader)
+
+    # --- figures ------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        runtime, core, metrics = self.runtime, self.runtime.core, self.metrics
+        metrics.gauge(
+            "anabranch_owned_bundles",
+            "Bundles that this node owns.",
+            lambda: runtime.view.unit_count(core.me),
+        )
+        metrics.gauge(
+            "anabranch_is_leader", "1 while this node leads.", lambda: float(core.is_leader())
+        )
+        metrics.gauge(
+            "anabranch_serving",
+            "1 while this node may own bundles.",
+            lambda: float(core.mode is BrokerState.SERVING),
+        )
+        metrics.gauge(
+            "anabranch_lease_remaining_seconds",
+            "Time for which this node may act without another acknowledged heartbeat.",
+            lambda: core.lease.remaining_s(runtime.now()),
+        )
+        metrics.gauge(
+            "anabranch_fold_lag_records",
+            "Records that another node has read and this one has not.",
+            lambda: max(0, runtime.ahead - runtime.view.next_offset),
+        )
+        metrics.gauge(
+            "anabranch_log_next_offset",
+            "The first log offset that is not read yet.",
+            lambda: runtime.view.next_offset,
+        )
+        metrics.gauge(
+            "anabranch_snapshot_horizon_offset",
+            "The log offset that the newest known snapshot stands for; -1 for none.",
+            lambda: runtime.view.horizon,
+        )
+        metrics.gauge(
+            "anabranch_waiting_lookups",
+            "Requests that wait for a bundle to settle.",
+            lambda: runtime.watching,
+        )
+        metrics.gauge(
+            "anabranch_brokers", "Brokers that take part.", lambda: len(self.operations.brokers())
+        )
+
+
+def _served(writer: KafkaLogWriter) -> Sequence[None]:
+    writer.serve(_POLL_S)
+    return ()
+
+
+def _nothing(_: Sequence[None]) -> None:
+    """Appends are answered by their own callbacks."""

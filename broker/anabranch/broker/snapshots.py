@@ -1,0 +1,124 @@
+"""The leader's duty to write snapshots of the view, and to trim the log behind them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from anabranch.projections.view import View
+
+from anabranch.broker.log import get_logger
+from anabranch.broker.metrics import Metrics
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings import Settings
+from anabranch.channel.codec import Horizon
+from anabranch.channel.compactor import Compactor
+from anabranch.channel.errors import FencedError
+from anabranch.core.digest import to_hex
+from anabranch.core.errors import AnabranchError
+from anabranch.core.state import leader_of
+
+_LOOK_S: Final = 0.2
+_PAUSE_S: Final = 5.0  # after a failure
+
+
+class Snapshots:
+    """Writes a snapshot whenever one is due, as long as this node leads.
+
+    What changed is taken from the view between two batches; all that waits for Kafka runs in a
+    thread. Another leader's snapshots fence this one's: that is logged, and no harm is done.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        view: Callable[[], View],
+        connect: Callable[[], Compactor],
+        settings: Settings,
+        metrics: Metrics,
+    ) -> None:
+        self._runtime = runtime
+        self._view = view
+        self._connect = connect
+        self._records = settings.snapshot_interval_records
+        self._interval_s = settings.snapshot_interval_seconds
+        self._metrics = metrics
+        self._compactor: Compactor | None = None
+        self._epoch = 0
+        self._last_s = runtime.now()
+        self._log = get_logger(broker=runtime.core.me)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(_LOOK_S)
+                if not self._leads():
+                    await self._release()
+                elif self._due():
+                    await self._attempt()
+        finally:
+            await asyncio.shield(self._release())
+
+    def _leads(self) -> bool:
+        return self._runtime.has_lease and self._runtime.core.is_leader()
+
+    def _due(self) -> bool:
+        view = self._view()
+        behind = view.next_offset - max(view.horizon, 0)
+        waited = self._runtime.now() - self._last_s >= self._interval_s
+        return behind >= self._records or (behind > 0 and waited)
+
+    async def _attempt(self) -> None:
+        self._last_s = self._runtime.now()
+        try:
+            await self._write()
+        except FencedError as error:
+            self._metrics.snapshots.labels("fenced").inc()
+            self._log.info("snapshot.fenced", why=str(error))
+        except AnabranchError as error:
+            self._metrics.snapshots.labels("failed").inc()
+            self._log.warning("snapshot.failed", why=str(error))
+        else:
+            self._metrics.snapshots.labels("written").inc()
+            return
+        await self._release()
+        await asyncio.sleep(_PAUSE_S)
+
+    async def _write(self) -> None:
+        _, epoch = leader_of(self._runtime.view)
+        if self._compactor is None or self._epoch != epoch:
+            await self._release()
+            self._compactor = self._connect()
+            self._epoch = epoch
+            found = await asyncio.to_thread(self._compactor.begin)
+            if found is not None and found.next_offset > self._view().next_offset:
+                self._log.info("snapshot.ahead", horizon=found.next_offset)
+                return  # the one before us had folded further; it is our turn once we have too
+        view = self._view()
+        horizon = Horizon(
+            next_offset=view.next_offset,
+            digest=to_hex(view.digest),
+            timestamp_ms=self._runtime.log_ms,
+            writer=self._runtime.core.me,
+            epoch=epoch,
+        )
+        # Between two batches, so that every value is the one at the horizon.
+        changes = view.dirty_keys()
+        began = self._runtime.now()
+        await asyncio.to_thread(self._compactor.snapshot, changes, horizon)
+        self._view().horizon_reached(horizon.next_offset)
+        trimmed = await asyncio.to_thread(self._compactor.trim)
+        self._log.info(
+            "snapshot.written",
+            horizon=horizon.next_offset,
+            changes=len(changes),
+            log_begins_at=trimmed,
+            seconds=round(self._runtime.now() - began, 3),
+        )
+
+    async def _release(self) -> None:
+        compactor, self._compactor = self._compactor, None
+        if compactor is not None:
+            await asyncio.to_thread(compactor.close)

@@ -1,0 +1,167 @@
+"""From nothing to a view that has caught up with the log. Everything here blocks: use a thread."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Final
+
+from anabranch.projections.view import View
+
+from anabranch.broker.errors import StartError
+from anabranch.broker.log import get_logger
+from anabranch.broker.settings import Settings
+from anabranch.channel.bootstrap import SnapshotReader, last_horizon
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.errors import LogTrimmedError
+from anabranch.channel.heartbeats import KafkaHeartbeats
+from anabranch.channel.kafka_log import KafkaLogReader, check_holds
+from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+
+_KAFKA_S_MAX: Final = 30.0
+_BATCH_MAX: Final = 5_000
+_POLL_S: Final = 0.5
+_QUIET_S_MAX: Final = 5.0  # without an entry though the log goes on: the rest are gaps
+_ATTEMPTS_MAX: Final = 5  # of loading a snapshot while the log is trimmed behind it
+_BEATS_WATCHED: Final = 3
+
+_log = get_logger()
+
+
+def connect(settings: Settings) -> KafkaConnection:
+    """How Kafka is reached. Raises StartError or InvalidInputError."""
+    properties = read_properties(settings.kafka_properties_file)
+    return KafkaConnection(settings.bootstrap_servers, properties, settings.broker_id)
+
+
+def read_properties(file: Path | None) -> dict[str, str]:
+    """Lines of the form `name=value`; `#` starts a comment line. Raises StartError."""
+    if file is None:
+        return {}
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"kafkaPropertiesFile {file} cannot be read: {error}") from None
+    properties: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, sep, value = line.partition("=")
+        if not sep:
+            # The line itself may hold a password.
+            raise StartError(f"kafkaPropertiesFile {file}, line {number}, is not name=value")
+        properties[name.strip()] = value.strip()
+    return properties
+
+
+def prepare_topics(settings: Settings, connection: KafkaConnection) -> Topics:
+    """The cluster's topics, made if they are missing, checked if not."""
+    topics = Topics(settings.topic_prefix)
+    wanted = TopicSettings(settings.replication_factor, settings.min_insync_replicas)
+    made = ensure_topics(connection, topics, wanted, _KAFKA_S_MAX)
+    if made:
+        _log.info("topics.made", topics=made)
+    return topics
+
+
+def open_view(path: Path) -> View:
+    """The view as it was left. Raises StartError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(
+            f"dataDir {path.parent} cannot be made: {error.strerror}; name another one, or "
+            "correct its permissions"
+        ) from None
+    return View.open(path)
+
+
+class CatchUp:
+    """Brings a view up to the log's end, and leaves a reader that goes on from there."""
+
+    def __init__(self, connection: KafkaConnection, topics: Topics, path: Path) -> None:
+        self._connection = connection
+        self._topics = topics
+        self._path = path
+
+    def run(self) -> tuple[View, KafkaLogReader]:
+        """Resumes the view, or builds it from the snapshot where it is empty or too old."""
+        began = time.monotonic()
+        view = open_view(self._path)
+        try:
+            resumed_at = view.next_offset
+            if resumed_at == 0 and last_horizon(self._connection, self._topics) is not None:
+                view = self._from_snapshot(view)
+            for _ in range(_ATTEMPTS_MAX):
+                try:
+                    reader = self._follow(view)
+                except LogTrimmedError as error:
+                    _log.warning("view.too_old", why=str(error))
+                    view = self._from_snapshot(view)
+                else:
+                    break
+            else:
+                raise StartError(
+                    f"the log was trimmed past the snapshot {_ATTEMPTS_MAX} times while it was "
+                    "being read; start this node again when the cluster is calmer"
+                )
+        except BaseException:
+            view.close()
+            raise
+        _log.info(
+            "view.caught_up",
+            resumed_at=resumed_at,
+            next_offset=view.next_offset,
+            horizon=view.horizon,
+            seconds=round(time.monotonic() - began, 3),
+        )
+        return view, reader
+
+    def _from_snapshot(self, view: View) -> View:
+        view.close()
+        shutil.rmtree(self._path, ignore_errors=True)
+        fresh = open_view(self._path)
+        snapshot = SnapshotReader(self._connection, self._topics)
+        fresh.load_snapshot(snapshot.batches(), lambda: snapshot.horizon)
+        return fresh
+
+    def _follow(self, view: View) -> KafkaLogReader:
+        reader = KafkaLogReader(self._connection, self._topics.wal, view.next_offset)
+        try:
+            first, end = reader.offsets(_KAFKA_S_MAX)
+            check_holds(self._topics.wal, view.next_offset, first, end)
+            heard = time.monotonic()
+            while view.next_offset < end:
+                entries = reader.poll(_BATCH_MAX, _POLL_S)
+                if entries:
+                    view.read_batch(entries)
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > _QUIET_S_MAX:
+                    reader.offsets(_KAFKA_S_MAX)  # Kafka is there: nothing is left to read
+                    break
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+
+def check_not_in_use(
+    broker: str, view: View, heartbeats: KafkaHeartbeats, heartbeat_s: float
+) -> None:
+    """Raises StartError when another process is alive under this broker id.
+
+    Only a broker with an open session can be; so only the restart after a crash has to wait.
+    """
+    session = view.session(broker)
+    if session is None or not session.open:
+        return
+    deadline = time.monotonic() + _BEATS_WATCHED * heartbeat_s
+    while (left := deadline - time.monotonic()) > 0:
+        for beat, _ in heartbeats.poll(min(left, _POLL_S)):
+            if beat.broker == broker:
+                raise StartError(
+                    f"broker id {broker} is in use: another node sends heartbeats under it "
+                    f"(session {beat.session}, heartbeat {beat.sequence}). Stop that node, or give "
+                    "this one an advertisedAddress or webServicePort of its own"
+                )

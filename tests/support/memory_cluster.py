@@ -1,0 +1,143 @@
+"""Whole nodes without Kafka: runtimes that share a log in memory, in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from anabranch.broker.metrics import Metrics
+from anabranch.broker.operations import Operations
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings import Settings, load_settings
+from anabranch.channel.codec import encode_record, read_entry
+from anabranch.channel.log import Entry
+from anabranch.core.fold import Folded
+from anabranch.core.leases import Heartbeat
+from anabranch.core.records import Record
+from anabranch.core.replica import MemoryReplica
+
+FAST = {"heartbeatIntervalMillis": 20, "leaseMillis": 300, "livenessTimeoutMillis": 500}
+WAIT_S = 10.0
+
+
+class MemoryView(MemoryReplica):
+    """A replica in memory that reads log entries as the RocksDB view does."""
+
+    def read_batch(self, entries: Sequence[Entry]) -> list[Folded]:
+        return [self.read(read_entry(e.key, e.value), e.offset, e.timestamp_ms) for e in entries]
+
+    def horizon_reached(self, next_offset: int) -> None:
+        self.horizon = next_offset
+
+
+class MemoryNode:
+    """A runtime, its operations, and its connection to the shared log."""
+
+    def __init__(self, cluster: MemoryCluster, settings: Settings) -> None:
+        self.view = MemoryView()
+        self.metrics = Metrics()
+        self.connected = True
+        self.failing = 0  # appends still to be reported as failed
+        self.runtime = Runtime(
+            settings.node_settings(), self.view, self._append, self._publish, self.metrics
+        )
+        self.operations = Operations(self.runtime, settings)
+        self._cluster = cluster
+
+    @property
+    def id(self) -> str:
+        return self.runtime.core.me
+
+    def _append(self, record: Record, done: Callable[[Exception | None], None]) -> None:
+        if self.failing:
+            self.failing -= 1
+            done(ConnectionError("the append failed"))
+        elif self.connected:
+            self._cluster.append(record)
+            done(None)
+
+    def _publish(self, beat: Heartbeat, acked: Callable[[Heartbeat], None]) -> None:
+        if self.connected:
+            self._cluster.publish(beat)
+            acked(beat)
+
+    def pump(self) -> None:
+        if self.connected:
+            fresh = self._cluster.entries[self.view.next_offset :]
+            if fresh:
+                self.runtime.received(fresh)
+
+
+class MemoryCluster:
+    """The log, the heartbeats, and the nodes that read them."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.nodes: list[MemoryNode] = []
+        self._loop = asyncio.get_running_loop()
+
+    def node(self, number: int, **settings: object) -> MemoryNode:
+        """A node that is not started yet."""
+        named = {"advertisedAddress": f"b{number}", "webServicePort": 8080, **FAST, **settings}
+        return MemoryNode(self, load_settings(None, {}, named))
+
+    async def start(self, node: MemoryNode) -> MemoryNode:
+        """The node catches up and takes part."""
+        self.nodes.append(node)
+        node.pump()
+        node.runtime.joined()
+        await until(lambda: node.runtime.has_lease)
+        return node
+
+    def append_raw(self, key: bytes, value: bytes) -> None:
+        entry = Entry(len(self.entries), round(time.time() * 1000), key, value, None)
+        self.entries.append(entry)
+        for node in self.nodes:
+            self._loop.call_soon(node.pump)
+
+    def append(self, record: Record) -> None:
+        self.append_raw(record.key.encode(), encode_record(record))
+
+    def publish(self, beat: Heartbeat) -> None:
+        now_ms = round(time.time() * 1000)
+        for node in self.nodes:
+            if node.connected:
+                self._loop.call_soon(node.runtime.heard, [(beat, now_ms)])
+
+    def tick(self) -> None:
+        for node in self.nodes:
+            if not node.runtime.ended.done():
+                node.pump()
+                node.runtime.tick()
+
+
+@asynccontextmanager
+async def memory_cluster(count: int = 3, **settings: object) -> AsyncIterator[MemoryCluster]:
+    """`count` nodes that serve, all hearing of each other."""
+    cluster = MemoryCluster()
+
+    async def ticks() -> None:
+        while True:
+            cluster.tick()
+            await asyncio.sleep(0.005)
+
+    ticking = asyncio.create_task(ticks())
+    try:
+        for number in range(1, count + 1):
+            await cluster.start(cluster.node(number, **settings))
+        await until(lambda: all(len(n.operations.brokers()) == count for n in cluster.nodes))
+        await until(lambda: all(n.operations.leader() for n in cluster.nodes))
+        yield cluster
+    finally:
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+
+
+async def until(holds: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
+    """Waits until the condition holds; fails the test when it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.002)
