@@ -1,0 +1,67 @@
+"""The errors of a view; each message names the folder and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anabranch.core.errors import AnabranchError
+
+
+class ViewError(AnabranchError):
+    """A view cannot go on. Whatever it held is still in the log."""
+
+
+class ViewLockedError(ViewError):
+    """Another process has the folder open."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"the view in {path} is in use by another process: stop that one, or give this node a "
+            "data directory of its own"
+        )
+
+
+class ViewFullError(ViewError):
+    """The disk has no room for what was folded; nothing of the batch is in the view."""
+
+    def __init__(self, path: Path, detail: str) -> None:
+        super().__init__(
+            f"no room to write the view in {path} ({detail}): free some space and start the node "
+            "again; it goes on where it stopped"
+        )
+
+
+class ViewFormatError(ViewError):
+    """The folder was written by a release with another layout."""
+
+    def __init__(self, path: Path, found: int, known: int) -> None:
+        super().__init__(
+            f"the view in {path} has format {found}, and this release writes format {known}: "
+            "delete the folder; the view is rebuilt from the snapshot and the log"
+        )
+
+
+class ViewDamagedError(ViewError):
+    """The folder's files cannot be read."""
+
+    def __init__(self, path: Path, detail: str) -> None:
+        super().__init__(
+            f"the view in {path} cannot be read or written ({detail}): check the disk and the "
+            "folder's permissions; if they are sound, delete the folder, and the view is rebuilt "
+            "from the snapshot and the log"
+        )
+
+
+class ViewOffsetError(ViewError):
+    """The view was asked to go back in the log."""
+
+
+_NO_ROOM = ("No space left", "File too large", "Disk quota")
+
+
+def view_error(path: Path, error: Exception) -> ViewError:
+    """What an error of RocksDB, which raises bare exceptions, means for the user."""
+    detail = str(error)
+    if any(sign in detail for sign in _NO_ROOM):
+        return ViewFullError(path, detail)
+    return ViewDamagedError(path, detail)

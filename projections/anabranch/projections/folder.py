@@ -1,0 +1,84 @@
+"""The folder of a view: one process at a time, and one complete generation of the database.
+
+A bulk load writes a new generation next to the current one and is renamed when it is complete, so a
+crash in the middle leaves the view as it was; what is unfinished is removed at the next start.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from pathlib import Path
+
+from anabranch.projections.errors import ViewLockedError, view_error
+
+_GENERATION = re.compile(r"view-(\d{6})")
+_UNFINISHED = "loading-"
+
+
+class ViewFolder:
+    """Holds the folder's lock from construction to `close`.
+
+    Raises ViewLockedError, or ViewFullError and ViewDamagedError when the folder cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = (path / "lock").open("wb")
+        except OSError as error:
+            raise view_error(path, error) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise ViewLockedError(path) from None
+        self._number = max(self._generations(), default=0)
+        self._clean()
+
+    @property
+    def current(self) -> Path:
+        """Where the database is, or shall be made."""
+        return self.path / f"view-{self._number:06d}"
+
+    @property
+    def unfinished(self) -> Path:
+        """Where a bulk load writes."""
+        return self.path / f"{_UNFINISHED}{self._number + 1:06d}"
+
+    def discard_unfinished(self) -> None:
+        """Removes what an earlier bulk load left."""
+        shutil.rmtree(self.unfinished, ignore_errors=True)
+
+    def replace(self) -> None:
+        """The unfinished generation is complete and closed: it becomes the current one."""
+        unfinished = self.unfinished
+        self._number += 1
+        try:
+            unfinished.rename(self.current)
+            descriptor = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise view_error(self.path, error) from error
+        self._clean()
+
+    def close(self) -> None:
+        """Lets the next process in."""
+        self._lock.close()
+
+    def _generations(self) -> list[int]:
+        found = (_GENERATION.fullmatch(entry.name) for entry in self.path.iterdir())
+        return [int(match[1]) for match in found if match]
+
+    def _clean(self) -> None:
+        for entry in self.path.iterdir():
+            match = _GENERATION.fullmatch(entry.name)
+            outdated = match is not None and int(match[1]) != self._number
+            if outdated or entry.name.startswith(_UNFINISHED):
+                shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,47 @@
+"""A view at one offset, for the compactor to read while the view goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anabranch.core.digest import Digest
+from anabranch.core.records import CLUSTER_KEY
+from anabranch.projections.store import Family, Store
+
+
+def encode_offset(offset: int) -> bytes:
+    """A fixed-size form that sorts."""
+    return offset.to_bytes(8, "big")
+
+
+def decode_offset(value: bytes) -> int:
+    """The inverse of `encode_offset`."""
+    return int.from_bytes(value, "big")
+
+
+class Frozen:
+    """What has changed since the horizon, as of `next_offset`. Read it once, from one thread.
+
+    The cursors are made together, between two batches, and RocksDB keeps what each of them sees.
+    """
+
+    def __init__(self, store: Store, next_offset: int, digest: Digest, timestamp_ms: int) -> None:
+        self.next_offset = next_offset
+        self.digest = digest
+        self.timestamp_ms = timestamp_ms
+        self._changed = store.cursor(Family.CHANGED)
+        self._units = store.cursor(Family.UNITS)
+        self._policies = store.cursor(Family.POLICIES)
+
+    def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Keys in order with their encoded values; None: gone."""
+        changed = self._changed
+        changed.seek_to_first()
+        while changed.valid():
+            key: bytes = changed.key()
+            is_policy = b":" in key or key == CLUSTER_KEY.encode()
+            rows = self._policies if is_policy else self._units
+            rows.seek(key)
+            yield key, rows.value() if rows.valid() and rows.key() == key else None
+            changed.next()
+        changed.status()

@@ -1,0 +1,46 @@
+"""The row that says which place in the log a view stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from anabranch.projections.errors import ViewDamagedError, ViewFormatError
+from anabranch.projections.store import Family, Store
+
+FORMAT: Final = 1  # of all families; the first byte of the row
+META_KEY: Final = b"view"
+
+
+class Meta(msgspec.Struct, frozen=True, array_like=True):
+    """Written with every batch."""
+
+    next_offset: int = 0
+    digest: str = "0" * 32
+    horizon: int = -1
+    timestamp_ms: int = 0  # the log's, of the last entry folded
+    counts: dict[str, int] = {}  # broker -> units that name it as their broker
+
+
+_decoder: Final = msgspec.msgpack.Decoder(Meta)
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+def encode_meta(meta: Meta) -> bytes:
+    """Format number and fields."""
+    return bytes((FORMAT,)) + _encoder.encode(meta)
+
+
+def read_meta(store: Store, path: Path) -> Meta:
+    """The stored row, or that of an empty view. Raises ViewFormatError or ViewDamagedError."""
+    value = store.get(Family.META, META_KEY)
+    if value is None:
+        return Meta()
+    if not value or value[0] != FORMAT:
+        raise ViewFormatError(path, value[0] if value else 0, FORMAT)
+    try:
+        return _decoder.decode(value[1:])
+    except msgspec.MsgspecError as error:
+        raise ViewDamagedError(path, f"its place in the log is unreadable: {error}") from error

@@ -1,0 +1,178 @@
+"""The stored state and the queries on it, with what the running batch has changed laid on top.
+
+Decoded entities are kept in a bounded cache; what has changed in a batch stays in it until the
+batch is written. Sessions, the cluster's settings and leadership, which every verdict asks for, are
+few and stay in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from anabranch.channel.codec import decode_entity
+from anabranch.core.records import CLUSTER_KEY, namespace_key, session_key, tenant_key
+from anabranch.core.ring import split_bundle_name
+from anabranch.core.state import Cluster, Entity, NamespaceInfo, Session, Tenant
+from anabranch.core.units import LEADERSHIP, Unit, UnitState
+from anabranch.projections.owners import groups_of, named_in
+from anabranch.projections.store import Family, Store
+
+RECENT_MAX: Final = 20_000  # decoded entities, of about 500 bytes each
+_ABSENT: Final = object()
+_SESSIONS: Final = session_key("")
+_TENANTS: Final = tenant_key("")
+
+
+def family_of(key: str) -> Family:
+    """Where an entity is stored."""
+    return Family.POLICIES if ":" in key or key == CLUSTER_KEY else Family.UNITS
+
+
+class StoredState:
+    """`core.state.StateQueries` over a store. Called from one thread.
+
+    What no verdict depends on (`units_of`, `unit_count`, `unsettled`, `bundle_at`) is for between
+    batches: it shows what is stored.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._attach(store)
+
+    def _attach(self, store: Store) -> None:
+        """Forgets everything in memory and reads from this store."""
+        self._store = store
+        self._recent: dict[str, Entity | None] = {}
+        self._before: dict[str, Entity | None] = {}  # what this batch's changed keys held
+        self._counts: dict[str, int] = {}
+        self._sessions: dict[str, Session] = {}
+        for key, entity in self._range(_SESSIONS):
+            if isinstance(entity, Session):
+                self._sessions[key.removeprefix(_SESSIONS)] = entity
+        cluster = self._entity(CLUSTER_KEY)
+        self._cluster = cluster if isinstance(cluster, Cluster) else None
+        leadership = self._entity(LEADERSHIP)
+        self._leadership = leadership if isinstance(leadership, Unit) else None
+
+    # --- single entities ----------------------------------------------------------------
+
+    def _entity(self, key: str) -> Entity | None:
+        found = self._recent.get(key, _ABSENT)
+        if found is _ABSENT:
+            value = self._store.get(family_of(key), key.encode())
+            found = self._recent[key] = None if value is None else decode_entity(value)
+        return found  # type: ignore[return-value]  # _ABSENT was replaced
+
+    def _trim(self) -> None:
+        excess = len(self._recent) - RECENT_MAX
+        if excess > 0:
+            for key in list(islice(self._recent, excess + RECENT_MAX // 4)):
+                del self._recent[key]
+
+    def unit(self, name: str) -> Unit | None:
+        if name == LEADERSHIP:
+            return self._leadership
+        found = self._entity(name)
+        return found if isinstance(found, Unit) else None
+
+    def session(self, broker: str) -> Session | None:
+        return self._sessions.get(broker)
+
+    def cluster(self) -> Cluster | None:
+        return self._cluster
+
+    def tenant(self, name: str) -> Tenant | None:
+        found = self._entity(tenant_key(name))
+        return found if isinstance(found, Tenant) else None
+
+    def namespace(self, name: str) -> NamespaceInfo | None:
+        found = self._entity(namespace_key(name))
+        return found if isinstance(found, NamespaceInfo) else None
+
+    # --- ranges -------------------------------------------------------------------------
+
+    def _range(self, prefix: str) -> Iterator[tuple[str, Entity]]:
+        """Entities whose key starts with `prefix`, in order, the running batch included."""
+        if self._before:
+            yield from self._range_in_batch(prefix)
+            return
+        recent = self._recent
+        for key, value in self._store.rows(family_of(prefix), prefix.encode()):
+            name = key.decode()
+            yield name, recent.get(name) or decode_entity(value)
+
+    def _range_in_batch(self, prefix: str) -> Iterator[tuple[str, Entity]]:
+        rows = self._store.rows(family_of(prefix), prefix.encode())
+        names = {key.decode(): None for key, _ in rows}
+        names.update((key, None) for key in self._before if key.startswith(prefix))
+        for name in sorted(names):
+            entity = self._entity(name)
+            if entity is not None:
+                yield name, entity
+
+    def bundles(self, namespace: str) -> Iterator[tuple[str, Unit]]:
+        for name, entity in self._range(f"{namespace}/"):
+            if isinstance(entity, Unit):
+                yield name, entity
+
+    def namespaces(self, tenant: str) -> Iterator[str]:
+        start = len(namespace_key(""))
+        for key, _ in self._range(namespace_key(f"{tenant}/")):
+            yield key[start:]
+
+    def tenants(self) -> Iterator[str]:
+        for key, _ in self._range(_TENANTS):
+            yield key.removeprefix(_TENANTS)
+
+    def sessions(self) -> Iterator[tuple[str, Session]]:
+        yield from sorted(self._sessions.items())
+
+    def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
+        """The live bundle that holds a hash; None when the namespace does not exist.
+
+        Names sort by lower end, so the bundle is the last live one that begins at or before the
+        hash; deleted parents, which stay until their tombstone, lie in between.
+        """
+        prefix = f"{namespace}/"
+        cursor = self._store.cursor(Family.UNITS)
+        cursor.seek_for_prev(f"{prefix}0x{hash32:08x}_0y".encode())  # "y" follows "x"
+        while cursor.valid():
+            name = cursor.key().decode()
+            if not name.startswith(prefix):
+                return None
+            unit = self.unit(name)
+            if unit is not None and unit.state is not UnitState.DELETED:
+                return (name, unit) if hash32 in split_bundle_name(name)[1] else None
+            cursor.prev()
+        return None
+
+    # --- indexes ------------------------------------------------------------------------
+
+    def units_of(self, broker: str) -> Iterator[tuple[str, Unit]]:
+        """Units whose broker or source is this one."""
+        needle = broker.encode()
+        for group in groups_of(self._store, broker):
+            if not group.endswith("/"):
+                unit = self.unit(group)
+                if unit is not None:
+                    yield group, unit
+                continue
+            for key, value in self._store.rows(Family.UNITS, group.encode()):
+                if needle in value:
+                    name = key.decode()
+                    entity = self._recent.get(name) or decode_entity(value)
+                    if isinstance(entity, Unit) and broker in named_in(entity):
+                        yield name, entity
+
+    def unit_count(self, broker: str) -> int:
+        """How many units name this broker as `broker`."""
+        return self._counts.get(broker, 0)
+
+    def unsettled(self) -> Iterator[tuple[str, Unit]]:
+        """Units in flight or deleted."""
+        for key, _ in self._store.rows(Family.UNSETTLED):
+            name = key.decode()
+            unit = self.unit(name)
+            if unit is not None:
+                yield name, unit

@@ -1,0 +1,150 @@
+"""RocksDB as the views use it: raw bytes, one column family for each query, bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum, unique
+from pathlib import Path
+from typing import Final, cast
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    ColumnFamily,
+    DBCompressionType,
+    MemtableFactory,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+    WriteOptions,
+)
+
+from anabranch.projections.errors import view_error
+
+Row = tuple[bytes, bytes]
+
+
+@unique
+class Family(Enum):
+    """The column families."""
+
+    UNITS = "units"  # unit -> encoded Unit; names sort in ring order
+    UNITS_BY_BROKER = "units_by_broker"  # broker, unit group -> how many of it name the broker
+    UNSETTLED = "unsettled"  # unit in flight or deleted -> nothing
+    POLICIES = "policies"  # cluster, session, tenant or namespace -> encoded entity
+    CHANGED = "changed"  # key changed since the horizon -> offset of its last change
+    META = "meta"  # one row: the place in the log
+
+
+_BLOCK_CACHE_BYTES: Final = 16 << 20
+_WRITE_BUFFER_BYTES: Final = 8 << 20
+_ALL_BUFFERS_BYTES: Final = 24 << 20
+_BULK_BUFFER_BYTES: Final = 32 << 20
+_OPEN_FILES_MAX: Final = 256
+
+
+class Store:
+    """An open database. Reads are safe from any thread, writes from one.
+
+    `bulk`: for one bulk load into an empty folder: no write-ahead log, and buffers that are
+    sorted only when they are flushed, in RocksDB's own thread.
+    """
+
+    def __init__(self, path: Path, *, bulk: bool = False) -> None:
+        self._path = path
+        tables = BlockBasedOptions()
+        tables.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
+        tables.set_cache_index_and_filter_blocks(True)
+        tables.set_bloom_filter(10, False)
+        options = _options(tables, bulk=bulk)
+        try:
+            self._db = Rdict(
+                str(path), options, {family.value: _options(tables, bulk=bulk) for family in Family}
+            )
+        except Exception as error:
+            raise view_error(path, error) from error
+        self._rows = {family: self._db.get_column_family(family.value) for family in Family}
+        self.families: dict[Family, ColumnFamily] = {
+            family: self._db.get_column_family_handle(family.value) for family in Family
+        }
+        self._writing = WriteOptions()
+        # In the installed release this is a property; its type stub calls it a method.
+        setattr(self._writing, "disable_wal", bulk)  # noqa: B010
+
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        """The value, if there is one."""
+        try:
+            value: bytes | None = self._rows[family].get(key)
+        except Exception as error:
+            raise view_error(self._path, error) from error
+        return value
+
+    def rows(self, family: Family, prefix: bytes = b"") -> Iterator[Row]:
+        """Keys that start with `prefix`, in order, with their values, as of the first step."""
+        try:
+            found = cast(Iterator[Row], self._rows[family].items(from_key=prefix))
+            for row in found:
+                if not row[0].startswith(prefix):
+                    return
+                yield row
+        except Exception as error:
+            raise view_error(self._path, error) from error
+
+    def cursor(self, family: Family) -> RdictIter:
+        """A cursor over the family as it is now, whatever is written later."""
+        return self._rows[family].iter()
+
+    def write(self, batch: WriteBatch) -> None:
+        """All of the batch, or nothing of it when this raises."""
+        try:
+            self._db.write(batch, self._writing)
+        except Exception as error:
+            raise view_error(self._path, error) from error
+
+    def flush(self) -> None:
+        """Everything is in table files when this returns."""
+        try:
+            for rows in self._rows.values():
+                rows.flush(True)
+        except Exception as error:
+            raise view_error(self._path, error) from error
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        self.families.clear()
+        for rows in self._rows.values():
+            rows.close()
+        self._rows.clear()
+        self._db.close()
+
+
+def _options(tables: BlockBasedOptions, *, bulk: bool) -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_block_based_table_factory(tables)
+    options.set_max_open_files(_OPEN_FILES_MAX)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(1 << 20)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    options.set_max_write_buffer_number(3)
+    if bulk:
+        options.set_memtable_factory(MemtableFactory.vector())
+        options.set_allow_concurrent_memtable_write(False)
+        options.set_disable_auto_compactions(True)
+        options.set_write_buffer_size(_BULK_BUFFER_BYTES)
+        options.set_compression_type(DBCompressionType.none())
+    else:
+        options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+        options.set_db_write_buffer_size(_ALL_BUFFERS_BYTES)
+        options.set_max_total_wal_size(_ALL_BUFFERS_BYTES)
+        options.set_compression_type(DBCompressionType.lz4())
+    return options
+
+
+def new_batch() -> WriteBatch:
+    """Writes that will be made together."""
+    return WriteBatch(raw_mode=True)

@@ -1,0 +1,339 @@
+"""The log folded into RocksDB: a replica that outlives its process (DESIGN section 4).
+
+A batch of entries, the index updates, the digest, the counts and the next offset go into one write
+batch, so a view is always exactly at some offset: a crash loses at most the last batches, which are
+folded again. Within a batch a key is hashed, encoded and put once, in its last state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from rocksdict import WriteBatch
+
+from anabranch.channel.bootstrap import Batch
+from anabranch.channel.codec import Horizon, encode_entity
+from anabranch.channel.log import Entry
+from anabranch.core import digest as digests
+from anabranch.core.digest import Digest
+from anabranch.core.fold import UNREADABLE, Folded, evolve
+from anabranch.core.state import Change, Cluster, Entity, Session
+from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Unit, UnitState
+from anabranch.projections import owners
+from anabranch.projections.bulk import bulk_load
+from anabranch.projections.errors import ViewError, ViewOffsetError
+from anabranch.projections.folder import ViewFolder
+from anabranch.projections.frozen import Frozen, decode_offset, encode_offset
+from anabranch.projections.meta import META_KEY, Meta, encode_meta, read_meta
+from anabranch.projections.reader import StoredState, family_of
+from anabranch.projections.store import Family, Store, new_batch
+
+Listener = Callable[[tuple[Change, ...]], None]
+
+_UNSETTLED: Final = frozenset((*IN_FLIGHT, UnitState.DELETED))
+_FORGET_MAX: Final = 50_000  # keys in one write when a horizon is reached
+
+
+def _names(unit: Unit) -> tuple[str, str]:
+    return unit.broker, unit.source
+
+
+class View(StoredState):
+    """`core.replica.Replica` on RocksDB, with the fold. Called from one thread, but for `freeze`'s
+    result. After an error of a write it refuses to go on: what is in memory may be ahead of it.
+    """
+
+    def __init__(self, folder: ViewFolder) -> None:
+        self._folder = folder
+        self._listeners: list[Listener] = []
+        self._failed = False
+        super().__init__(Store(folder.current))
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Opens or creates the view in a folder. Raises ViewError."""
+        folder = ViewFolder(path)
+        try:
+            return cls(folder)
+        except BaseException:
+            folder.close()
+            raise
+
+    def _attach(self, store: Store) -> None:
+        try:
+            meta = read_meta(store, self._folder.path)
+            super()._attach(store)
+        except BaseException:
+            store.close()
+            raise
+        self._next_offset = meta.next_offset
+        self._digest = Digest(int(meta.digest, 16))
+        self._horizon = meta.horizon
+        self._timestamp_ms = meta.timestamp_ms
+        self._counts = dict(meta.counts)
+
+    def close(self) -> None:
+        """Lets go of the folder. Calling it again does nothing."""
+        self._store.close()
+        self._folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- the place in the log -----------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        return self._folder.path
+
+    @property
+    def next_offset(self) -> int:
+        """The first WAL offset that is not folded yet."""
+        return self._next_offset
+
+    @property
+    def digest(self) -> Digest:
+        return self._digest
+
+    @property
+    def horizon(self) -> int:
+        """The next offset of the newest snapshot known; -1 for none."""
+        return self._horizon
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The log's timestamp of the last entry folded; 0 for none."""
+        return self._timestamp_ms
+
+    def continues(self, log_start: int, log_end: int) -> bool:
+        """Whether the log still holds what comes next; if not, load a snapshot.
+
+        Raises ViewOffsetError when the view is ahead of the log, which thus is not its log.
+        """
+        if self._next_offset > log_end:
+            raise ViewOffsetError(
+                f"the view in {self.path} has folded the log up to offset {self._next_offset}, but "
+                f"the log ends at {log_end}: it is another cluster's view, or the log was made "
+                "anew; check bootstrap servers and topic prefix, then delete the folder"
+            )
+        return self._next_offset >= log_start
+
+    # --- the fold -----------------------------------------------------------------------
+
+    def read_batch(self, entries: Sequence[Entry]) -> list[Folded]:
+        """Folds entries in order and returns once they are stored. Gaps are allowed.
+
+        Entries that were folded already are left out, so a repeated delivery changes nothing.
+        Raises ViewError or NewerSchemaError with nothing of the batch stored, after which the view
+        must be opened again.
+        """
+        self._check()
+        folded: list[Folded] = []
+        touched: dict[str, int] = {}
+        next_offset = self._next_offset
+        # Until the write, memory is ahead of the store: whatever goes wrong, the view is done for.
+        self._failed = True
+        for entry in entries:
+            offset = entry.offset
+            if offset < next_offset:
+                continue
+            record = entry.record()
+            if record is None:
+                outcome = UNREADABLE
+            else:
+                outcome = evolve(self, record, offset, entry.timestamp_ms)
+                for key, after in outcome.changes:
+                    self._change(key, after)
+                    touched[key] = offset
+            folded.append(Folded(offset, entry.timestamp_ms, record, outcome))
+            next_offset = offset + 1
+        if folded:
+            self._next_offset = next_offset
+            self._timestamp_ms = max(self._timestamp_ms, folded[-1].timestamp_ms)
+            self._write(touched)
+        self._failed = False
+        if touched:
+            self._tell(tuple((key, self._recent[key]) for key in touched))
+        self._trim()
+        return folded
+
+    def _check(self) -> None:
+        if self._failed:
+            raise ViewError(
+                f"the view in {self.path} could not store what was folded; start the node again: "
+                "it goes on from the last batch that was stored"
+            )
+
+    def _change(self, key: str, after: Entity | None) -> None:
+        if key not in self._before:
+            self._before[key] = self._entity(key)
+        self._recent[key] = after
+        kind = type(after)
+        if kind is Unit:
+            if key == LEADERSHIP:
+                self._leadership = after  # type: ignore[assignment]
+        elif kind is Session:
+            self._sessions[key.partition(":")[2]] = after  # type: ignore[assignment]
+        elif kind is Cluster:
+            self._cluster = after  # type: ignore[assignment]
+
+    def _write(self, touched: dict[str, int]) -> None:
+        batch = new_batch()
+        families = self._store.families
+        digest = int(self._digest)
+        named: Counter[tuple[str, str]] = Counter()
+        changed = families[Family.CHANGED]
+        for key, before in self._before.items():
+            after = self._recent[key]
+            name = key.encode()
+            if before is not None:
+                digest -= digests.entity_hash(key, before)
+            if after is not None:
+                digest += digests.entity_hash(key, after)
+                batch.put(name, encode_entity(after), families[family_of(key)])
+            elif before is not None:
+                batch.delete(name, families[family_of(key)])
+            if isinstance(before, Unit) or isinstance(after, Unit):
+                self._index(batch, key, before, after, named)
+            # Also when it came and went: a snapshot of another node may hold what was in between.
+            batch.put(name, encode_offset(touched[key]), changed)
+        owners.adjust(self._store, batch, named)
+        self._digest = Digest(digest % (1 << 128))
+        batch.put(META_KEY, encode_meta(self._meta()), families[Family.META])
+        self._store.write(batch)
+        self._before.clear()
+
+    def _index(
+        self,
+        batch: WriteBatch,
+        key: str,
+        before: Entity | None,
+        after: Entity | None,
+        named: Counter[tuple[str, str]],
+    ) -> None:
+        old = before if isinstance(before, Unit) else None
+        new = after if isinstance(after, Unit) else None
+        was = old is not None and old.state in _UNSETTLED
+        if (new is not None and new.state in _UNSETTLED) != was:
+            family = self._store.families[Family.UNSETTLED]
+            if was:
+                batch.delete(key.encode(), family)
+            else:
+                batch.put(key.encode(), b"", family)
+        if old is not None and new is not None and _names(old) == _names(new):
+            return
+        group = owners.group_of(key)
+        for broker in owners.named_in(old):
+            named[broker, group] -= 1
+        for broker in owners.named_in(new):
+            named[broker, group] += 1
+        self._count(old, -1)
+        self._count(new, 1)
+
+    def _count(self, unit: Unit | None, step: int) -> None:
+        if unit is not None and unit.broker:
+            count = self._counts.get(unit.broker, 0) + step
+            if count:
+                self._counts[unit.broker] = count
+            else:
+                del self._counts[unit.broker]
+
+    def _meta(self) -> Meta:
+        return Meta(
+            self._next_offset,
+            digests.to_hex(self._digest),
+            self._horizon,
+            self._timestamp_ms,
+            self._counts,
+        )
+
+    # --- listeners ----------------------------------------------------------------------
+
+    def subscribe(self, listener: Listener) -> None:
+        """Calls `listener` after each batch that changed something, once the batch is stored, with
+        every changed key and what it holds now (None: gone). After a bulk load it gets an empty
+        tuple: anything may have changed.
+        """
+        self._listeners.append(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """The inverse of `subscribe`."""
+        self._listeners.remove(listener)
+
+    def _tell(self, changes: tuple[Change, ...]) -> None:
+        for listener in tuple(self._listeners):
+            listener(changes)
+
+    # --- snapshots ----------------------------------------------------------------------
+
+    def load_snapshot(self, batches: Iterable[Batch], horizon: Callable[[], Horizon]) -> None:
+        """Replaces everything by a snapshot; a later pair of a key replaces an earlier one.
+
+        `horizon` is asked after the last batch. Values are stored as they are, and the digest is
+        the horizon's. A crash in the middle leaves the view as it was. Raises ViewError, also when
+        the snapshot is older than the view.
+        """
+        self._check()
+        place = bulk_load(self._folder, batches, horizon, self._next_offset)
+        self._store.close()
+        self._failed = True
+        self._folder.replace()
+        self._attach(Store(self._folder.current))
+        self._failed = False
+        if place.next_offset != self._next_offset:
+            raise ViewError(f"the view in {self.path} did not keep its place {place.next_offset}")
+        self._tell(())
+
+    def freeze(self) -> Frozen:
+        """The state at this offset: what has changed since the horizon. Any thread may read it."""
+        return Frozen(self._store, self._next_offset, self._digest, self._timestamp_ms)
+
+    def dirty_keys(self, limit: int) -> list[tuple[bytes, bytes | None]]:
+        """At most `limit` keys that changed since the horizon, with their encoded values (None:
+        gone). An answer shorter than `limit` is complete.
+        """
+        return list(islice(self.freeze().changes(), limit))
+
+    def horizon_reached(self, next_offset: int) -> None:
+        """A snapshot that stands for this offset is committed: what it holds is clean again.
+
+        An older horizon than the one known changes nothing. Raises ViewOffsetError for a horizon
+        that this view has not reached itself.
+        """
+        self._check()
+        if next_offset <= self._horizon:
+            return
+        if next_offset > self._next_offset:
+            raise ViewOffsetError(
+                f"the snapshot at offset {next_offset} is ahead of the view in {self.path}, which "
+                f"has folded the log up to {self._next_offset}: read the log first"
+            )
+        clean = self._clean_keys(next_offset)
+        family = self._store.families[Family.CHANGED]
+        while names := list(islice(clean, _FORGET_MAX)):
+            batch = new_batch()
+            for name in names:
+                batch.delete(name, family)
+            self._store.write(batch)
+        self._horizon = next_offset
+        batch = new_batch()
+        batch.put(META_KEY, encode_meta(self._meta()), self._store.families[Family.META])
+        self._store.write(batch)
+
+    def _clean_keys(self, horizon: int) -> Iterator[bytes]:
+        for name, offset in self._store.rows(Family.CHANGED):
+            if decode_offset(offset) < horizon:
+                yield name
