@@ -1,0 +1,55 @@
+"""Snapshot equals fold: at its horizon the snapshot holds what the log before it adds up to."""
+
+from __future__ import annotations
+
+from anabranch.core.state import Entity
+from anabranch.spark_replay.tally import Tally
+
+
+class SnapshotCheck:
+    """Gathers the newest value of every key, then compares it with the fold at the horizon."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.latest: dict[str, Entity] = {}
+        self._unreadable: set[str] = set()
+
+    def row(self, key: str, entity: Entity | None) -> None:
+        """The next value of a key, in the topic's order; None is a tombstone."""
+        self._unreadable.discard(key)
+        if entity is None:
+            self.latest.pop(key, None)
+        else:
+            self.latest[key] = entity
+
+    def unreadable(self, horizon: int, key: str) -> None:
+        """The key's newest value does not decode."""
+        self._unreadable.add(key)
+        self.tally.violate(horizon, f"{key}: the snapshot's value is damaged")
+
+    def compare(self, horizon: int, folded: dict[str, Entity]) -> None:
+        """The fold has come to the horizon with this state of the same keys."""
+        self.tally.examined += len(folded)
+        for key, entity in folded.items():
+            found = self.latest.pop(key, None)
+            if found != entity and key not in self._unreadable:
+                self.tally.violate(horizon, _difference(key, found, entity))
+        for key, found in self.latest.items():
+            self.tally.examined += 1
+            self.tally.violate(horizon, _difference(key, found, None))
+        self.latest.clear()
+
+
+def _difference(key: str, found: Entity | None, folded: Entity | None) -> str:
+    if found is None:
+        return f"{key}: missing in the snapshot; the log makes it {folded}"
+    if folded is None:
+        return f"{key}: the snapshot has it as {found}; by the log it does not exist"
+    if type(found) is not type(folded):
+        return f"{key}: a {type(found).__name__} in the snapshot, a {type(folded).__name__} by log"
+    differ = [
+        f"{name} {getattr(found, name)!r} is {getattr(folded, name)!r} by the log"
+        for name in found.__struct_fields__
+        if getattr(found, name) != getattr(folded, name)
+    ]
+    return f"{key}: the snapshot's {'; '.join(differ)}"

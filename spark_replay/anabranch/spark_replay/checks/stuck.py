@@ -1,0 +1,20 @@
+"""Stuck units: at the end of the log nothing has been in flight for longer than it may."""
+
+from __future__ import annotations
+
+from anabranch.spark_replay.checks.unsettled import Loose
+from anabranch.spark_replay.tally import Tally
+
+
+def check_stuck(loose: Loose, log_end_ms: int, patience_ms: int) -> Tally:
+    """`log_end_ms` is the newest timestamp of the log or of a heartbeat."""
+    tally = Tally(examined=loose.units)
+    for unit in sorted(loose.in_flight, key=lambda unit: unit.since_offset):
+        waited_ms = log_end_ms - unit.since_ms
+        if waited_ms > patience_ms:
+            tally.violate(
+                unit.since_offset,
+                f"{unit.name}: {unit.state.name} for {waited_ms / 1000:.1f} s, waiting for "
+                f"{unit.responsible or 'nobody'}",
+            )
+    return tally

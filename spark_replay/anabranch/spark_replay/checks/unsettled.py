@@ -1,0 +1,80 @@
+"""What a part leaves open at the end of the log, for the checks that need the whole to judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from anabranch.core.records import CLUSTER_KEY
+from anabranch.core.state import Cluster, FoldedState, Session
+from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Unit, UnitState
+
+LOOSE_MAX: Final = 10_000  # of one part; the counts go on
+
+
+class LooseUnit(msgspec.Struct, frozen=True):
+    """A unit in flight, or one that answers to a broker without an open session."""
+
+    name: str
+    state: UnitState
+    responsible: str
+    since_ms: int
+    since_offset: int
+
+
+class Loose(msgspec.Struct):
+    """What one part leaves, or all of them."""
+
+    in_flight: list[LooseUnit] = []
+    orphaned: list[LooseUnit] = []
+    answering: dict[str, int] = {}  # broker -> units that it answers for
+    sample: dict[str, str] = {}  # broker -> one of them
+    units: int = 0
+    sessions: dict[str, Session] = {}
+    cluster: Cluster | None = None
+
+
+def loose_ends(state: FoldedState, owns: Callable[[str], bool], *, with_sessions: bool) -> Loose:
+    """Looks through the state at the end of the log."""
+    found = Loose(in_flight=[], orphaned=[], answering={}, sample={}, sessions={})
+    for key, entity in state.entities.items():
+        if isinstance(entity, Session) and with_sessions:
+            found.sessions[key.partition(":")[2]] = entity
+        elif isinstance(entity, Cluster) and with_sessions and key == CLUSTER_KEY:
+            found.cluster = entity
+        elif isinstance(entity, Unit) and owns(key):
+            _look(found, state, key, entity)
+    return found
+
+
+def _look(found: Loose, state: FoldedState, key: str, unit: Unit) -> None:
+    found.units += 1
+    broker = unit.responsible
+    loose = LooseUnit(key, unit.state, broker, unit.since_ms, unit.since_offset)
+    if unit.state in IN_FLIGHT and len(found.in_flight) < LOOSE_MAX:
+        found.in_flight.append(loose)
+    if not broker:
+        return
+    found.answering[broker] = found.answering.get(broker, 0) + 1
+    if key != LEADERSHIP:
+        found.sample.setdefault(broker, key)
+    session = state.session(broker)
+    if (session is None or not session.open) and len(found.orphaned) < LOOSE_MAX:
+        found.orphaned.append(loose)
+
+
+def gathered(parts: list[Loose]) -> Loose:
+    """What the whole log leaves open."""
+    whole = Loose(in_flight=[], orphaned=[], answering={}, sample={}, sessions={})
+    for part in parts:
+        whole.in_flight += part.in_flight
+        whole.orphaned += part.orphaned
+        for broker, count in part.answering.items():
+            whole.answering[broker] = whole.answering.get(broker, 0) + count
+        whole.sample = part.sample | whole.sample
+        whole.units += part.units
+        whole.sessions |= part.sessions
+        whole.cluster = whole.cluster or part.cluster
+    return whole

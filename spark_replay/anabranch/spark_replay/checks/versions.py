@@ -1,0 +1,61 @@
+"""Version continuity: what a key holds counts up by one with every accepted record.
+
+It starts at 1; a unit that a namespace's creation or a split brings forth starts at its place in
+the log, so that its versions are above those of any earlier unit of its name.
+"""
+
+from __future__ import annotations
+
+from anabranch.core.fold import Outcome
+from anabranch.core.records import Record
+from anabranch.core.state import Change, Entity
+from anabranch.core.units import Unit
+from anabranch.core.verdicts import Verdict
+from anabranch.spark_replay.tally import Tally
+
+
+class Versions:
+    """Follows the version of every key through the accepted records."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self._versions: dict[str, int] = {}
+
+    def start(self, key: str, entity: Entity) -> None:
+        """A replay from a snapshot starts with this."""
+        self._versions[key] = entity.version
+
+    def accepted(self, offset: int, record: Record, changes: tuple[Change, ...]) -> None:
+        """Looks at what an accepted record did to its keys."""
+        self.tally.examined += 1
+        versions = self._versions
+        own = record.key
+        if record.version != versions.get(own, 0) + 1:
+            self._violate(offset, own, record.version)
+        for key, entity in changes:
+            if entity is None:
+                versions.pop(key, None)
+                continue
+            expected = versions.get(key, 0) + 1
+            if expected == 1 and key != own and type(entity) is Unit:
+                expected = offset + 1  # born: above every earlier unit of this name
+            if entity.version != expected:
+                self._violate(offset, key, entity.version)
+            versions[key] = entity.version
+
+    def rejected(self, offset: int, record: Record | None, outcome: Outcome) -> None:
+        """A rejected record must change nothing."""
+        if outcome.changes:
+            key = record.key if record is not None else "an unreadable record"
+            self.tally.violate(
+                offset,
+                f"{key}: rejected as {Verdict(outcome.verdict).name}, yet it changed "
+                f"{len(outcome.changes)} keys",
+            )
+
+    def _violate(self, offset: int, key: str, version: int) -> None:
+        before = self._versions.get(key, 0)
+        self.tally.violate(
+            offset,
+            f"{key}: version {version} was accepted where version {before + 1} comes next",
+        )

@@ -1,0 +1,333 @@
+"""One part of the divided replay: whole tenants in offset order, the cluster's records between.
+
+No guard of a tenant's record reads another tenant's state (`records.scope_of`), so every part folds
+its own tenants and, beside them, the few records that concern the whole cluster: sessions,
+leadership, the cluster's settings. What is cluster-wide is counted, digested and compared by one
+part only, the primary one. Snapshot values come among the records, at the offset they stand for.
+(docs/decisions, "Dividing the replay by tenant".)
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from anabranch.channel.codec import SCHEMA_HEADER, decode_entity, read_entry
+from anabranch.channel.errors import NewerSchemaError, UnreadableError
+from anabranch.core import digest as digests
+from anabranch.core.digest import EMPTY, Digest
+from anabranch.core.fold import UNREADABLE, Outcome, evolve
+from anabranch.core.records import (
+    ClusterSettings,
+    Record,
+    SessionChange,
+    UnitMove,
+    scope_of,
+)
+from anabranch.core.state import Change, Entity, FoldedState, StateReader
+from anabranch.core.units import LEADERSHIP, Move
+from anabranch.core.verdicts import Verdict
+from anabranch.spark_replay.checks.coverage import Coverage
+from anabranch.spark_replay.checks.leadership import Leadership
+from anabranch.spark_replay.checks.leases import Leases
+from anabranch.spark_replay.checks.ownership import Ownership
+from anabranch.spark_replay.checks.snapshot import SnapshotCheck
+from anabranch.spark_replay.checks.unsettled import Loose, loose_ends
+from anabranch.spark_replay.checks.versions import Versions
+from anabranch.spark_replay.statistics import Figures, Statistics
+from anabranch.spark_replay.tally import CheckName, Tally
+
+Rule = Callable[[StateReader, Record, int, int], Outcome]
+
+SNAPSHOT_ROW: Final = 0  # before the record of the same offset
+LOG_ROW: Final = 1
+_NEVER: Final = 1 << 62
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What every part must know before it starts."""
+
+    parts: int
+    next_offset: int  # the end of the audited log
+    horizon: int  # where the snapshot stands, -1 for none
+    from_snapshot: bool  # the log before the horizon is gone
+    checkpoints: tuple[int, ...]  # ascending offsets at which the digest is wanted
+    beats: dict[str, list[int]]  # "broker session" -> log timestamps, ascending
+    bin_ms: int
+    tolerance_ms: int
+    flap_moves: int
+    flap_window_ms: int
+
+
+class Part(msgspec.Struct):
+    """What one part has found."""
+
+    part: int
+    records: int
+    repeated: int  # rows that came again under an offset, and were left out
+    tallies: dict[CheckName, Tally]
+    digests: list[tuple[int, str]]  # offset -> what its keys add to the digest there
+    loose: Loose
+    figures: Figures
+    entities: int
+    last_ms: int
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One input row, as tests give it; Spark's come as columns."""
+
+    shared: bool
+    kind: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    schema: bytes | None = None
+
+
+def part_of(scope: str, parts: int) -> int:
+    """The part that folds a scope; Spark divides the rows by the same function."""
+    return zlib.crc32(scope.encode()) % parts if scope else 0
+
+
+class Replay:
+    """Folds the rows of one part in order. `rule` is the core's, or a broken one in a test."""
+
+    def __init__(self, plan: Plan, part: int, rule: Rule = evolve) -> None:
+        self._plan = plan
+        self._part = part
+        self._rule = rule
+        primary = part == 0
+        self._primary = primary
+        beats = {_beat_key(name): times for name, times in plan.beats.items()}
+        self.state = FoldedState()
+        self._versions = Versions()
+        self._ownership = Ownership()
+        self._leases = Leases(beats, plan.tolerance_ms, primary=primary)
+        self._leadership = Leadership(primary=primary)
+        self._coverage = Coverage()
+        self._snapshot = SnapshotCheck()
+        self._statistics = Statistics(plan.bin_ms, plan.flap_moves, plan.flap_window_ms)
+        self._records = 0
+        self._again = 0
+        self._last_offset = -1
+        self._last_ms = 0
+        self._dirty: dict[str, None] = {}
+        self._hashes: dict[str, int] = {}
+        self._digests: list[tuple[int, str]] = []
+        self._stops = sorted({*plan.checkpoints, plan.next_offset, max(plan.horizon, 0)})
+        if plan.from_snapshot:
+            self._stops = self._stops[bisect_left(self._stops, plan.horizon) :]
+        self._stop = self._stops[0]
+        self._started = not plan.from_snapshot
+
+    # --- rows ---------------------------------------------------------------------------
+
+    def feed(
+        self,
+        shared: Sequence[bool],
+        kinds: Sequence[int],
+        offsets: Sequence[int],
+        timestamps_ms: Sequence[int],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        schemas: Sequence[bytes | None],
+    ) -> None:
+        """The next rows, as columns of equal length."""
+        state, rule, count = self.state, self._rule, self._statistics.count
+        primary = self._primary
+        counted, last = 0, self._last_offset
+        for common, kind, offset, timestamp_ms, key, value, schema in zip(
+            shared, kinds, offsets, timestamps_ms, keys, values, schemas, strict=True
+        ):
+            if kind == SNAPSHOT_ROW:
+                self._snapshot_row(key, value)
+                continue
+            if offset >= self._stop:
+                self._reach(offset)
+            if offset <= last:
+                self._again += not common or primary
+                continue
+            last = offset
+            record = read_entry(key, value)
+            if record is None and schema is not None:
+                _refuse_newer(offset, key, value, schema)
+            outcome = UNREADABLE if record is None else rule(state, record, offset, timestamp_ms)
+            if common and not primary:
+                if outcome.changes and record is not None:
+                    self._shared(offset, timestamp_ms, record, outcome.changes)
+                continue
+            counted += 1
+            count(timestamp_ms, record, outcome)
+            if timestamp_ms > self._last_ms:
+                self._last_ms = timestamp_ms
+            if outcome.verdict is Verdict.ACCEPTED and record is not None:
+                self._accepted(offset, timestamp_ms, record, outcome.changes)
+            elif outcome.changes:
+                self._versions.rejected(offset, record, outcome)
+                state.apply(outcome.changes)
+        self._records += counted
+        self._last_offset = last
+
+    def feed_rows(self, rows: Iterable[Row]) -> None:
+        """The same, from rows in order."""
+        columns = [
+            (r.shared, r.kind, r.offset, r.timestamp_ms, r.key, r.value, r.schema) for r in rows
+        ]
+        if columns:
+            self.feed(*(list(column) for column in zip(*columns, strict=True)))
+
+    def result(self) -> Part:
+        """The end of the log is reached."""
+        self._reach(_NEVER)
+        return Part(
+            self._part,
+            self._records,
+            self._again,
+            {
+                CheckName.VERSIONS: self._versions.tally,
+                CheckName.OWNERSHIP: self._ownership.tally,
+                CheckName.LEASES: self._leases.tally,
+                CheckName.LEADERSHIP: self._leadership.tally,
+                CheckName.COVERAGE: self._coverage.tally,
+                CheckName.SNAPSHOT: self._snapshot.tally,
+            },
+            self._digests,
+            loose_ends(self.state, self._owns, with_sessions=self._primary),
+            self._statistics.figures(),
+            sum(1 for key in self.state.entities if self._owns(key)),
+            self._last_ms,
+        )
+
+    def _owns(self, key: str) -> bool:
+        return part_of(scope_of(key), self._plan.parts) == self._part
+
+    # --- accepted records ---------------------------------------------------------------
+
+    def _accepted(
+        self, offset: int, timestamp_ms: int, record: Record, changes: tuple[Change, ...]
+    ) -> None:
+        self.state.apply(changes)
+        dirty = self._dirty
+        for key, _ in changes:
+            dirty[key] = None
+        self._leadership.accepted(offset, record)
+        self._leases.accepted(offset, timestamp_ms, record)
+        if type(record) is UnitMove and record.unit != LEADERSHIP:
+            self._versions.accepted(offset, record, changes)
+            self._ownership.accepted(offset, record, changes)
+            self._coverage.accepted(offset, record, changes)
+            self._statistics.moved(timestamp_ms, record, changes)
+            if record.move is Move.SPLIT_COMMIT:
+                for child, _ in changes[1:]:
+                    self._leases.born(child, record.actor)
+            return
+        if type(record) is ClusterSettings:
+            changes = tuple(change for change in changes if self._owns(change[0]))
+        self._versions.accepted(offset, record, changes)
+        if type(record) is SessionChange:
+            self._ownership.session(record)
+            self._statistics.session(timestamp_ms, record)
+        elif type(record) is not UnitMove:
+            self._ownership.accepted(offset, record, changes)
+            self._coverage.accepted(offset, record, changes)
+
+    def _shared(
+        self, offset: int, timestamp_ms: int, record: Record, changes: tuple[Change, ...]
+    ) -> None:
+        """A record of the whole cluster, beside the tenants of a part that is not primary."""
+        self.state.apply(changes)
+        self._leadership.accepted(offset, record)
+        self._leases.accepted(offset, timestamp_ms, record)
+        if type(record) is SessionChange:
+            self._ownership.session(record)
+            self._statistics.session(timestamp_ms, record)
+        elif type(record) is ClusterSettings:
+            mine = [(key, entity) for key, entity in changes if self._owns(key)]
+            for key, entity in mine:
+                self._dirty[key] = None
+                if entity is not None:
+                    self._versions.start(key, entity)
+                    self._coverage.start(key, entity)
+
+    # --- snapshot and digests -----------------------------------------------------------
+
+    def _snapshot_row(self, key: bytes | None, value: bytes | None) -> None:
+        if key is None:
+            return
+        name = key.decode(errors="replace")
+        if not self._plan.from_snapshot and not self._owns(name):
+            return  # compared by the primary part
+        try:
+            entity = None if value is None else decode_entity(value)
+        except UnreadableError:
+            self._snapshot.unreadable(self._plan.horizon, name)
+            return
+        self._snapshot.row(name, entity)
+
+    def _reach(self, offset: int) -> None:
+        """Everything before `offset` is folded: what was to be looked at on the way is due."""
+        while self._stop <= offset and self._stop < _NEVER:
+            stop = self._stop
+            if stop == self._plan.horizon:
+                self._at_horizon()
+            self._settle(stop)
+            self._stops.pop(0)
+            self._stop = self._stops[0] if self._stops else _NEVER
+
+    def _at_horizon(self) -> None:
+        if not self._plan.from_snapshot:
+            folded = {k: e for k, e in self.state.entities.items() if self._owns(k)}
+            self._snapshot.compare(self._plan.horizon, folded)
+            return
+        found = list(self._snapshot.latest.items())
+        self.state.apply(found)
+        for key, entity in found:
+            self._leases.start(key, entity)
+            self._leadership.start(key, entity)
+            self._ownership.start(key, entity)
+            if self._owns(key):
+                self._dirty[key] = None
+                self._start_own(key, entity)
+        self._coverage.started(self._plan.horizon)
+        self._snapshot.latest.clear()
+
+    def _start_own(self, key: str, entity: Entity) -> None:
+        self._versions.start(key, entity)
+        self._coverage.start(key, entity)
+        since_ms = getattr(entity, "since_ms", 0)
+        self._statistics.start(key, entity, since_ms)
+
+    def _settle(self, offset: int) -> None:
+        """What this part's keys have added to the digest since the last stop."""
+        delta = 0
+        entities, hashes = self.state.entities, self._hashes
+        for key in self._dirty:
+            if not self._owns(key):
+                continue
+            delta -= hashes.pop(key, 0)
+            entity = entities.get(key)
+            if entity is not None:
+                hashes[key] = added = digests.entity_hash(key, entity)
+                delta += added
+        self._dirty.clear()
+        if delta:
+            change: Digest = digests.combined(EMPTY, Digest(delta))
+            self._digests.append((offset, digests.to_hex(change)))
+
+
+def _refuse_newer(offset: int, key: bytes | None, value: bytes | None, schema: bytes) -> None:
+    """Raises NewerSchemaError when the entry says that a later release wrote it."""
+    try:
+        read_entry(key, value, lambda: [(SCHEMA_HEADER, schema)])
+    except NewerSchemaError as error:
+        raise NewerSchemaError(error.schema, f"offset {offset} of the log") from None
+
+
+def _beat_key(name: str) -> tuple[str, int]:
+    broker, _, session = name.rpartition(" ")
+    return broker, int(session)

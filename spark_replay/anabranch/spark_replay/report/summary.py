@@ -1,0 +1,128 @@
+"""The audit's result as one value, the same for every form of the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from anabranch.core.verdicts import Verdict
+from anabranch.spark_replay.statistics import Figures, percentile, split_count_key
+from anabranch.spark_replay.verdict import CheckReport, Findings
+
+_MINUTE_MS: Final = 60_000
+
+
+class Log(msgspec.Struct, frozen=True):
+    """What was audited."""
+
+    topic: str
+    first_offset: int
+    next_offset: int
+    archived_until: int  # -1 without an archive
+    wal_from: int
+    from_snapshot: bool
+    first_ms: int
+    last_ms: int
+    horizon: int  # -1 without a snapshot
+    heartbeats: int
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """A distribution of milliseconds, in a few numbers."""
+
+    count: int
+    p50_ms: int
+    p90_ms: int
+    p99_ms: int
+    max_ms: int
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The whole result."""
+
+    sound: bool
+    log: Log
+    checks: list[CheckReport]
+    records: int
+    accepted: int
+    entities: int
+    digest: str  # of the folded state at the end
+    by_type: Mapping[str, int]
+    rejected: Mapping[str, int]  # reason -> losers
+    per_minute: Mapping[str, Mapping[str, int]]  # minute -> ACCEPTED or reason -> records
+    hand_over: Latency  # RELEASE to a destination accepted, until its OWN was
+    fail_over: Latency  # end of the former owner's session, until the next OWN was accepted
+    since_last_sign: Latency  # the same from the former owner's last heartbeat
+    seconds: float
+    bin_ms: int
+    figures: Figures
+
+    def json(self) -> str:
+        """For programs; without what only plots need."""
+        fields = msgspec.to_builtins(self)
+        figures = fields.pop("figures")
+        fields["units"] = figures["units"]
+        fields["flapping"] = {"units": figures["flapping"], "busiest": figures["flaps"]}
+        return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+
+
+def summarized(log: Log, findings: Findings, bin_ms: int, seconds: float) -> Summary:
+    """The findings, with the figures that people ask for."""
+    figures = findings.figures
+    by_type: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
+    minutes: dict[str, Counter[str]] = {}
+    accepted = 0
+    for key in sorted(figures.counts):
+        count = figures.counts[key]
+        bin_number, kind, verdict = split_count_key(key)
+        by_type[kind] += count
+        minute = clock(bin_number * bin_ms // _MINUTE_MS * _MINUTE_MS)
+        minutes.setdefault(minute, Counter())[verdict.name] += count
+        if verdict is Verdict.ACCEPTED:
+            accepted += count
+        else:
+            rejected[verdict.name] += count
+    return Summary(
+        sound=findings.sound,
+        log=log,
+        checks=findings.checks,
+        records=findings.records,
+        accepted=accepted,
+        entities=findings.entities,
+        digest=findings.final_digest,
+        by_type=dict(by_type.most_common()),
+        rejected=dict(rejected.most_common()),
+        per_minute=minutes,
+        hand_over=latency(figures.hand_overs),
+        fail_over=latency(figures.fail_overs),
+        since_last_sign=latency(figures.last_signs),
+        seconds=round(seconds, 2),
+        bin_ms=bin_ms,
+        figures=figures,
+    )
+
+
+def latency(histogram: dict[int, int]) -> Latency:
+    """A histogram in a few numbers; all 0 for an empty one."""
+    return Latency(
+        sum(histogram.values()),
+        percentile(histogram, 0.5),
+        percentile(histogram, 0.9),
+        percentile(histogram, 0.99),
+        max(histogram, default=0),
+    )
+
+
+def clock(timestamp_ms: int) -> str:
+    """A log timestamp for people and programs alike: ISO 8601, UTC."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def plain(value: Any) -> str:
+    """Thousands separated."""
+    return f"{value:,}"

@@ -1,0 +1,78 @@
+"""The report on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anabranch.spark_replay.report.summary import Latency, Log, Summary, clock
+
+
+def table(summary: Summary) -> str:
+    """Every check with its result, what it disliked, and the figures; ends with a newline."""
+    return "\n".join([*_head(summary), "", *_checks(summary), "", *_figures(summary), ""])
+
+
+def _head(summary: Summary) -> Iterator[str]:
+    log = summary.log
+    yield (
+        f"{log.topic}, offsets {log.first_offset:,} to {log.next_offset - 1:,}, "
+        f"{clock(log.first_ms)} to {clock(log.last_ms)}"
+        if log.next_offset > log.first_offset
+        else f"{log.topic}, empty"
+    )
+    yield f"read from {origin(log)}; {summary.records:,} records in {summary.seconds:.1f} s"
+
+
+def origin(log: Log) -> str:
+    """Where the records came from, in words."""
+    parts = []
+    if log.from_snapshot:
+        parts.append(f"the snapshot at offset {log.horizon:,} (the log before it is gone)")
+    if log.archived_until >= 0:
+        parts.append(f"the archive up to offset {log.archived_until:,}")
+    if log.next_offset > log.archived_until:
+        parts.append("the WAL")
+    return ", ".join(parts) or "nothing"
+
+
+def _checks(summary: Summary) -> Iterator[str]:
+    width = max(len(check.result.value) for check in summary.checks)
+    yield f"{'check':<12} {'result':<{width}} {'examined':>13} {'violations':>10}  proves"
+    for check in summary.checks:
+        yield (
+            f"{check.name.value:<12} {check.result.value:<{width}} {check.examined:>13,} "
+            f"{check.violated:>10,}  {check.proves}"
+        )
+        if check.note:
+            yield f"{'':<13}({check.note})"
+        for witness in check.witnesses:
+            yield f"{'':<13}offset {witness.offset:,}: {witness.text}"
+        if check.violated > len(check.witnesses):
+            yield f"{'':<13}and {check.violated - len(check.witnesses):,} more"
+    violated = sum(check.violated for check in summary.checks)
+    yield ""
+    yield (
+        "The log is sound." if summary.sound else f"The log is NOT sound: {violated:,} violations."
+    )
+
+
+def _figures(summary: Summary) -> Iterator[str]:
+    lost = ", ".join(f"{name} {count:,}" for name, count in summary.rejected.items())
+    yield f"accepted   {summary.accepted:,} of {summary.records:,}; rejected: {lost or 'none'}"
+    yield f"hand-over  {words(summary.hand_over)}"
+    yield f"fail-over  {words(summary.fail_over)}"
+    yield f"           since the last heartbeat: {words(summary.since_last_sign)}"
+    flapping = summary.figures.flapping
+    if flapping:
+        busiest = summary.figures.flaps[0]
+        yield f"flapping   {flapping:,} units, most of all {busiest.unit} ({busiest.moves:,} moves)"
+
+
+def words(latency: Latency) -> str:
+    """A distribution in one line."""
+    if not latency.count:
+        return "none"
+    return (
+        f"p50 {latency.p50_ms:,} ms, p90 {latency.p90_ms:,} ms, p99 {latency.p99_ms:,} ms, "
+        f"max {latency.max_ms:,} ms ({latency.count:,})"
+    )

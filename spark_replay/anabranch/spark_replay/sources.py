@@ -1,0 +1,252 @@
+"""What the audit reads: the archive and the WAL as one log, the snapshot, the heartbeats.
+
+All through Spark. Where the topics begin and end is asked of Kafka first, in an order that makes
+the pieces fit: heartbeats and snapshot speak of the log before the end that is asked for last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (its customary name)
+
+from anabranch.channel.codec import (
+    HORIZON_KEY,
+    SCHEMA_HEADER,
+    Horizon,
+    decode_heartbeat,
+    decode_horizon,
+)
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.errors import UnreadableError
+from anabranch.channel.kafka_log import offsets
+from anabranch.channel.topics import Topics
+from anabranch.core.errors import AnabranchError
+from anabranch.core.leases import Heartbeat
+from anabranch.spark_replay.kafka_options import spark_options
+
+LOG_COLUMNS: Final = ("offset", "timestamp_ms", "key", "value", "schema")
+METADATA_LOG: Final = "_spark_metadata"
+_DEADLINE_S: Final = 30.0
+_SNAPSHOT_ATTEMPTS_MAX: Final = 5
+
+
+class AuditError(AnabranchError):
+    """The audit or the archive cannot run; the message says what to do."""
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """Where a topic begins and ends."""
+
+    first_offset: int
+    next_offset: int
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """A heartbeat and the log's time of it."""
+
+    beat: Heartbeat
+    log_ms: int
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The snapshot topic, read once and kept on disk: columns position, key, value."""
+
+    rows: DataFrame | None
+    horizon: Horizon | None
+
+
+class KafkaSource(msgspec.Struct, frozen=True):
+    """One cluster's topics, and how to reach them from here and from Spark."""
+
+    connection: KafkaConnection
+    names: Topics
+
+    def extent(self, topic: str) -> Extent:
+        """First offset and end of a topic's only partition. Raises AnabranchError."""
+        consumer = self.connection.consumer(isolation_level="read_committed")
+        try:
+            found = consumer.list_topics(topic, timeout=_DEADLINE_S).topics[topic]
+            if found.error is not None or not found.partitions:
+                raise AuditError(
+                    f"Kafka at {self.connection.bootstrap_servers} has no topic {topic}: check "
+                    "the topic prefix; the topics are made by the cluster's first node"
+                )
+            return Extent(*offsets(self.connection, consumer, topic, _DEADLINE_S))
+        finally:
+            consumer.close()
+
+    def reader(self, spark: SparkSession, topic: str, extent: Extent, tasks: int) -> DataFrame:
+        """Spark's batch reader of a stretch of a topic."""
+        options = spark_options(self.connection.bootstrap_servers, self.connection.security)
+        return (
+            spark.read.format("kafka")
+            .options(**options)
+            .option("subscribe", topic)
+            .option("startingOffsets", json.dumps({topic: {"0": extent.first_offset}}))
+            .option("endingOffsets", json.dumps({topic: {"0": extent.next_offset}}))
+            .option("minPartitions", tasks)
+            .option("includeHeaders", "true")
+            .option("failOnDataLoss", "true")
+            .option("kafka.isolation.level", "read_committed")
+            # A task asks for much at once, so that it seldom waits.
+            .option("kafka.max.poll.records", 10_000)
+            .option("kafka.fetch.max.bytes", 50 * 2**20)
+            .option("kafka.max.partition.fetch.bytes", 16 * 2**20)
+            .option("kafka.fetch.min.bytes", 1)
+            .load()
+        )
+
+
+def log_columns(kafka: DataFrame) -> DataFrame:
+    """A reader's rows as the archive holds them."""
+    named = F.filter(F.col("headers"), lambda header: header["key"] == SCHEMA_HEADER)
+    return kafka.select(
+        F.col("offset"),
+        F.unix_millis("timestamp").alias("timestamp_ms"),
+        F.col("key"),
+        F.col("value"),
+        F.try_element_at(named, F.lit(1))["value"].alias("schema"),
+    )
+
+
+# --- the archive ----------------------------------------------------------------------------
+
+
+def read_archive(spark: SparkSession, folder: Path | None) -> DataFrame | None:
+    """The archive's rows, as its sink's own log lists them; None when there is no archive yet.
+
+    Files that a killed archive left unlisted are not looked at.
+    """
+    if folder is None:
+        return None
+    if not folder.is_dir():
+        raise AuditError(f"there is no archive in {folder}: check the path, or leave it out")
+    if not (folder / METADATA_LOG).is_dir():
+        return None
+    frame = spark.read.parquet(str(folder))
+    missing = [name for name in LOG_COLUMNS if name not in frame.columns]
+    if missing:
+        raise AuditError(f"{folder} is not an archive of a WAL: it has no column {missing[0]!r}")
+    return frame.select(*LOG_COLUMNS)
+
+
+def archive_extent(archive: DataFrame | None) -> Extent | None:
+    """The first and the next offset of what is archived; None for nothing."""
+    if archive is None:
+        return None
+    found = archive.agg(F.min("offset"), F.max("offset")).first()
+    if found is None or found[0] is None:
+        return None
+    return Extent(found[0], found[1] + 1)
+
+
+# --- snapshot and heartbeats ----------------------------------------------------------------
+
+
+def read_snapshot(spark: SparkSession, kafka: KafkaSource, tasks: int) -> Snapshot:
+    """Everything that is committed in the snapshot topic, with the newest horizon.
+
+    Compaction may drop an older value while it is read, when a newer one is past the end that was
+    asked for; so it is read again until nothing has been added meanwhile.
+    """
+    extent = kafka.extent(kafka.names.snapshot)
+    for attempt in range(1, _SNAPSHOT_ATTEMPTS_MAX + 1):
+        rows = kafka.reader(spark, kafka.names.snapshot, extent, tasks).select(
+            F.col("offset").alias("position"), "key", "value"
+        )
+        rows = rows.persist(StorageLevel.DISK_ONLY)
+        newest = (
+            rows.where(F.col("key") == F.lit(HORIZON_KEY.encode()))
+            .agg(F.max_by("value", "position"))
+            .first()
+        )
+        now = kafka.extent(kafka.names.snapshot)
+        if now.next_offset == extent.next_offset or attempt == _SNAPSHOT_ATTEMPTS_MAX:
+            break
+        rows.unpersist()
+        extent = now
+    value = newest[0] if newest is not None else None
+    if value is None:
+        return Snapshot(None, None)
+    return Snapshot(rows.where(F.col("key") != F.lit(HORIZON_KEY.encode())), decode_horizon(value))
+
+
+def read_beats(spark: SparkSession, kafka: KafkaSource) -> list[Beat]:
+    """Every heartbeat that is still in its topic, in its order."""
+    extent = kafka.extent(kafka.names.brokers)
+    rows = (
+        kafka.reader(spark, kafka.names.brokers, extent, 1)
+        .where(F.col("value").isNotNull())
+        .select("offset", F.unix_millis("timestamp"), "value")
+        .collect()
+    )
+    beats: list[Beat] = []
+    for _, log_ms, value in sorted(rows):
+        try:
+            beats.append(Beat(decode_heartbeat(bytes(value)), log_ms))
+        except UnreadableError:
+            continue  # a newer release's, or damage: it proves nothing either way
+    return beats
+
+
+# --- dividing -------------------------------------------------------------------------------
+
+
+def scope_column(key: Column) -> Column:
+    """`records.scope_of`, as Spark computes it."""
+    text = key.cast("string")
+
+    def head(start: int) -> Column:
+        return F.substring_index(F.substring(text, start, 1 << 30), "/", 1)
+
+    return (
+        F.when(text.isNull(), F.lit(""))
+        .when(text.startswith("tenant:"), head(len("tenant:") + 1))
+        .when(text.startswith("namespace:"), head(len("namespace:") + 1))
+        .when(text.contains(":") | ~text.contains("/"), F.lit(""))
+        .otherwise(F.substring_index(text, "/", 1))
+    )
+
+
+def partition_tokens(spark: SparkSession, parts: int) -> list[int]:
+    """For each part a number that Spark's hash partitioning sends to a partition of its own."""
+    found: dict[int, int] = {}
+    for token, place in (
+        spark.range(64 * parts)
+        .select(F.col("id").cast("int"), F.expr(f"pmod(hash(cast(id as int)), {parts})"))
+        .collect()
+    ):
+        found.setdefault(place, token)
+    if len(found) != parts:
+        raise AuditError(f"no partitioning into {parts} parts was found")
+    return [found[place] for place in range(parts)]
+
+
+def divided(rows: DataFrame, tokens: Sequence[int], order: Sequence[str]) -> DataFrame:
+    """Rows (with a key column) by part: a scope's rows in one, the cluster's in each.
+
+    Adds columns `part` (a token) and `shared`.
+    """
+    parts = len(tokens)
+    every = F.array(*[F.lit(token) for token in tokens])
+    scope = scope_column(F.col("key"))
+    shared = scope == F.lit("")
+    own = F.element_at(every, (F.crc32(scope.cast("binary")) % F.lit(parts)).cast("int") + 1)
+    return (
+        rows.withColumn("shared", shared)
+        .withColumn("part", F.explode(F.when(shared, every).otherwise(F.array(own))))
+        .repartition(parts, "part")
+        .sortWithinPartitions(*order)
+    )
+
+
+def token_parts(tokens: Sequence[int]) -> Mapping[int, int]:
+    """The part's number for each token."""
+    return {token: part for part, token in enumerate(tokens)}

@@ -1,0 +1,266 @@
+"""What happened, in figures: nothing here is a violation, all of it helps to see why one came.
+
+Counts and histograms of milliseconds only, so that the parts of a divided replay add up exactly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from typing import Final
+
+import msgspec
+
+from anabranch.core.fold import Outcome
+from anabranch.core.records import (
+    ClusterSettings,
+    NamespaceChange,
+    PolicyOp,
+    Record,
+    SessionChange,
+    SessionOp,
+    TenantChange,
+    UnitMove,
+)
+from anabranch.core.state import Change, Entity
+from anabranch.core.units import LEADERSHIP, Move, Unit
+from anabranch.core.verdicts import Verdict
+
+UNITS_DRAWN_MAX: Final = 2_000  # a part keeps the holders over time of so many units,
+SPANS_MAX: Final = 400  # and of each so many spans; the report shows the busiest few
+
+_KINDS: Final[tuple[str, ...]] = (
+    *(f"unit {move.name}" for move in Move),
+    *(f"session {op.name}" for op in SessionOp),
+    *(f"tenant {op.name}" for op in PolicyOp),
+    *(f"namespace {op.name}" for op in PolicyOp),
+    "cluster settings",
+    "unreadable",
+)
+_SESSION: Final = len(Move)
+_TENANT: Final = _SESSION + len(SessionOp)
+_NAMESPACE: Final = _TENANT + len(PolicyOp)
+_CLUSTER: Final = _NAMESPACE + len(PolicyOp)
+_UNREADABLE: Final = _CLUSTER + 1
+_PLACE: Final = 100  # counts are kept by one number: bin, kind and verdict
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """A broker held a unit; `until_ms` -1: to the end of the log."""
+
+    broker: str
+    since_ms: int
+    until_ms: int
+
+
+class Flap(msgspec.Struct, frozen=True):
+    """A unit that changed hands more often than it should within the window."""
+
+    unit: str
+    moves: int  # in its busiest window
+    until_ms: int
+
+
+class Figures(msgspec.Struct):
+    """The statistics of one part, or of all."""
+
+    counts: dict[int, int] = {}
+    hand_overs: dict[int, int] = {}  # milliseconds -> how many
+    fail_overs: dict[int, int] = {}
+    last_signs: dict[int, int] = {}  # fail-overs, measured from the last heartbeat
+    held: dict[str, dict[int, int]] = {}  # broker -> bin -> units gained less units lost
+    spans: dict[str, list[Span]] = {}
+    moves: dict[str, int] = {}  # of the units in `spans`: how often they changed hands
+    flaps: list[Flap] = []
+    flapping: int = 0
+    units: int = 0
+
+
+def count_key(bin_number: int, kind: int, verdict: int) -> int:
+    """The key under which `Figures.counts` has them."""
+    return (bin_number * _PLACE + kind) * _PLACE + verdict
+
+
+def split_count_key(key: int) -> tuple[int, str, Verdict]:
+    """Bin number, kind in words and verdict."""
+    rest, verdict = divmod(key, _PLACE)
+    bin_number, kind = divmod(rest, _PLACE)
+    return bin_number, _KINDS[kind], Verdict(verdict)
+
+
+def kind_of(record: Record | None) -> int:
+    """The number of a record's kind: its type and what it asks for."""
+    match record:
+        case UnitMove():
+            return int(record.move)
+        case SessionChange():
+            return _SESSION + record.op
+        case TenantChange():
+            return _TENANT + record.op
+        case NamespaceChange():
+            return _NAMESPACE + record.op
+        case ClusterSettings():
+            return _CLUSTER
+        case _:
+            return _UNREADABLE
+
+
+class Statistics:
+    """Gathers the figures of one part as its log goes by."""
+
+    def __init__(self, bin_ms: int, flap_moves: int, flap_window_ms: int) -> None:
+        self._bin_ms = bin_ms
+        self._flap_moves = flap_moves
+        self._flap_window_ms = flap_window_ms
+        self._counts: defaultdict[int, int] = defaultdict(int)
+        self._hand_overs: Counter[int] = Counter()
+        self._fail_overs: Counter[int] = Counter()
+        self._last_signs: Counter[int] = Counter()
+        self._held: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self._spans: dict[str, list[Span]] = {}
+        self._holding: dict[str, tuple[str, int]] = {}
+        self._released: dict[str, int] = {}
+        self._lost: dict[str, tuple[int, int]] = {}
+        self._ended: dict[str, tuple[int, int]] = {}  # broker -> last sign, end of its session
+        self._owners: dict[str, str] = {}
+        self._gains: dict[str, deque[int]] = {}
+        self._moves: Counter[str] = Counter()
+        self._flaps: dict[str, Flap] = {}
+
+    def count(self, timestamp_ms: int, record: Record | None, outcome: Outcome) -> None:
+        """One record of this part, whatever came of it."""
+        kind = record.move if type(record) is UnitMove else kind_of(record)
+        key = (timestamp_ms // self._bin_ms * _PLACE + kind) * _PLACE + outcome.verdict
+        self._counts[key] += 1
+
+    def start(self, key: str, entity: Entity, timestamp_ms: int) -> None:
+        """A replay from a snapshot starts with this."""
+        if isinstance(entity, Unit) and entity.holder and key != LEADERSHIP:
+            self._gain(key, entity.holder, timestamp_ms)
+
+    def session(self, timestamp_ms: int, record: SessionChange) -> None:
+        """An accepted record about a session."""
+        if record.op is not SessionOp.OPEN:
+            self._ended[record.broker] = (record.evidence_ms or timestamp_ms, timestamp_ms)
+
+    def moved(self, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
+        """An accepted move of a bundle."""
+        unit, move = record.unit, record.move
+        if move is Move.OWN:
+            self._gain(unit, record.actor, timestamp_ms)
+            since_ms = self._released.pop(unit, None)
+            if since_ms is not None:
+                self._hand_overs[max(0, timestamp_ms - since_ms)] += 1
+            lost = self._lost.pop(unit, None)
+            if lost is not None:
+                self._last_signs[max(0, timestamp_ms - lost[0])] += 1
+                self._fail_overs[max(0, timestamp_ms - lost[1])] += 1
+            return
+        if move is Move.RELEASE:
+            if record.broker:
+                self._released[unit] = timestamp_ms
+        elif move is not Move.ASSIGN and move is not Move.SPLIT:
+            self._gave_up(timestamp_ms, record, changes)
+
+    def _gave_up(self, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
+        unit, move = record.unit, record.move
+        if move is Move.RECLAIM or move is Move.DISCARD:
+            holding = self._holding.get(unit)
+            if holding is not None and holding[0] in self._ended:
+                self._lost[unit] = self._ended[holding[0]]
+        if move is not Move.HAND_OVER:
+            self._released.pop(unit, None)
+        self._lose(unit, timestamp_ms)
+        if move is Move.SPLIT_COMMIT:
+            for child, entity in changes[1:]:
+                if isinstance(entity, Unit) and entity.holder:
+                    self._gain(child, entity.holder, timestamp_ms)
+
+    def _gain(self, unit: str, broker: str, timestamp_ms: int) -> None:
+        self._lose(unit, timestamp_ms)
+        self._holding[unit] = (broker, timestamp_ms)
+        self._held[broker][timestamp_ms // self._bin_ms] += 1
+        before = self._owners.get(unit)
+        self._owners[unit] = broker
+        if before is None or before == broker:
+            return
+        self._moves[unit] += 1
+        gains = self._gains.get(unit)
+        if gains is None:
+            gains = self._gains[unit] = deque(maxlen=self._flap_moves + 1)
+        gains.append(timestamp_ms)
+        if len(gains) > self._flap_moves and timestamp_ms - gains[0] <= self._flap_window_ms:
+            known = self._flaps.get(unit)
+            moves = known.moves + 1 if known else len(gains)
+            self._flaps[unit] = Flap(unit, moves, timestamp_ms)
+
+    def _lose(self, unit: str, timestamp_ms: int) -> None:
+        holding = self._holding.pop(unit, None)
+        if holding is None:
+            return
+        broker, since_ms = holding
+        self._held[broker][timestamp_ms // self._bin_ms] -= 1
+        self._span(unit, Span(broker, since_ms, timestamp_ms))
+
+    def _span(self, unit: str, span: Span) -> None:
+        spans = self._spans.get(unit)
+        if spans is None:
+            if len(self._spans) >= UNITS_DRAWN_MAX:
+                return
+            spans = self._spans[unit] = []
+        if len(spans) < SPANS_MAX:
+            spans.append(span)
+
+    def figures(self) -> Figures:
+        """All of it, at the end of the log."""
+        for unit, (broker, since_ms) in self._holding.items():
+            self._span(unit, Span(broker, since_ms, -1))
+        flaps = sorted(self._flaps.values(), key=lambda flap: (-flap.moves, flap.unit))
+        return Figures(
+            dict(self._counts),
+            dict(self._hand_overs),
+            dict(self._fail_overs),
+            dict(self._last_signs),
+            {broker: dict(bins) for broker, bins in self._held.items()},
+            self._spans,
+            {unit: self._moves[unit] for unit in self._spans},
+            flaps[:100],
+            len(flaps),
+            len(self._owners),
+        )
+
+
+def summed(parts: list[Figures]) -> Figures:
+    """The figures of the whole log."""
+    counts: Counter[int] = Counter()
+    histograms: tuple[Counter[int], Counter[int], Counter[int]] = (Counter(), Counter(), Counter())
+    held: dict[str, Counter[int]] = {}
+    whole = Figures()
+    for part in parts:
+        counts.update(part.counts)
+        for histogram, more in zip(
+            histograms, (part.hand_overs, part.fail_overs, part.last_signs), strict=True
+        ):
+            histogram.update(more)
+        for broker, bins in part.held.items():
+            held.setdefault(broker, Counter()).update(bins)
+        whole.spans = whole.spans | part.spans
+        whole.moves = whole.moves | part.moves
+        whole.flaps = whole.flaps + part.flaps
+        whole.flapping += part.flapping
+        whole.units += part.units
+    whole.counts = dict(counts)
+    whole.hand_overs, whole.fail_overs, whole.last_signs = (dict(one) for one in histograms)
+    whole.held = {broker: dict(bins) for broker, bins in held.items()}
+    whole.flaps = sorted(whole.flaps, key=lambda flap: (-flap.moves, flap.unit))[:100]
+    return whole
+
+
+def percentile(histogram: dict[int, int], share: float) -> int:
+    """The smallest value that at least `share` of the observations do not exceed; 0 for none."""
+    wanted = share * sum(histogram.values())
+    seen = 0
+    for value in sorted(histogram):
+        seen += histogram[value]
+        if seen >= wanted:
+            return value
+    return 0

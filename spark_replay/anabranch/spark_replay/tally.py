@@ -1,0 +1,60 @@
+"""What a check has found, in a form that the parts of a divided replay can be added up from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum, unique
+from typing import Final
+
+import msgspec
+
+WITNESSES_MAX: Final = 5  # the first few show the fault; a million would hide it
+
+
+@unique
+class CheckName(StrEnum):
+    """The checks, in the order of the report."""
+
+    OFFSETS = "offsets"
+    VERSIONS = "versions"
+    OWNERSHIP = "ownership"
+    LEASES = "leases"
+    LEADERSHIP = "leadership"
+    COVERAGE = "coverage"
+    STUCK = "stuck"
+    ORPHANS = "orphans"
+    SNAPSHOT = "snapshot"
+    DIGESTS = "digests"
+
+
+class Witness(msgspec.Struct, frozen=True, order=True):
+    """One violation: where in the log it shows, and in words what is wrong there."""
+
+    offset: int
+    text: str
+
+
+class Tally(msgspec.Struct):
+    """How often a check looked and what it disliked; witnesses are the earliest ones."""
+
+    examined: int = 0
+    violated: int = 0
+    witnesses: list[Witness] = []
+
+    def violate(self, offset: int, text: str) -> None:
+        """A violation that shows at `offset`."""
+        self.violated += 1
+        if len(self.witnesses) < WITNESSES_MAX:
+            self.witnesses.append(Witness(offset, text))
+
+    def __add__(self, other: Tally) -> Tally:
+        witnesses = sorted([*self.witnesses, *other.witnesses])[:WITNESSES_MAX]
+        return Tally(self.examined + other.examined, self.violated + other.violated, witnesses)
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """The sum of a check's tallies over all parts."""
+    result = Tally()
+    for tally in tallies:
+        result = result + tally
+    return result

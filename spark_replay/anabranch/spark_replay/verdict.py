@@ -1,0 +1,162 @@
+"""From what the parts found to the checks' verdicts, with what only the whole log can show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum, unique
+from typing import Final
+
+import msgspec
+
+from anabranch.channel.codec import Horizon
+from anabranch.spark_replay.checks.digests import Claim, check_digests, digests_at
+from anabranch.spark_replay.checks.offsets import Chunk, check_offsets
+from anabranch.spark_replay.checks.orphans import check_orphans
+from anabranch.spark_replay.checks.stuck import check_stuck
+from anabranch.spark_replay.checks.unsettled import gathered
+from anabranch.spark_replay.replay import Part, Plan
+from anabranch.spark_replay.statistics import Figures, summed
+from anabranch.spark_replay.tally import CheckName, Tally, Witness, total
+
+PROVES: Final[Mapping[CheckName, str]] = {
+    CheckName.OFFSETS: "archive and WAL together hold every offset once, and agree",
+    CheckName.VERSIONS: "every accepted record made the next version of its key",
+    CheckName.OWNERSHIP: "no unit had two owners at any offset",
+    CheckName.LEASES: "no unit had two owners at any instant, by leases and log time",
+    CheckName.LEADERSHIP: "every epoch had one leader, and only the leader repaired",
+    CheckName.COVERAGE: "every namespace's bundles tiled its ring at every offset",
+    CheckName.STUCK: "nothing was in flight for too long at the end",
+    CheckName.ORPHANS: "nothing was left with a broker that is gone",
+    CheckName.SNAPSHOT: "the snapshot is what the log adds up to at its horizon",
+    CheckName.DIGESTS: "every node's state was the log's, where it said what it had",
+}
+
+
+@unique
+class CheckResult(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    VIOLATED = "violated"
+    NOT_APPLICABLE = "not applicable"
+
+
+class CheckReport(msgspec.Struct, frozen=True):
+    """One line of the report."""
+
+    name: CheckName
+    result: CheckResult
+    proves: str
+    examined: int
+    violated: int
+    witnesses: list[Witness]
+    note: str = ""
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What the driver knows of the audited log."""
+
+    first_offset: int  # of the records that were folded
+    horizon: Horizon | None
+    claims: Sequence[Claim]
+    last_beats_ms: Mapping[str, int]
+    chunks: Sequence[Chunk] | None  # of a log that is not complete; None: it was counted whole
+    disagreements: Sequence[tuple[int, int]]
+    stuck_after_ms: int
+    orphaned_after_ms: int
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """The checks' verdicts and what else the parts add up to."""
+
+    checks: list[CheckReport]
+    figures: Figures
+    records: int
+    entities: int
+    log_end_ms: int
+    final_digest: str
+
+    @property
+    def sound(self) -> bool:
+        return all(check.result is not CheckResult.VIOLATED for check in self.checks)
+
+
+def judged(parts: Sequence[Part], plan: Plan, context: Context) -> Findings:
+    """All checks' verdicts."""
+    tallies = {
+        name: total(part.tallies[name] for part in parts if name in part.tallies)
+        for name in CheckName
+    }
+    notes: dict[CheckName, str] = {}
+    loose = gathered([part.loose for part in parts])
+    records = sum(part.records for part in parts)
+    last_ms = max((part.last_ms for part in parts), default=0)
+    log_end_ms = max([last_ms, *context.last_beats_ms.values()])
+    folded = digests_at(
+        [change for part in parts for change in part.digests],
+        [*plan.checkpoints, plan.next_offset, max(plan.horizon, 0)],
+    )
+    first = context.first_offset
+    chunks = context.chunks
+    if chunks is None:
+        count = records + sum(part.repeated for part in parts)
+        chunks = [Chunk(first, plan.next_offset - 1, count, records)] if records else []
+    tallies[CheckName.OFFSETS] = check_offsets(
+        chunks, first, plan.next_offset, context.disagreements
+    )
+    tallies[CheckName.STUCK] = check_stuck(loose, log_end_ms, context.stuck_after_ms)
+    tallies[CheckName.ORPHANS] = check_orphans(
+        loose, context.last_beats_ms, log_end_ms, context.orphaned_after_ms
+    )
+    tallies[CheckName.DIGESTS] = check_digests(context.claims, folded, first, plan.next_offset)
+    if not context.claims:
+        notes[CheckName.DIGESTS] = "no heartbeat is in the brokers topic"
+    elif not tallies[CheckName.DIGESTS].examined:
+        notes[CheckName.DIGESTS] = "every heartbeat is older than the log that is left"
+    if context.horizon is None:
+        notes[CheckName.SNAPSHOT] = "there is no snapshot yet"
+    else:
+        _snapshot_digest(tallies[CheckName.SNAPSHOT], context.horizon, folded, plan)
+    if plan.from_snapshot:
+        limited = f"from offset {plan.horizon} on: the log before it is gone"
+        for name in (CheckName.VERSIONS, CheckName.OWNERSHIP, CheckName.LEASES):
+            notes[name] = limited
+        notes[CheckName.LEADERSHIP] = notes[CheckName.COVERAGE] = limited
+        notes[CheckName.SNAPSHOT] = "its digest only: the replay starts from it"
+    reports = [_report(name, tallies[name], notes.get(name, "")) for name in CheckName]
+    return Findings(
+        reports,
+        summed([part.figures for part in parts]),
+        records,
+        sum(part.entities for part in parts),
+        log_end_ms,
+        folded[plan.next_offset],
+    )
+
+
+def _snapshot_digest(tally: Tally, horizon: Horizon, folded: Mapping[int, str], plan: Plan) -> None:
+    tally.examined += 1
+    if horizon.next_offset > plan.next_offset:
+        tally.violate(
+            horizon.next_offset,
+            f"horizon: the snapshot stands for offset {horizon.next_offset}, but the log ends at "
+            f"{plan.next_offset}",
+        )
+    elif folded[horizon.next_offset] != horizon.digest:
+        tally.violate(
+            horizon.next_offset,
+            f"horizon: the snapshot says digest {horizon.digest}; the log makes it "
+            f"{folded[horizon.next_offset]}",
+        )
+
+
+def _report(name: CheckName, tally: Tally, note: str) -> CheckReport:
+    if tally.violated:
+        result = CheckResult.VIOLATED
+    elif not tally.examined and name in (CheckName.SNAPSHOT, CheckName.DIGESTS):
+        result = CheckResult.NOT_APPLICABLE
+    else:
+        result = CheckResult.OK
+    return CheckReport(
+        name, result, PROVES[name], tally.examined, tally.violated, tally.witnesses, note
+    )

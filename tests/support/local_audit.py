@@ -1,0 +1,109 @@
+"""The audit of a `History` without Spark: the same replay, divided and judged alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anabranch.channel.log import Entry
+from anabranch.core.fold import evolve
+from anabranch.core.records import scope_of
+from anabranch.spark_replay.checks.digests import Claim
+from anabranch.spark_replay.checks.offsets import Chunk
+from anabranch.spark_replay.replay import (
+    LOG_ROW,
+    SNAPSHOT_ROW,
+    Part,
+    Plan,
+    Replay,
+    Row,
+    Rule,
+    part_of,
+)
+from anabranch.spark_replay.tally import CheckName
+from anabranch.spark_replay.verdict import CheckResult, Context, Findings, judged
+from support.history import History, SnapshotTaken
+
+
+def audited(
+    history: History,
+    *,
+    rule: Rule = evolve,
+    parts: int = 3,
+    snapshot: SnapshotTaken | None = None,
+    without_before: int = 0,
+    stuck_after_ms: int = 120_000,
+    chunks: Sequence[Chunk] | None = None,
+) -> Findings:
+    """The audit's findings; the log before offset `without_before` is gone."""
+    horizon = snapshot.horizon.next_offset if snapshot else -1
+    from_snapshot = without_before > 0
+    first = horizon if from_snapshot else 0
+    claims = [Claim(b.broker, b.next_offset, b.digest) for b, _ in history.beats]
+    times: dict[str, list[int]] = {}
+    last_ms: dict[str, int] = {}
+    for beat, log_ms in history.beats:
+        times.setdefault(f"{beat.broker} {beat.session}", []).append(log_ms)
+        last_ms[beat.broker] = log_ms
+    plan = Plan(
+        parts=parts,
+        next_offset=history.next_offset,
+        horizon=horizon,
+        from_snapshot=from_snapshot,
+        checkpoints=tuple(sorted({c.next_offset for c in claims if c.next_offset >= first})),
+        beats=times,
+        bin_ms=1_000,
+        tolerance_ms=250,
+        flap_moves=5,
+        flap_window_ms=60_000,
+    )
+    entries = [entry for entry in history.entries if entry.offset >= first]
+    found = [_part(plan, part, entries, snapshot, rule) for part in range(parts)]
+    context = Context(
+        first_offset=first,
+        horizon=snapshot.horizon if snapshot else None,
+        claims=claims,
+        last_beats_ms=last_ms,
+        chunks=chunks,
+        disagreements=(),
+        stuck_after_ms=stuck_after_ms,
+        orphaned_after_ms=30_000,
+    )
+    return judged(found, plan, context)
+
+
+def _part(
+    plan: Plan, part: int, entries: Sequence[Entry], snapshot: SnapshotTaken | None, rule: Rule
+) -> Part:
+    replay = Replay(plan, part, rule)
+    rows = [
+        Row(_scope(e.key) == "", LOG_ROW, e.offset, e.timestamp_ms, e.key, e.value, e.schema)
+        for e in entries
+        if _goes_to(_scope(e.key), part, plan.parts)
+    ]
+    if snapshot is not None:
+        rows += [
+            Row(scope_of(key) == "", SNAPSHOT_ROW, plan.horizon, 0, key.encode(), value)
+            for key, value in snapshot.values.items()
+            if _goes_to(scope_of(key), part, plan.parts)
+        ]
+    replay.feed_rows(sorted(rows, key=lambda row: (row.offset, row.kind)))
+    return replay.result()
+
+
+def _scope(key: bytes | None) -> str:
+    return "" if key is None else scope_of(key.decode(errors="replace"))
+
+
+def _goes_to(scope: str, part: int, parts: int) -> bool:
+    return not scope or part_of(scope, parts) == part
+
+
+def violated(findings: Findings) -> list[CheckName]:
+    """The checks that failed."""
+    return [check.name for check in findings.checks if check.result is CheckResult.VIOLATED]
+
+
+def witness(findings: Findings, name: CheckName) -> str:
+    """What a check says of the first violation that it found."""
+    check = next(check for check in findings.checks if check.name is name)
+    return check.witnesses[0].text
