@@ -45,9 +45,9 @@ def snapshot_consumer(connection: KafkaConnection) -> Consumer:
         enable_partition_eof=True,
         fetch_wait_max_ms=5,  # the end is reported when a fetch has found nothing
         check_crcs=False,  # TCP and Kafka's own log checks stand between us and a flipped bit
-        queued_min_messages=200_000,
-        queued_max_messages_kbytes=65_536,
-        fetch_message_max_bytes=8_388_608,
+        queued_min_messages=50_000,
+        queued_max_messages_kbytes=16_384,
+        fetch_message_max_bytes=2_097_152,
     )
 
 

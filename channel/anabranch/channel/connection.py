@@ -7,6 +7,7 @@ short way there and back, a quick return after an outage, and an answer within s
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -57,7 +58,26 @@ _UNREACHABLE: Final = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
+_CALM_S: Final = 30.0
+
+
+class _Calm(logging.Filter):
+    """Lets each kind of message of librdkafka pass once in a while: it repeats itself a lot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, float] = {}  # kinds are few and fixed: FAIL, REQTMOUT, GETPID, ...
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.getMessage().partition(" ")[0]
+        calm = record.created - self._passed.get(kind, -math.inf) < _CALM_S
+        if not calm:
+            self._passed[kind] = record.created
+        return not calm
+
+
 _log = logging.getLogger("anabranch.channel.librdkafka")  # the one thing librdkafka can log to
+_log.addFilter(_Calm())
 
 
 class KafkaConnection(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ thread that calls `serve`, and only hand over.
 
 from __future__ import annotations
 
+import time
 from typing import Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -25,6 +26,7 @@ from anabranch.channel.log import Entry, OnDone, refuse
 _DELIVERY_TIMEOUT_S: Final = 5.0
 _QUEUE_MAX: Final = 20_000  # appends in flight: more than a clean-up round, less than a flood
 _CLOSE_S_MAX: Final = 5.0
+_RETRY_S: Final = 0.05
 # The broker, or librdkafka before it, looks at these before it appends anything, each time anew.
 _NEVER_APPENDED: Final = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError._QUEUE_FULL}
@@ -93,8 +95,8 @@ class KafkaLogReader:
         self._next_offset = next_offset
         self._consumer = connection.consumer(
             isolation_level="read_uncommitted",
-            queued_min_messages=100_000,
-            queued_max_messages_kbytes=32_768,
+            queued_min_messages=50_000,
+            queued_max_messages_kbytes=16_384,
         )
         self._consumer.assign([TopicPartition(topic, 0, next_offset)])
 
@@ -172,14 +174,21 @@ def offsets(
     Raises KafkaUnreachableError or KafkaRefusedError.
     """
     doing = f"to tell the offsets of {topic}"
-    try:
-        found = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout_s)
-    except KafkaException as error:
-        raise connection.explained(error, doing) from None
-    if found is None:
-        raise connection.unreachable(doing)
-    first, end = found
-    return first, end
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = max(0.0, deadline - time.monotonic())
+        try:
+            found = consumer.get_watermark_offsets(TopicPartition(topic, 0), left_s)
+        except KafkaException as error:
+            if not is_passing(error.args[0]):
+                raise connection.explained(error, doing) from None
+            found = None
+        if found is not None:
+            first, end = found
+            return first, end
+        if time.monotonic() > deadline:
+            raise connection.unreachable(doing)
+        time.sleep(_RETRY_S)
 
 
 def check_holds(topic: str, next_offset: int, first_offset: int, end_offset: int) -> None:

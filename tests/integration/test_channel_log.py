@@ -1,0 +1,206 @@
+"""The WAL and the heartbeats on a real Kafka."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.errors import (
+    AppendError,
+    AppendFailedError,
+    AppendUnknownError,
+    KafkaUnreachableError,
+    LogLostError,
+    LogTrimmedError,
+    NewerSchemaError,
+)
+from anabranch.channel.heartbeats import KafkaHeartbeats
+from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.core.leases import Heartbeat
+from anabranch.core.records import Record
+from support.channel import append_all, move, produce_raw, read_all, until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def connection(kafka: EmbeddedKafka) -> KafkaConnection:
+    return KafkaConnection(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def topics(connection: KafkaConnection, topic_prefix: str) -> Topics:
+    topics = Topics(topic_prefix)
+    ensure_topics(connection, topics, TopicSettings(), 30.0)
+    return topics
+
+
+def _beat(sequence: int) -> Heartbeat:
+    return Heartbeat(
+        "b1:8080", 1, sequence, sequence / 2, "serving", 0, "0" * 32, -1, "http://b1", "x", "0.1.0"
+    )
+
+
+def test_records_are_read_back_in_order_with_the_logs_own_time(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    writer = KafkaLogWriter(connection, topics.wal)
+    reader = KafkaLogReader(connection, topics.wal, 0)
+    records = [move(number) for number in range(2_000)]
+    before_ms = time.time_ns() // 1_000_000
+
+    assert append_all(writer, records) == [None] * 2_000
+    entries = read_all(reader, 2_000)
+
+    assert [entry.record() for entry in entries] == records
+    assert [entry.offset for entry in entries] == list(range(2_000))
+    stamps = [entry.timestamp_ms for entry in entries]
+    assert stamps == sorted(stamps)
+    assert stamps[0] >= before_ms
+    assert reader.next_offset == 2_000
+    assert reader.offsets(30.0) == (0, 2_000)
+    writer.close()
+    reader.close()
+
+
+def test_a_corrupt_record_is_unreadable_and_the_reader_goes_on(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    writer = KafkaLogWriter(connection, topics.wal)
+    reader = KafkaLogReader(connection, topics.wal, 0)
+    append_all(writer, [move(0)])
+    produce_raw(connection, topics.wal, b"k", b"junk")
+    produce_raw(connection, topics.wal, None, None)
+    produce_raw(
+        connection, topics.wal, b"k", b"\xc3\x01\x07", [("anabranch-schema", b"unit-move/1")]
+    )
+    append_all(writer, [move(1)])
+
+    assert [entry.record() for entry in read_all(reader, 5)] == [move(0), None, None, None, move(1)]
+    writer.close()
+    reader.close()
+
+
+def test_a_newer_schema_stops_the_reader_at_its_offset(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    writer = KafkaLogWriter(connection, topics.wal)
+    reader = KafkaLogReader(connection, topics.wal, 0)
+    append_all(writer, [move(0)])
+    newer = b"\xc3\x01" + b"\x07" * 8 + b"a body we cannot know"
+    produce_raw(connection, topics.wal, b"k", newer, [("anabranch-schema", b"unit-move/2")])
+
+    first, second = read_all(reader, 2)
+
+    assert first.record() == move(0)
+    with pytest.raises(NewerSchemaError, match=r"offset 1.*'unit-move/2'.*upgrade"):
+        second.record()
+    writer.close()
+    reader.close()
+
+
+def test_a_record_too_large_for_kafka_is_certainly_not_in_the_log(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    writer = KafkaLogWriter(connection, topics.wal)
+    answers: list[AppendError | None] = []
+    writer.append("k", b"x" * 5_000_000, ("anabranch-schema", b"unit-move/1"), answers.append)
+    until(lambda: writer.serve(0.1) >= 0 and bool(answers), "the append is answered")
+    assert [type(answer) for answer in answers] == [AppendFailedError]
+    writer.close()
+
+
+def test_a_reader_outside_the_log_is_told_on_which_side(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    writer = KafkaLogWriter(connection, topics.wal)
+    append_all(writer, [move(number) for number in range(10)])
+    writer.close()
+    admin = connection.admin()
+    for future in admin.delete_records([TopicPartition(topics.wal, 0, 4)]).values():
+        future.result(30.0)
+
+    behind = KafkaLogReader(connection, topics.wal, 3)
+    with pytest.raises(LogTrimmedError) as caught:
+        read_all(behind, 1)
+    assert (caught.value.next_offset, caught.value.first_offset) == (3, 4)
+    ahead = KafkaLogReader(connection, topics.wal, 11)
+    with pytest.raises(LogLostError, match="ends at offset 10"):
+        read_all(ahead, 1)
+    at_the_edge = KafkaLogReader(connection, topics.wal, 4)
+    assert [entry.offset for entry in read_all(at_the_edge, 6)] == [4, 5, 6, 7, 8, 9]
+    for reader in (behind, ahead, at_the_edge):
+        reader.close()
+
+
+def test_heartbeats_are_acknowledged_and_heard_by_all_from_now_on(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    mine = KafkaHeartbeats(connection, topics)
+    acked: list[Heartbeat] = []
+    heard: list[Heartbeat] = []
+
+    mine.publish(_beat(1), acked.append)
+    until(lambda: bool(mine.poll(0.2)) or bool(acked), "the first heartbeat is acknowledged")
+    until(lambda: bool(acked), "the first heartbeat is acknowledged")
+    other = KafkaHeartbeats(connection, topics)
+    produce_raw(connection, topics.brokers, b"b9:8080", b"junk")
+    mine.publish(_beat(2), acked.append)
+
+    def both() -> bool:
+        mine.poll(0.1)
+        heard.extend(beat for beat, _ in other.poll(0.1))
+        return len(acked) == 2 and bool(heard)
+
+    until(both, "the second heartbeat is acknowledged and heard")
+    assert acked == [_beat(1), _beat(2)]
+    assert heard == [_beat(2)]
+    assert other.unreadable == 1
+    mine.close()
+    other.close()
+
+
+def test_the_channel_recovers_by_itself_when_kafka_was_stopped_and_started_again(
+    tmp_path: Path,
+) -> None:
+    with EmbeddedKafka(tmp_path / "kafka") as kafka:
+        connection = KafkaConnection(kafka.bootstrap_servers)
+        topics = Topics("again.")
+        ensure_topics(connection, topics, TopicSettings(), 30.0)
+        writer = KafkaLogWriter(connection, topics.wal, delivery_timeout_s=1.0)
+        reader = KafkaLogReader(connection, topics.wal, 0)
+        beats = KafkaHeartbeats(connection, topics)
+        assert append_all(writer, [move(0)]) == [None]
+        assert read_all(reader, 1)[0].record() == move(0)
+
+        kafka.stop()
+        assert [type(answer) for answer in append_all(writer, [move(1)])] == [AppendUnknownError]
+        assert reader.poll(10, 0.2) == []
+        assert beats.poll(0.2) == []
+        with pytest.raises(KafkaUnreachableError, match=r"wal.*check that it runs"):
+            reader.offsets(0.5)
+
+        kafka.start()
+        until(lambda: append_all(writer, [move(2)]) == [None], "an append succeeds again")
+        found: list[Record | None] = []
+
+        def came_back() -> bool:
+            found.extend(entry.record() for entry in reader.poll(10, 0.2))
+            return move(2) in found
+
+        until(came_back, "the record after the outage is read")
+        acked: list[Heartbeat] = []
+
+        def beating() -> bool:
+            beats.publish(_beat(1), acked.append)
+            return bool(beats.poll(0.2)) and bool(acked)
+
+        until(beating, "heartbeats are acknowledged and heard again")
+        for client in (writer, reader, beats):
+            client.close()

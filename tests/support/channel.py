@@ -1,0 +1,82 @@
+"""What tests of the channel on a real Kafka share: waiting with a deadline, and strangers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.errors import AppendError
+from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.log import Entry, append_record
+from anabranch.channel.topics import Topics
+from anabranch.core.records import Record, UnitMove
+from anabranch.core.units import Move
+
+DEADLINE_S = 60.0
+
+
+def until(done: Callable[[], bool], what: str) -> None:
+    """Calls `done`, which waits a little by itself, until it is true."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not done():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {DEADLINE_S:.0f} s: {what}")
+
+
+def move(number: int) -> UnitMove:
+    """A record that a test can tell from others."""
+    unit = "public/default/0x00000000_0x40000000"
+    return UnitMove(f"proposal-{number}", unit, Move.ASSIGN, number + 1, "b1:8080", 1, "b2:8080")
+
+
+def append_all(writer: KafkaLogWriter, records: Iterable[Record]) -> list[AppendError | None]:
+    """Appends and waits for every answer, in the order in which they came."""
+    answers: list[AppendError | None] = []
+    count = 0
+    for record in records:
+        append_record(writer, record, answers.append)
+        count += 1
+
+    def all_answered() -> bool:
+        writer.serve(0.1)
+        return len(answers) >= count
+
+    until(all_answered, "every append is answered")
+    return answers
+
+
+def read_all(reader: KafkaLogReader, count: int) -> list[Entry]:
+    """The next `count` entries."""
+    entries: list[Entry] = []
+
+    def enough() -> bool:
+        entries.extend(reader.poll(count - len(entries), 0.2))
+        return len(entries) >= count
+
+    until(enough, f"{count} entries are read")
+    return entries
+
+
+def produce_raw(
+    connection: KafkaConnection,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes]] | None = None,
+) -> None:
+    """Writes what a stranger, or another release, might."""
+    producer = Producer({"bootstrap.servers": connection.bootstrap_servers})
+    producer.produce(topic, value, key, headers=headers or [])  # type: ignore[arg-type]
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def commit_archived(connection: KafkaConnection, topics: Topics, next_offset: int) -> None:
+    """Says, as the archive does, that everything before an offset is archived."""
+    consumer = Consumer(
+        {"bootstrap.servers": connection.bootstrap_servers, "group.id": topics.archive_group}
+    )
+    consumer.commit(offsets=[TopicPartition(topics.wal, 0, next_offset)], asynchronous=False)
+    consumer.close()

@@ -1,0 +1,93 @@
+"""Rules of the Kafka side that need no Kafka."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.errors import (
+    AppendFailedError,
+    AppendUnknownError,
+    KafkaTooOldError,
+    WrongTopicError,
+)
+from anabranch.channel.kafka_log import append_error
+from anabranch.channel.topics import Topics, TopicSettings, check_release, check_topic
+from anabranch.core.errors import InvalidInputError
+
+MUST = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+GOOD = {"cleanup.policy": "delete,compact", "retention.ms": "-1", "min.insync.replicas": "2"}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError.MSG_SIZE_TOO_LARGE, AppendFailedError),
+        (KafkaError._QUEUE_FULL, AppendFailedError),
+        (KafkaError._MSG_TIMED_OUT, AppendUnknownError),
+        (KafkaError._PURGE_QUEUE, AppendUnknownError),
+        (KafkaError._PURGE_INFLIGHT, AppendUnknownError),
+        (KafkaError.NOT_ENOUGH_REPLICAS, AppendUnknownError),
+        (KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, AppendUnknownError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, AppendUnknownError),
+    ],
+)
+def test_an_append_counts_as_failed_only_where_no_attempt_can_have_succeeded(
+    code: int, kind: type[Exception]
+) -> None:
+    assert type(append_error(KafkaError(code))) is kind
+
+
+def test_only_security_properties_can_be_set() -> None:
+    KafkaConnection("host:9092", {"sasl.username": "me", "ssl.ca.location": "/ca.pem"})
+    with pytest.raises(InvalidInputError, match=r"'linger.ms'.*security"):
+        KafkaConnection("host:9092", {"linger.ms": "100"})
+    with pytest.raises(InvalidInputError, match="host:port"):
+        KafkaConnection(" ")
+
+
+def test_a_wrong_value_of_a_security_property_names_it() -> None:
+    connection = KafkaConnection("host:9092", {"security.protocol": "carrier-pigeon"})
+    with pytest.raises(InvalidInputError, match=r'"carrier-pigeon".*"security.protocol"'):
+        connection.producer()
+
+
+def test_every_name_of_a_cluster_starts_with_its_prefix() -> None:
+    topics = Topics("cell-1.")
+    assert topics.wal == "cell-1.wal"
+    assert topics.compactor_id == "cell-1.compactor"
+    for prefix in ("", "a b", "ü.", "x" * 201):
+        with pytest.raises(InvalidInputError, match="topicPrefix"):
+            Topics(prefix)
+
+
+def test_a_sound_topic_may_be_better_than_asked_for() -> None:
+    check_topic("t", [3], GOOD, MUST, TopicSettings(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "config", "message"),
+    [
+        ([1, 1], GOOD, "topic t has 2 partitions, not 1.*another topicPrefix"),
+        ([1], GOOD, "topic t has replication factor 1, expected at least 2.*reassign"),
+        (
+            [2],
+            {**GOOD, "cleanup.policy": "compact"},
+            r"cleanup.policy=compact, expected .*--entity-name t .*=\[compact,delete\]",
+        ),
+        ([2], {**GOOD, "retention.ms": "1000"}, "retention.ms=1000, expected -1"),
+        ([2], {**GOOD, "min.insync.replicas": "1"}, "min.insync.replicas=1, expected 2"),
+    ],
+)
+def test_a_wrong_topic_is_named_with_setting_and_remedy(
+    replicas: list[int], config: dict[str, str], message: str
+) -> None:
+    with pytest.raises(WrongTopicError, match=message):
+        check_topic("t", replicas, config, MUST, TopicSettings(2, 2))
+
+
+def test_an_old_kafka_is_told_by_its_settings() -> None:
+    with pytest.raises(KafkaTooOldError, match=r"host:9092.*release 3\.9;.*4\.0 or newer"):
+        check_release({"inter.broker.protocol.version": "3.9-IV0"}, "host:9092")
+    check_release({"log.dirs": "/data"}, "host:9092")

@@ -1,0 +1,96 @@
+"""The log in memory keeps the promises of the real one."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.channel.codec import encode_record
+from anabranch.channel.errors import (
+    AppendError,
+    LogLostError,
+    LogTrimmedError,
+    NewerSchemaError,
+)
+from anabranch.channel.kafka_log import check_holds
+from anabranch.channel.log import Entry, MemoryLog, append_record
+from anabranch.core.records import PolicyOp, TenantChange
+
+RECORD = TenantChange("id", "acme", PolicyOp.CREATE, 1, "b1:80", 1)
+
+
+def _log(*stamps: int) -> MemoryLog:
+    clock = iter(stamps or range(1, 100))
+    return MemoryLog(lambda: next(clock))
+
+
+def test_an_append_is_answered_and_read_back_with_place_and_time() -> None:
+    log = _log(50)
+    answers: list[AppendError | None] = []
+    append_record(log, RECORD, answers.append)
+
+    (entry,) = log.reader().poll(10)
+
+    assert answers == [None]
+    assert (entry.offset, entry.timestamp_ms) == (0, 50)
+    assert (entry.key, entry.schema) == (b"tenant:acme", b"tenant-change/1")
+    assert entry.record() == RECORD
+
+
+def test_the_logs_time_never_goes_back() -> None:
+    log = _log(50, 40, 60)
+    for _ in range(3):
+        log.append_raw(b"k", b"v", None)
+    assert [entry.timestamp_ms for entry in log.read(0, 10)] == [50, 50, 60]
+
+
+def test_a_reader_goes_on_where_it_was_in_batches_of_at_most_the_size_asked_for() -> None:
+    log = _log()
+    reader = log.reader()
+    for _ in range(5):
+        log.append_raw(b"k", b"v", None)
+    batches = [[entry.offset for entry in reader.poll(2)] for _ in range(4)]
+    assert batches == [[0, 1], [2, 3], [4], []]
+    assert reader.next_offset == 5
+
+
+def test_a_reader_before_the_first_entry_that_is_left_is_told_so() -> None:
+    log = _log()
+    for _ in range(5):
+        log.append_raw(b"k", b"v", None)
+    log.trim(3)
+    log.trim(1)
+    assert (log.first_offset, log.end_offset) == (3, 5)
+    with pytest.raises(LogTrimmedError) as caught:
+        log.reader(2).poll(1)
+    assert (caught.value.next_offset, caught.value.first_offset) == (2, 3)
+    assert [entry.offset for entry in log.reader(3).poll(9)] == [3, 4]
+
+
+def test_trimming_everything_keeps_the_end() -> None:
+    log = _log()
+    log.append_raw(b"k", b"v", None)
+    log.trim(9)
+    assert (log.first_offset, log.end_offset) == (1, 1)
+    assert log.append_raw(b"k", b"v", None).offset == 1
+
+
+def test_a_newer_schema_names_the_offset_at_which_the_reader_stops() -> None:
+    entry = Entry(17, 0, b"k", b"\xc3\x01" + b"\x07" * 8, b"layout-change/1")
+    with pytest.raises(NewerSchemaError, match=r"offset 17.*'layout-change/1'.*upgrade"):
+        entry.record()
+
+
+def test_an_entry_whose_key_is_not_its_records_is_unreadable() -> None:
+    assert Entry(0, 0, b"tenant:other", encode_record(RECORD)).record() is None
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 10), (5, 5), (5, 10), (0, 5)])
+def test_a_view_inside_the_log_goes_on(first: int, end: int) -> None:
+    check_holds("wal", 5, first, end)
+
+
+def test_a_view_behind_the_log_must_be_rebuilt_and_one_ahead_of_it_stops() -> None:
+    with pytest.raises(LogTrimmedError, match="snapshot"):
+        check_holds("wal", 5, 6, 10)
+    with pytest.raises(LogLostError, match=r"wal ends at offset 4, .* up to 5.*topicPrefix"):
+        check_holds("wal", 5, 0, 4)
