@@ -1,0 +1,123 @@
+"""What people and clients ask for: the same decisions that a broker's admin interface makes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from anabranch.core import ownership
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.names import Namespace
+from anabranch.core.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
+from anabranch.core.state import live_bundles
+from anabranch.core.units import Unit, UnitState
+from simulation.cluster import Cluster
+from simulation.process import Process
+
+FIRST = "public/default"
+BUNDLES_MAX = 24  # of one namespace, so that splits do not go on for ever
+
+
+class Clients:
+    """Random requests at random brokers until the weather is over, then only look-ups."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._sched = cluster.sched
+        self._namespaces = [FIRST, *(f"public/n{i}" for i in range(1, cluster.plan.namespaces))]
+        self._ids = 0
+
+    def start(self) -> None:
+        self._sched.after(self._cluster.plan.client_interval_s, self._request)
+
+    def _request(self) -> None:
+        if self._cluster.calm:
+            self._look_up_all()
+            self._sched.after(1.0, self._request)
+            return
+        process = self._sched.rng.choice(self._cluster.processes)
+        process.call(partial(self._ask, process))
+        self._sched.after(
+            self._sched.rng.expovariate(1.0 / self._cluster.plan.client_interval_s), self._request
+        )
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"client#{self._ids}"
+
+    def _ask(self, process: Process) -> None:
+        core = process.core
+        if not core.lease.holds(process.local_now()):
+            return
+        rng = self._sched.rng
+        home = rng.choice(self._namespaces)
+        if core.state.namespace(home) is None or rng.random() < 0.03:
+            record = self._policy(process, home)
+        else:
+            found = core.state.bundle_at(home, rng.getrandbits(32))
+            record = self._unit_request(process, *found) if found is not None else None
+        if record is not None:
+            process.append(record)
+
+    def _unit_request(self, process: Process, name: str, unit: Unit) -> Record | None:
+        core, rng = process.core, self._sched.rng
+        if unit.state is UnitState.FREE:
+            counts = core.candidates(process.local_now())
+            return ownership.assign(core.actor(), name, unit, counts, self._new_id())
+        what = rng.random()
+        if what < 0.15:
+            home = name.rpartition("/")[0]
+            if len(live_bundles(core.state, home)) >= BUNDLES_MAX:
+                return None
+            try:
+                return ownership.split(core.actor(), name, unit, (), self._new_id())
+            except InvalidInputError:
+                return None
+        if what < 0.6:
+            target = "" if what < 0.3 else rng.choice(self._cluster.processes).name
+            new_id = self._new_id()
+            return ownership.release(core.actor(), name, unit, target, new_id, Cause.OPERATOR)
+        return None
+
+    def _policy(self, process: Process, home: str) -> Record | None:
+        actor, state = process.core.actor(), process.core.state
+        info = state.namespace(home)
+        if info is None:
+            op, version = PolicyOp.CREATE, 1
+        elif home != FIRST:
+            op, version = PolicyOp.DELETE, info.version + 1
+        else:
+            return TenantChange(
+                proposal_id=self._new_id(),
+                tenant="acme",
+                op=PolicyOp.DELETE if state.tenant("acme") else PolicyOp.CREATE,
+                version=2 if state.tenant("acme") else 1,
+                actor=actor.broker,
+                session=actor.session,
+            )
+        return NamespaceChange(
+            proposal_id=self._new_id(),
+            namespace=home,
+            op=op,
+            version=version,
+            actor=actor.broker,
+            session=actor.session,
+            bundles=self._sched.rng.choice((1, 3, 4)),
+        )
+
+    def _look_up_all(self) -> None:
+        """Every free unit is asked for, somewhere."""
+        for home in self._namespaces:
+            for name, unit in live_bundles(self._cluster.checks.truth, Namespace(home)):
+                if unit.state is UnitState.FREE:
+                    process = self._sched.rng.choice(self._cluster.processes)
+                    process.call(partial(self._look_up, process, name))
+
+    def _look_up(self, process: Process, name: str) -> None:
+        core = process.core
+        unit = core.state.unit(name)
+        if unit is None or not core.lease.holds(process.local_now()):
+            return
+        counts = core.candidates(process.local_now())
+        record = ownership.assign(core.actor(), name, unit, counts, self._new_id())
+        if record is not None:
+            process.append(record)

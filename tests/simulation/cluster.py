@@ -1,0 +1,150 @@
+"""The parts that all simulated brokers share: the log, the heartbeats, the snapshot, the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from anabranch.channel.codec import decode_entity, encode_entity, encode_record, schema_header
+from anabranch.channel.log import Entry, MemoryLog
+from anabranch.core import digest as digests
+from anabranch.core.leases import Heartbeat
+from anabranch.core.records import Record
+from anabranch.core.state import Entity
+from simulation.checks import Checks
+from simulation.plan import Plan, settings_of
+from simulation.process import Process
+from simulation.scheduler import Scheduler, Violation
+
+EPOCH_MS = 1_700_000_000_000
+LATE_S_MAX = 10.0
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What the compacted topic holds: encoded states, and the offset that they stand for."""
+
+    values: tuple[tuple[str, bytes], ...]
+    horizon: int
+
+    def entities(self) -> Iterator[tuple[str, Entity]]:
+        return ((key, decode_entity(value)) for key, value in self.values)
+
+
+class Cluster:
+    """The whole world of one run."""
+
+    def __init__(self, sched: Scheduler, plan: Plan) -> None:
+        self.sched = sched
+        self.plan = plan
+        self.calm = False  # the weather is over; what it delayed still arrives
+        self.wal = MemoryLog(self._log_ms)
+        self.beats: list[tuple[Heartbeat, int]] = []
+        self.snapshot: Snapshot | None = None
+        self.checks = Checks(self)
+        self.processes = [
+            Process(self, settings_of(number), rate)
+            for number, rate in enumerate(plan.clock_rates, start=1)
+        ]
+        self._records: dict[int, Record | None] = {}
+
+    def _log_ms(self) -> int:
+        return EPOCH_MS + round(self.sched.now * 1000)
+
+    def record_at(self, entry: Entry) -> Record | None:
+        """The record of an entry, decoded once for all readers."""
+        if entry.offset not in self._records:
+            self._records[entry.offset] = entry.record()
+        return self._records[entry.offset]
+
+    # --- the network --------------------------------------------------------------------
+
+    def _latency_s(self) -> float:
+        late = not self.calm and self.sched.chance(self.plan.append_late)
+        return self.sched.rng.uniform(0.5, LATE_S_MAX) if late else self.quick_s()
+
+    def quick_s(self) -> float:
+        """A short delay of the network or of a process, with a tail."""
+        slow = not self.calm and self.sched.chance(self.plan.slowness)
+        return self.sched.rng.expovariate(2.0) if slow else self.sched.rng.uniform(0.001, 0.008)
+
+    def _arrives(self, sender: Process) -> bool:
+        if sender.link.sends:
+            return self.calm or not self.sched.chance(self.plan.append_lost)
+        return sender.link.holds_back
+
+    def _delay_s(self, sender: Process) -> float:
+        """What is held back while its sender is cut off comes late, even if that has died since."""
+        held_s = 0.0 if sender.link.sends else self.sched.rng.uniform(0.5, LATE_S_MAX)
+        return held_s + self._latency_s()
+
+    def send(self, sender: Process, record: Record) -> None:
+        """A proposal is on its way; it may arrive late, twice or never, and out of order."""
+        value, key = encode_record(record), record.key.encode()
+        schema = schema_header(record)[1]
+        if not self._arrives(sender):
+            self.sched.note(f"lost {record.proposal_id}")
+            return
+        times = 1 + (not self.calm and self.sched.chance(self.plan.append_twice))
+        for _ in range(times):
+            self.sched.after(self._delay_s(sender), partial(self._append, key, value, schema))
+
+    def _append(self, key: bytes, value: bytes, schema: bytes) -> None:
+        entry = self.wal.append_raw(key, value, schema)
+        record = self.record_at(entry)
+        folded = self.checks.truth.read(record, entry.offset, entry.timestamp_ms)
+        self.sched.note(f"{entry.offset} {record} {folded.outcome.verdict.name}")
+        self.checks.appended(folded)
+        self.checks.handed_over(folded)
+        self._wake()
+
+    def send_beat(self, sender: Process, beat: Heartbeat) -> None:
+        if self._arrives(sender):
+            self.sched.after(self._delay_s(sender), partial(self._publish, sender, beat))
+
+    def _publish(self, sender: Process, beat: Heartbeat) -> None:
+        self.beats.append((beat, self._log_ms()))
+        self._wake()
+        lost = not self.calm and self.sched.chance(self.plan.ack_lost)
+        if lost or not (sender.link.acks or sender.link.holds_back):
+            return
+        held_s = 0.0 if sender.link.acks else self.sched.rng.uniform(0.5, LATE_S_MAX)
+        self.sched.after(held_s + self.quick_s(), partial(sender.acked, beat))
+
+    def _wake(self) -> None:
+        for process in self.processes:
+            if process.link.reads:
+                process.plan_read()
+
+    def closing_s(self) -> float:
+        """How long it takes to stop serving a unit."""
+        rng = self.sched.rng
+        if not self.calm and self.sched.chance(self.plan.close_stuck):
+            return rng.uniform(8.0, 25.0)
+        slow = not self.calm and self.sched.chance(self.plan.close_slow)
+        return rng.uniform(0.2, 3.0) if slow else rng.uniform(0.0, 0.02)
+
+    # --- compaction ---------------------------------------------------------------------
+
+    def compact(self) -> None:
+        """A broker that believes to lead writes its state and trims the log.
+
+        The transactional id of the compactor fences the older of two: the horizon never goes back.
+        """
+        leaders = [p for p in self.processes if p.alive and not p.paused and p.core.is_leader()]
+        if not leaders:
+            return
+        replica = self.sched.rng.choice(leaders).replica
+        horizon = replica.next_offset
+        if self.snapshot is not None and horizon <= self.snapshot.horizon:
+            return
+        values = ((key, encode_entity(entity)) for key, entity in replica.entities.items())
+        self.snapshot = Snapshot(tuple(values), horizon)
+        replica.horizon = horizon
+        kept = digests.of_entities(dict(self.snapshot.entities()))
+        if kept != self.checks.digest_at(horizon):
+            raise Violation(f"the snapshot at {horizon} differs from the log's fold")
+        if self.sched.chance(0.7):
+            self.wal.trim(self.sched.rng.randint(self.wal.first_offset, horizon))
+        self.sched.note(f"compacted to {horizon}, the log starts at {self.wal.first_offset}")

@@ -1,0 +1,266 @@
+"""One broker: a real NodeCore and replica, in a process that can die, on a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anabranch.channel.errors import LogTrimmedError
+from anabranch.channel.log import MemoryReader
+from anabranch.core.effects import Append, Beat, BrokerState, Close, Effect, Halt, NodeSettings
+from anabranch.core.leases import Heartbeat
+from anabranch.core.node import NodeCore
+from anabranch.core.records import Record
+from anabranch.core.replica import MemoryReplica
+from anabranch.core.state import Entity
+from simulation.scheduler import Action, Violation
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+
+TICK_S = 0.25
+READ_MAX = 500
+BEATS_BACK = 20  # how much of the heartbeats' topic a new process finds
+
+
+class Link:
+    """A broker's connection to the log, each direction with its own fate."""
+
+    def __init__(self) -> None:
+        self.sends = True
+        self.reads = True
+        self.acks = True
+        self.holds_back = False  # what is sent while cut off arrives later, or never
+
+
+class Process:
+    """A broker id and the process that runs under it, if one does."""
+
+    def __init__(self, cluster: Cluster, settings: NodeSettings, clock_rate: float) -> None:
+        self.settings = settings
+        self.link = Link()
+        self.cluster = cluster
+        self.alive = False
+        self.leaves = False  # was asked to drain
+        self.read_delay_s = 0.0
+        self.core: NodeCore
+        self.replica: MemoryReplica
+        self.acting: frozenset[str] = frozenset()
+        self._sched = cluster.sched
+        self._rate = clock_rate
+        self._epoch_s = cluster.sched.rng.uniform(0.0, 1e6)
+        self._paused_until = 0.0
+        self._life = 0  # which process; what was meant for an earlier one is lost
+        self._ids = 0
+        self._reader: MemoryReader
+        self._beats_read = 0
+        self._joined = False
+        self._read_planned = False
+        self._flushed: tuple[list[tuple[str, Entity]], int] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.broker
+
+    @property
+    def paused(self) -> bool:
+        return self._sched.now < self._paused_until
+
+    def local_now(self) -> float:
+        """This machine's monotonic clock."""
+        return self._epoch_s + self._sched.now * self._rate
+
+    # --- life ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.alive:
+            return
+        self._life += 1
+        self._epoch_s = self._sched.rng.uniform(0.0, 1e6)  # the machine may have been rebooted
+        self.replica = MemoryReplica()
+        self._load()
+        self.core = NodeCore(self.settings, self.replica, self._new_id)
+        self._reader = self.cluster.wal.reader(self.replica.next_offset)
+        self._beats_read = max(0, len(self.cluster.beats) - BEATS_BACK)
+        self._joined = False
+        self._read_planned = False
+        self._paused_until = 0.0
+        self.acting = frozenset()
+        self.alive, self.leaves = True, False
+        self._sched.note(f"{self.name} starts at {self.replica.next_offset}")
+        self.plan_read()
+        self._later(TICK_S, self._tick)
+
+    def _load(self) -> None:
+        """From its own disk if that is recent enough, else from the snapshot."""
+        wal, snapshot = self.cluster.wal, self.cluster.snapshot
+        if self._flushed is not None and self._flushed[1] >= wal.first_offset:
+            self.replica.load(*self._flushed)
+        elif snapshot is not None:
+            self.replica.load(snapshot.entities(), snapshot.horizon)
+
+    def crash(self, *, keeps_disk: bool = True) -> None:
+        if self.alive:
+            self._sched.note(f"{self.name} crashes")
+            self._end(keeps_disk)
+
+    def _end(self, keeps_disk: bool) -> None:
+        self.alive = False
+        self.acting = frozenset()
+        if not keeps_disk:
+            self._flushed = None
+
+    def pause(self, duration_s: float) -> None:
+        self._paused_until = max(self._paused_until, self._sched.now + duration_s)
+
+    def resume(self) -> None:
+        self._paused_until = self._sched.now
+
+    def flush(self) -> None:
+        """The disk gets what memory holds now."""
+        if self.alive and not self.paused:
+            self._flushed = (list(self.replica.entities.items()), self.replica.next_offset)
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"{self.name}#{self._ids}"
+
+    # --- events -------------------------------------------------------------------------
+
+    def _later(self, delay_s: float, action: Action) -> None:
+        self._sched.after(delay_s, partial(self._run, self._life, action))
+
+    def _run(self, life: int, action: Action) -> None:
+        if not self.alive or life != self._life:
+            return
+        if self.paused:
+            self._sched.at(self._paused_until, partial(self._run, life, action))
+            return
+        held = self.core.lease.holds(self.local_now())
+        action()
+        if self.alive:
+            self.cluster.checks.process_acted(self, held)
+
+    def call(self, action: Action) -> None:
+        """Something outside asks this process to do something now."""
+        self._run(self._life, action)
+
+    def _tick(self) -> None:
+        if self._joined:
+            self.do(self.core.tick(self.local_now()))
+        self._later(TICK_S / self._rate, self._tick)
+        self.plan_read()
+
+    def plan_read(self) -> None:
+        """There may be news on the log."""
+        if not self._read_planned and self.alive:
+            self._read_planned = True
+            delay_s = self.cluster.quick_s() / 2
+            if self.read_delay_s:
+                delay_s += self._sched.rng.uniform(0.0, self.read_delay_s)
+            self._later(delay_s, self._read)
+
+    def _read(self) -> None:
+        self._read_planned = False
+        if not self.link.reads:
+            return
+        if self._sched.rng.random() < 0.5:  # two topics: either may be read first
+            self._read_beats()
+            self._read_wal()
+        else:
+            self._read_wal()
+            self._read_beats()
+
+    def _read_beats(self) -> None:
+        fresh = self.cluster.beats[self._beats_read :]
+        self._beats_read += len(fresh)
+        again = self._sched.chance(self.cluster.plan.delivered_twice)
+        for beat, log_ms in fresh + fresh if again else fresh:
+            self.do(self.core.heard(beat, log_ms, self.local_now()))
+
+    def _read_wal(self) -> None:
+        try:
+            entries = self._reader.poll(READ_MAX)
+        except LogTrimmedError:
+            self._sched.note(f"{self.name} finds its place trimmed")
+            self._end(keeps_disk=False)
+            self._sched.after(0.5, self.start)
+            return
+        if entries:
+            record = self.cluster.record_at
+            folded = [
+                self.replica.read(record(entry), entry.offset, entry.timestamp_ms)
+                for entry in entries
+            ]
+            self.cluster.checks.view_advanced(self)
+            self.do(self.core.folded(folded, self.local_now()))
+            if self._sched.chance(self.cluster.plan.delivered_twice):
+                self.do(self.core.folded(folded, self.local_now()))
+        if not self._joined and self.alive:
+            self._joined = True
+            self.do(self.core.joined(self.local_now()))
+
+    def acked(self, beat: Heartbeat) -> None:
+        """The log has acknowledged a heartbeat."""
+
+        def take() -> None:
+            for _ in range(2 if self._sched.chance(self.cluster.plan.delivered_twice) else 1):
+                self.do(self.core.beat_acked(beat, self.local_now()))
+
+        self._later(0.0, take)
+
+    def drain(self) -> None:
+        if self.alive and self._joined:
+            self.leaves = True
+            self.call(lambda: self.do(self.core.drain(self.local_now())))
+
+    # --- effects ------------------------------------------------------------------------
+
+    def do(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Append(record):
+                    self.append(record)
+                case Beat(beat):
+                    self.cluster.send_beat(self, beat)
+                case Close(unit):
+                    self._later(self.cluster.closing_s(), partial(self._closed, unit))
+                case Halt(reason, clean):
+                    self._sched.note(f"{self.name} halts: {reason}")
+                    if not clean:
+                        raise Violation(f"{self.name} halted: {reason}")
+                    self._end(keeps_disk=True)
+                case _:
+                    pass
+
+    def _closed(self, unit: str) -> None:
+        self.do(self.core.closed(unit, self.local_now()))
+
+    def append(self, record: Record) -> None:
+        self.cluster.send(self, record)
+
+    # --- questions ----------------------------------------------------------------------
+
+    def units_acted_on(self) -> frozenset[str]:
+        """The units that this process may act on at this very instant, paused or not."""
+        if not self.alive:
+            return frozenset()
+        now = self.local_now()
+        if not self.core.lease.holds(now):
+            return frozenset()
+        return frozenset(unit for unit in self.core.serving if self.core.may_act(unit, now))
+
+    @property
+    def settled(self) -> bool:
+        """Whether this process serves, and is at the end of the log."""
+        return (
+            self.alive
+            and self._joined
+            and self.core.mode is BrokerState.SERVING
+            and self.core.lease.holds(self.local_now())
+            and self.replica.next_offset == self.cluster.wal.end_offset
+        )
+
+
+Ask = Callable[[Process, float], Record | None]

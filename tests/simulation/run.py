@@ -1,0 +1,99 @@
+"""Runs one seed: `PYTHONPATH=tests .venv/bin/python -m simulation.run --seed 123 --trace`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+
+from simulation.clients import Clients
+from simulation.cluster import Cluster
+from simulation.faults import Weather
+from simulation.plan import draw
+from simulation.scheduler import Scheduler, Violation
+
+REST_WITHIN_S = 60.0  # after the faults; see docs/simulation.md
+START_WITHIN_S = 2.0
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What came of one seed."""
+
+    seed: int
+    violation: str  # "" for none
+    fingerprint: str
+    nodes: int
+    simulated_s: float
+    rest_s: float  # from the end of the faults until all was at rest
+    events: int
+    accepted: int
+    rejected: dict[str, int]
+    busiest_second: int
+    trace: tuple[str, ...] = ()
+
+    def explain(self) -> str:
+        """The violation, and how to see it again."""
+        return f"seed {self.seed}: {self.violation}\nreplay: {replay_command(self.seed)}"
+
+
+def replay_command(seed: int) -> str:
+    return f"PYTHONPATH=tests .venv/bin/python -m simulation.run --seed {seed} --trace"
+
+
+def simulate(seed: int, *, keep_trace: bool = False) -> Report:
+    """One run from start to rest."""
+    sched = Scheduler(seed, keep_trace=keep_trace)
+    cluster = Cluster(sched, draw(sched.rng))
+    for process in cluster.processes:
+        sched.at(sched.rng.uniform(0.0, START_WITHIN_S), process.start)
+    Weather(cluster).start()
+    Clients(cluster).start()
+    violation = ""
+    try:
+        sched.run_until(cluster.plan.faults_end_s)
+        _come_to_rest(cluster)
+    except Violation as found:
+        violation = f"at {sched.now:.3f} s: {found}"
+    return Report(
+        seed=seed,
+        violation=violation,
+        fingerprint=sched.fingerprint,
+        nodes=cluster.plan.nodes,
+        simulated_s=sched.now,
+        rest_s=max(0.0, sched.now - cluster.plan.faults_end_s),
+        events=sched.events,
+        accepted=cluster.checks.accepted,
+        rejected=cluster.checks.rejected,
+        busiest_second=cluster.checks.busiest_second,
+        trace=tuple(sched.trace or ()),
+    )
+
+
+def _come_to_rest(cluster: Cluster) -> None:
+    sched = cluster.sched
+    deadline = sched.now + REST_WITHIN_S
+    while unsettled := cluster.checks.unsettled():
+        if sched.now >= deadline:
+            raise Violation(f"not at rest after {REST_WITHIN_S:.0f} s: {unsettled[:5]}")
+        sched.run_until(sched.now + 0.5)
+    cluster.checks.views_agree()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Simulate one cluster from one seed.")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--trace", action="store_true", help="print every event that mattered")
+    options = parser.parse_args()
+    report = simulate(options.seed, keep_trace=options.trace)
+    for line in report.trace:
+        sys.stdout.write(line + "\n")
+    shown = msgspec.structs.replace(report, trace=())
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n")
+    if report.violation:
+        sys.stdout.write(report.explain() + "\n")
+    return 1 if report.violation else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

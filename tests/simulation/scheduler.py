@@ -1,0 +1,58 @@
+"""Simulated time: one heap of events, one source of chance, one trace. Same seed, same run."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from hashlib import blake2b
+from itertools import count
+
+Action = Callable[[], None]
+
+
+class Violation(AssertionError):
+    """The cluster broke a promise; the message says which one, where and when."""
+
+
+class Scheduler:
+    """Runs events in the order of their (true) time, ties in the order they were made."""
+
+    def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.events = 0
+        self.trace: list[str] | None = [] if keep_trace else None
+        self._heap: list[tuple[float, int, Action]] = []
+        self._ticket = count()
+        self._hash = blake2b(digest_size=16)
+
+    def at(self, when: float, action: Action) -> None:
+        heapq.heappush(self._heap, (max(when, self.now), next(self._ticket), action))
+
+    def after(self, delay: float, action: Action) -> None:
+        self.at(self.now + delay, action)
+
+    def run_until(self, end: float) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= end:
+            self.now, _, action = heapq.heappop(heap)
+            self.events += 1
+            action()
+        self.now = end
+
+    def note(self, text: str) -> None:
+        """Adds a line to the trace."""
+        line = f"{self.now:.6f} {text}"
+        self._hash.update(line.encode())
+        if self.trace is not None:
+            self.trace.append(line)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for two runs that did the same things at the same times."""
+        return self._hash.hexdigest()
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
