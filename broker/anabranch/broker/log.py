@@ -38,6 +38,18 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=stream or sys.stderr),
         cache_logger_on_first_use=False,
     )
+    root = logging.getLogger()
+    root.handlers[:] = [_Bridge()]
+    root.setLevel(logging.WARNING)
+
+
+class _Bridge(logging.Handler):
+    """What libraries say through Python's own logging, librdkafka above all, as events."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(
+            record.levelno, "library", by=record.name, why=record.getMessage()
+        )
 
 
 def _json(event: object, **_: object) -> str:

@@ -92,7 +92,6 @@ class Runtime:
         self._urls: dict[str, str] = {}
         self._mode = BrokerState.JOINING
         self.ahead = 0  # the furthest that any node has folded
-        self.log_ms = 0  # the log's timestamp of the last entry
         self.generation = 0  # changes whenever a broker may be reached otherwise, or no more
         self.ended: asyncio.Future[Ended] = self._loop.create_future()
         self.new_id = _ids()
@@ -134,7 +133,6 @@ class Runtime:
         folded = self.view.read_batch(entries)
         changes = [change for entry in folded for change in entry.outcome.changes]
         self.routes.changed(changes)
-        self.log_ms = folded[-1].timestamp_ms if folded else self.log_ms
         if any(isinstance(entity, Session) for _, entity in changes):
             self.generation += 1
         effects = self.core.folded(folded, time.monotonic())

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from anabranch.projections.view import View
-
 from anabranch.broker.log import get_logger
 from anabranch.broker.metrics import Metrics
 from anabranch.broker.runtime import Runtime
@@ -18,6 +16,7 @@ from anabranch.channel.errors import FencedError
 from anabranch.core.digest import to_hex
 from anabranch.core.errors import AnabranchError
 from anabranch.core.state import leader_of
+from anabranch.projections.view import View
 
 _LOOK_S: Final = 0.2
 _PAUSE_S: Final = 5.0  # after a failure
@@ -96,24 +95,22 @@ class Snapshots:
             if found is not None and found.next_offset > self._view().next_offset:
                 self._log.info("snapshot.ahead", horizon=found.next_offset)
                 return  # the one before us had folded further; it is our turn once we have too
-        view = self._view()
+        # Between two batches, so that every value is the one at the horizon.
+        frozen = self._view().freeze()
         horizon = Horizon(
-            next_offset=view.next_offset,
-            digest=to_hex(view.digest),
-            timestamp_ms=self._runtime.log_ms,
+            next_offset=frozen.next_offset,
+            digest=to_hex(frozen.digest),
+            timestamp_ms=frozen.timestamp_ms,
             writer=self._runtime.core.me,
             epoch=epoch,
         )
-        # Between two batches, so that every value is the one at the horizon.
-        changes = view.dirty_keys()
         began = self._runtime.now()
-        await asyncio.to_thread(self._compactor.snapshot, changes, horizon)
+        await asyncio.to_thread(self._compactor.snapshot, frozen.changes(), horizon)
         self._view().horizon_reached(horizon.next_offset)
         trimmed = await asyncio.to_thread(self._compactor.trim)
         self._log.info(
             "snapshot.written",
             horizon=horizon.next_offset,
-            changes=len(changes),
             log_begins_at=trimmed,
             seconds=round(self._runtime.now() - began, 3),
         )

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Final
-
-from anabranch.projections.view import View
 
 from anabranch.broker.errors import StartError
 from anabranch.broker.log import get_logger
 from anabranch.broker.settings import Settings
 from anabranch.channel.bootstrap import SnapshotReader, last_horizon
+from anabranch.channel.codec import Horizon
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader, check_holds
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.projections.view import View
 
-_KAFKA_S_MAX: Final = 30.0
+_KAFKA_S_MAX: Final = 10.0
 _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.5
 _QUIET_S_MAX: Final = 5.0  # without an entry though the log goes on: the rest are gaps
@@ -92,13 +91,13 @@ class CatchUp:
         try:
             resumed_at = view.next_offset
             if resumed_at == 0 and last_horizon(self._connection, self._topics) is not None:
-                view = self._from_snapshot(view)
+                self._load(view)
             for _ in range(_ATTEMPTS_MAX):
                 try:
                     reader = self._follow(view)
                 except LogTrimmedError as error:
                     _log.warning("view.too_old", why=str(error))
-                    view = self._from_snapshot(view)
+                    self._load(view)
                 else:
                     break
             else:
@@ -118,13 +117,20 @@ class CatchUp:
         )
         return view, reader
 
-    def _from_snapshot(self, view: View) -> View:
-        view.close()
-        shutil.rmtree(self._path, ignore_errors=True)
-        fresh = open_view(self._path)
+    def _load(self, view: View) -> None:
+        """Replaces all that the view holds by the newest snapshot."""
         snapshot = SnapshotReader(self._connection, self._topics)
-        fresh.load_snapshot(snapshot.batches(), lambda: snapshot.horizon)
-        return fresh
+
+        def horizon() -> Horizon:
+            found = snapshot.horizon
+            if found is None:
+                raise StartError(
+                    f"{self._topics.wal} was trimmed, but {self._topics.snapshot} holds no "
+                    "snapshot: restore the topic, or start a cluster on another topicPrefix"
+                )
+            return found
+
+        view.load_snapshot(snapshot.batches(), horizon)
 
     def _follow(self, view: View) -> KafkaLogReader:
         reader = KafkaLogReader(self._connection, self._topics.wal, view.next_offset)

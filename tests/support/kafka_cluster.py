@@ -1,0 +1,90 @@
+"""Whole nodes on a real Kafka, in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from anabranch.broker.node import Node
+from anabranch.broker.settings import Settings, load_settings
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.embedded.ports import free_port
+from support.memory_cluster import until
+
+HOST = "127.0.0.1"
+# Short, but long enough for a machine that runs a Kafka and other tests at the same time.
+TIMES = {"heartbeatIntervalMillis": 200, "leaseMillis": 2_000, "livenessTimeoutMillis": 3_000}
+WAIT_S = 30.0
+
+
+class KafkaCluster:
+    """Nodes that share a topic prefix; all that still run are closed at the end."""
+
+    def __init__(self, kafka: EmbeddedKafka, prefix: str, data_dir: Path) -> None:
+        self._kafka = kafka
+        self._prefix = prefix
+        self._data_dir = data_dir
+        self.nodes: list[Node] = []
+
+    def settings(self, **settings: object) -> Settings:
+        """Those of one more node, on a free port, with a data directory of its own."""
+        port = settings.pop("webServicePort", free_port(HOST))
+        named = {
+            "bootstrapServers": self._kafka.bootstrap_servers,
+            "topicPrefix": self._prefix,
+            "replicationFactor": 1,
+            "minInsyncReplicas": 1,
+            "advertisedAddress": HOST,
+            "webServicePort": port,
+            "dataDir": str(self._data_dir / str(port)),
+            **TIMES,
+            **settings,
+        }
+        return load_settings(None, {}, named)
+
+    async def start(self, settings: Settings | None = None) -> Node:
+        """One more node that serves."""
+        node = Node(settings or self.settings())
+        await node.start()
+        self.nodes.append(node)
+        return node
+
+    async def crash(self, node: Node) -> None:
+        """The node is gone, and tells nobody."""
+        self.nodes.remove(node)
+        await node.close()
+
+    async def agreed(self) -> None:
+        """Waits until all nodes know each other and the leader."""
+        ids = {node.settings.broker_id for node in self.nodes}
+        await until(
+            lambda: all(
+                set(node.operations.brokers()) == ids and node.operations.leader() in ids
+                for node in self.nodes
+            ),
+            WAIT_S,
+        )
+
+    async def caught_up(self) -> None:
+        """Waits until all nodes have folded as far as the first one has by now."""
+        offset = self.nodes[0].operations.position().next_offset
+        await until(
+            lambda: all(n.operations.position().next_offset >= offset for n in self.nodes), WAIT_S
+        )
+
+
+@asynccontextmanager
+async def kafka_cluster(
+    kafka: EmbeddedKafka, prefix: str, data_dir: Path, count: int = 3
+) -> AsyncIterator[KafkaCluster]:
+    """`count` nodes that serve and know each other."""
+    cluster = KafkaCluster(kafka, prefix, data_dir)
+    try:
+        for _ in range(count):
+            await cluster.start()
+        await cluster.agreed()
+        yield cluster
+    finally:
+        await asyncio.gather(*(node.close() for node in cluster.nodes))
