@@ -147,6 +147,17 @@ def _varint(number: int) -> bytes:
     if not _LONG_MIN <= number <= _LONG_MAX:
         raise ValueError(f"{number} does not fit an Avro long")
     zigzag = (number << 1) ^ (number >> 63)
+    if 1 << 35 <= zigzag < 1 << 42:  # a time in milliseconds, until the year 2039
+        return bytes(
+            (
+                zigzag & 0x7F | 0x80,
+                zigzag >> 7 & 0x7F | 0x80,
+                zigzag >> 14 & 0x7F | 0x80,
+                zigzag >> 21 & 0x7F | 0x80,
+                zigzag >> 28 & 0x7F | 0x80,
+                zigzag >> 35,
+            )
+        )
     out = bytearray()
     while zigzag > 0x7F:
         out.append(zigzag & 0x7F | 0x80)
@@ -173,25 +184,42 @@ def _write_strings(texts: Sequence[str]) -> bytes:
     return b"".join((_write_long(len(texts)), *map(_write_string, texts), b"\0"))
 
 
-def _write_boolean(value: bool) -> bytes:
-    return b"\1" if value else b"\0"
-
-
-_WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
-    "long": _write_long,
-    "enum": _write_long,
-    "string": _write_string,
-    "strings": _write_strings,
-    "boolean": _write_boolean,
-    "double": _DOUBLE.pack,
+# For each kind, a statement that comes before the join, and the pieces that go into it.
+_PIECES: Final = {
+    "long": ("", "small[{f}] if 0 <= {f} < 1024 else varint({f})"),
+    "enum": ("", "small[{f}]"),
+    "string": (
+        "{f} = {f}.encode()\n{f}_size = len({f})",
+        "small[{f}_size] if {f}_size < 1024 else varint({f}_size), {f}",
+    ),
+    "boolean": ("", "small[1] if {f} else nothing"),
+    "double": ("", "double({f})"),
+    "strings": ("", "strings({f}) if {f} else nothing"),
 }
 
 
 def compile_encoder(schema: Mapping[str, Any]) -> Callable[[Sequence[Any]], bytes]:
     """A function that writes the values of one record, given in the order of its fields."""
-    writers = tuple(_WRITERS[field_kind(field["type"])] for field in schema["fields"])
-
-    def encode(values: Sequence[Any]) -> bytes:
-        return b"".join([write(value) for write, value in zip(writers, values, strict=True)])
-
-    return encode
+    names = [f"f{number}" for number in range(len(schema["fields"]))]
+    pieces = [
+        tuple(text.format(f=name) for text in _PIECES[field_kind(field["type"])])
+        for name, field in zip(names, schema["fields"], strict=True)
+    ]
+    lines = [
+        f"{', '.join(names)}, = values",
+        *(line for before, _ in pieces for line in before.splitlines()),
+        f"return join(({', '.join(piece for _, piece in pieces)},))",
+    ]
+    source = "def encode(values):\n" + "".join(f" {line}\n" for line in lines)
+    scope: dict[str, Any] = {
+        "join": b"".join,
+        "small": _SMALL,
+        "varint": _varint,
+        "strings": _write_strings,
+        "double": _DOUBLE.pack,
+        "nothing": b"\0",
+    }
+    # As for the decoder: the source is made from our own committed schemas.
+    exec(compile(source, f"<encoder of {schema['name']}>", "exec"), scope)  # noqa: S102
+    encoder: Callable[[Sequence[Any]], bytes] = scope["encode"]
+    return encoder
