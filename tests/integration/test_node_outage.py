@@ -1,0 +1,82 @@
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.broker.errors import UnavailableError
+from anabranch.broker.node import Node
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.core.names import Namespace, parse_topic
+from anabranch.core.units import UnitState
+from support.kafka_cluster import WAIT_S, kafka_cluster
+from support.memory_cluster import until
+
+pytestmark = pytest.mark.integration
+
+HOME = Namespace("public/default")
+TOPIC, NAMESPACE = parse_topic("public/default/topic-1")
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[EmbeddedKafka]:
+    """One that a test may stop."""
+    with EmbeddedKafka(tmp_path / "kafka") as node:
+        yield node
+
+
+def mode(node: Node) -> str:
+    return node.operations.position().mode
+
+
+def test_without_kafka_nodes_answer_in_safe_mode_and_recover_when_it_is_back(
+    own_kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        async with kafka_cluster(own_kafka, "outage.", tmp_path) as cluster:
+            nodes = cluster.nodes
+            node = nodes[0]
+            await node.operations.create_namespace(Namespace("public/idle"), 4)
+            known = await node.operations.lookup(TOPIC, NAMESPACE)
+            await cluster.caught_up()
+            await asyncio.to_thread(own_kafka.stop)
+
+            await until(lambda: {mode(n) for n in nodes} == {"safe"}, WAIT_S)
+            for other in nodes:
+                stale = await other.operations.lookup(TOPIC, NAMESPACE)
+                assert stale.stale
+                assert stale.broker == known.broker
+                with pytest.raises(UnavailableError, match="safe mode"):
+                    await other.operations.lookup(*parse_topic("public/idle/topic"))
+                with pytest.raises(UnavailableError, match="safe mode"):
+                    await other.operations.create_tenant("acme", [], ["standalone"])
+            before = node.operations.bundles(HOME)
+
+            await asyncio.to_thread(own_kafka.start)
+            await until(lambda: {mode(n) for n in nodes} == {"serving"}, WAIT_S)
+            await cluster.agreed()
+            # Nothing was moved because of the outage: every owner came back.
+            assert node.operations.bundles(HOME) == before
+            assert (await node.operations.lookup(TOPIC, NAMESPACE)) == known
+            await node.operations.create_tenant("acme", [], ["standalone"])
+            await node.operations.unload_namespace(HOME)
+            states = {unit.state for _, unit in node.operations.bundles(HOME)}
+            assert states == {UnitState.FREE}
+            assert all(not n.runtime.ended.done() for n in nodes)
+
+    asyncio.run(body())
+
+
+def test_a_stop_while_kafka_is_away_ends_at_its_deadline(
+    own_kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        async with kafka_cluster(own_kafka, "stop.", tmp_path, count=0) as cluster:
+            node = await cluster.start(cluster.settings(brokerShutdownTimeoutMs=500))
+            await node.operations.lookup(TOPIC, NAMESPACE)
+            await asyncio.to_thread(own_kafka.stop)
+            ended = await node.stop()
+            assert not ended.clean
+            assert "1 bundles were not handed over within brokerShutdownTimeoutMs" in ended.reason
+
+    asyncio.run(body())
