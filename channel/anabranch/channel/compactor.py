@@ -14,6 +14,7 @@ even in the middle of a transaction.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -33,6 +34,7 @@ from anabranch.channel.codec import HORIZON_KEY, Horizon, encode_horizon
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import FencedError, SnapshotFailedError
 from anabranch.channel.topics import Topics
+from anabranch.core.errors import AnabranchError
 
 _TRANSACTION_S_MAX: Final = 300.0
 _QUEUE_MAX: Final = 100_000
@@ -52,8 +54,8 @@ _log = structlog.get_logger(__name__)
 class Compactor:
     """Writes snapshots and trims the WAL. One thread at a time; every call blocks.
 
-    After an error of `begin` or `snapshot` it is of no more use: close it, and make another if this
-    node leads (still, or again).
+    After an error of Kafka in `begin` or `snapshot` it is of no more use and repeats that error:
+    close it, and make another if this node leads (still, or again).
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Compactor:
         self._topics = topics
         self._deadline_s = deadline_s
         self._horizon: Horizon | None = None
+        self._failed: AnabranchError | None = None
         self._admin = connection.admin()
         self._producer: Producer = connection.producer(
             transactional_id=topics.compactor_id,
@@ -97,6 +100,8 @@ class Compactor:
         `changes` must hold every key that differs from the snapshot that `begin` found or this
         compactor last committed; more does no harm. Raises SnapshotFailedError or FencedError.
         """
+        if self._failed is not None:
+            raise self._failed
         before = self._horizon.next_offset if self._horizon else 0
         if horizon.next_offset < before:
             raise SnapshotFailedError(
@@ -113,9 +118,9 @@ class Compactor:
             self._produce(HORIZON_KEY.encode(), encode_horizon(horizon), deadline)
             self._commit(deadline)
         except KafkaException as error:
-            if error.args[0].code() not in _FENCED:
-                self._abort()
-            raise self._explained(error, "commit a snapshot") from None
+            fenced = error if error.args[0].code() in _FENCED else self._abort()
+            self._failed = self._explained(fenced or error, "commit a snapshot")
+            raise self._failed from None
         except BaseException:
             self._abort()
             raise
@@ -145,12 +150,18 @@ class Compactor:
             else:
                 return
 
-    def _abort(self) -> None:
-        """Frees readers from waiting for this transaction; if that fails, its time-out will."""
+    def _abort(self) -> KafkaException | None:
+        """Frees readers from waiting for this transaction; if that fails, its time-out will.
+
+        Returns the error that says that this compactor is fenced: it may only come to light here.
+        """
         try:
             self._producer.abort_transaction(_ABORT_S_MAX)
         except KafkaException as error:
+            if error.args[0].code() in _FENCED:
+                return error
             _log.info("snapshot_abort_failed", reason=error.args[0].str())
+        return None
 
     # --- trimming -----------------------------------------------------------------------
 
@@ -199,9 +210,10 @@ class Compactor:
     def close(self) -> None:
         """Ends the clients. A transaction under way is aborted by the next compactor."""
         self._producer.purge()
-        self._producer.flush(_ABORT_S_MAX)
+        with contextlib.suppress(KafkaException):  # fenced, and says so once more
+            self._producer.flush(_ABORT_S_MAX)
 
-    def _explained(self, error: KafkaException, doing: str) -> Exception:
+    def _explained(self, error: KafkaException, doing: str) -> AnabranchError:
         reason = error.args[0]
         if reason.code() in _FENCED:
             return FencedError(

@@ -1,0 +1,316 @@
+"""Snapshots, trimming and starting from them, on a real Kafka, while everything moves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.cimpl import NewTopic
+
+from anabranch.channel.bootstrap import Pair, SnapshotReader, last_horizon, snapshot_consumer
+from anabranch.channel.codec import Horizon
+from anabranch.channel.compactor import Compactor
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.errors import (
+    FencedError,
+    LogLostError,
+    NewerSchemaError,
+    SnapshotFailedError,
+    SnapshotLostError,
+)
+from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from support.channel import DEADLINE_S, append_all, commit_archived, move, produce_raw, until
+
+pytestmark = pytest.mark.integration
+
+_LOG_LENGTH = 200
+
+
+@pytest.fixture
+def connection(kafka: EmbeddedKafka) -> KafkaConnection:
+    return KafkaConnection(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def topics(connection: KafkaConnection, topic_prefix: str) -> Topics:
+    """Sound topics with a WAL of 200 records, archived to its end."""
+    topics = Topics(topic_prefix)
+    ensure_topics(connection, topics, TopicSettings(), DEADLINE_S)
+    _fill(connection, topics)
+    return topics
+
+
+@pytest.fixture
+def compactor(connection: KafkaConnection, topics: Topics) -> Iterator[Compactor]:
+    compactor = Compactor(connection, topics)
+    compactor.begin()
+    yield compactor
+    compactor.close()
+
+
+def _fill(connection: KafkaConnection, topics: Topics) -> None:
+    writer = KafkaLogWriter(connection, topics.wal)
+    assert append_all(writer, map(move, range(_LOG_LENGTH))) == [None] * _LOG_LENGTH
+    writer.close()
+
+
+def _horizon(next_offset: int) -> Horizon:
+    return Horizon(next_offset, f"{next_offset:032x}")
+
+
+def _read(connection: KafkaConnection, topics: Topics) -> tuple[dict[bytes, bytes], int]:
+    """The state that a node would start from, and where it would go on."""
+    reader = SnapshotReader(connection, topics)
+    state: dict[bytes, bytes] = {}
+    for batch in reader.batches():
+        _apply(state, batch)
+    return state, reader.horizon.next_offset if reader.horizon else 0
+
+
+def _apply(state: dict[bytes, bytes], batch: list[Pair]) -> None:
+    for key, value in batch:
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+
+
+def _first_offset(connection: KafkaConnection, topics: Topics) -> int:
+    reader = KafkaLogReader(connection, topics.wal, 0)
+    first, _ = reader.offsets(DEADLINE_S)
+    reader.close()
+    return first
+
+
+# --- snapshots ------------------------------------------------------------------------------
+
+
+def test_a_node_starts_from_nothing_when_there_is_no_snapshot(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    assert _read(connection, topics) == ({}, 0)
+    assert last_horizon(connection, topics) is None
+
+
+def test_a_node_starts_from_the_last_state_of_each_key_and_the_last_horizon(
+    connection: KafkaConnection, topics: Topics, compactor: Compactor
+) -> None:
+    compactor.snapshot([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")], _horizon(10))
+    compactor.snapshot([(b"a", b"2"), (b"b", None)], _horizon(20))
+
+    assert _read(connection, topics) == ({b"a": b"2", b"c": b"1"}, 20)
+    assert last_horizon(connection, topics) == _horizon(20)
+
+
+def test_nobody_sees_a_snapshot_that_was_not_committed(
+    connection: KafkaConnection, topics: Topics, compactor: Compactor
+) -> None:
+    compactor.snapshot([(b"a", b"1")], _horizon(10))
+
+    def changes() -> Iterator[Pair]:
+        yield b"a", b"2"
+        assert _read(connection, topics) == ({b"a": b"1"}, 10)  # while the transaction is open
+        raise OSError("the leader's disk broke")
+
+    with pytest.raises(OSError, match="disk broke"):
+        compactor.snapshot(changes(), _horizon(20))
+
+    assert _read(connection, topics) == ({b"a": b"1"}, 10)
+    assert last_horizon(connection, topics) == _horizon(10)
+
+
+def test_a_horizon_that_lies_behind_the_snapshots_is_refused(
+    connection: KafkaConnection, topics: Topics, compactor: Compactor
+) -> None:
+    compactor.snapshot([(b"a", b"1")], _horizon(10))
+    with pytest.raises(SnapshotFailedError, match=r"offset 10 already.*up to 9.*catch up"):
+        compactor.snapshot([(b"a", b"0")], _horizon(9))
+    assert _read(connection, topics) == ({b"a": b"1"}, 10)
+
+
+def test_a_deposed_leader_is_fenced_even_in_the_middle_of_its_snapshot(
+    connection: KafkaConnection, topics: Topics, compactor: Compactor
+) -> None:
+    successor = Compactor(connection, topics)
+    compactor.snapshot([(b"a", b"1")], _horizon(10))
+
+    def changes() -> Iterator[Pair]:
+        yield b"a", b"old"
+        assert successor.begin() == _horizon(10)
+        yield b"b", b"old"
+
+    with pytest.raises(FencedError, match=f"{topics.compactor_id}.*no longer leads"):
+        compactor.snapshot(changes(), _horizon(20))
+    with pytest.raises(FencedError):
+        compactor.snapshot([(b"a", b"old")], _horizon(30))
+    successor.snapshot([(b"a", b"new")], _horizon(40))
+
+    assert _read(connection, topics) == ({b"a": b"new"}, 40)
+    successor.close()
+
+
+# --- trimming -------------------------------------------------------------------------------
+
+
+def test_without_an_archive_or_a_snapshot_nothing_is_ever_trimmed(
+    connection: KafkaConnection, topics: Topics, compactor: Compactor
+) -> None:
+    assert compactor.trim() is None
+    commit_archived(connection, topics, 50)
+    assert compactor.trim() is None  # archived, but in no snapshot
+    assert _first_offset(connection, topics) == 0
+
+
+def test_a_snapshot_without_an_archive_trims_nothing(
+    connection: KafkaConnection, topics: Topics, compactor: Compactor
+) -> None:
+    compactor.snapshot([(b"a", b"1")], _horizon(100))
+    assert compactor.archived() is None
+    assert compactor.trim() is None
+    assert _first_offset(connection, topics) == 0
+
+
+@pytest.mark.parametrize(("archived", "horizon"), [(50, 100), (100, 50)])
+def test_only_what_is_archived_and_snapshotted_is_trimmed(
+    connection: KafkaConnection,
+    topics: Topics,
+    compactor: Compactor,
+    archived: int,
+    horizon: int,
+) -> None:
+    commit_archived(connection, topics, archived)
+    compactor.snapshot([(b"a", b"1")], _horizon(horizon))
+
+    assert compactor.archived() == archived
+    assert compactor.trim() == 50
+    assert compactor.trim() == 50  # again, without harm
+    assert _first_offset(connection, topics) == 50
+    assert _read(connection, topics) == ({b"a": b"1"}, horizon)
+
+
+# --- starting while both move -----------------------------------------------------------------
+
+
+def test_a_node_that_starts_while_snapshots_are_written_and_the_log_is_trimmed_gets_one_whole_state(
+    connection: KafkaConnection, topics: Topics, compactor: Compactor
+) -> None:
+    commit_archived(connection, topics, _LOG_LENGTH)
+    keys = [f"key-{number}".encode() for number in range(50)]
+    compactor.snapshot([(key, b"1") for key in keys], _horizon(1))
+    over = threading.Event()
+
+    def lead() -> None:
+        for offset in range(2, _LOG_LENGTH + 1):
+            if over.is_set():
+                return
+            compactor.snapshot([(key, b"%d" % offset) for key in keys], _horizon(offset))
+            compactor.trim()
+
+    leader = threading.Thread(target=lead)
+    leader.start()
+    horizons: list[int] = []
+    try:
+        while leader.is_alive() and len(horizons) < 20:
+            first = _first_offset(connection, topics)
+            state, next_offset = _read(connection, topics)
+            assert state == dict.fromkeys(keys, b"%d" % next_offset)
+            assert next_offset >= first
+            horizons.append(next_offset)
+    finally:
+        over.set()
+        leader.join(DEADLINE_S)
+    assert not leader.is_alive()
+    assert horizons == sorted(horizons)
+    assert len(set(horizons)) > 1, "nothing moved: the test has lost its point"
+
+
+def test_records_that_kafka_compacts_away_under_a_reader_are_made_up_for_by_newer_ones(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    topics = Topics(topic_prefix)
+    eager = {
+        "cleanup.policy": "compact",
+        "segment.bytes": "1048576",
+        "min.cleanable.dirty.ratio": "0.01",
+        "unclean.leader.election.enable": "false",
+    }
+    admin = connection.admin()
+    admin.create_topics([NewTopic(topics.snapshot, 1, 1, config=eager)])[topics.snapshot].result(
+        DEADLINE_S
+    )
+    ensure_topics(connection, topics, TopicSettings(), DEADLINE_S)
+    _fill(connection, topics)
+    compactor = Compactor(connection, topics)
+    compactor.begin()
+    # Much more than a reader fetches ahead, so that most of it is still in Kafka only.
+    keys = [f"key-{number}".encode() for number in range(12_000)]
+    padding = b"x" * 4_000
+    compactor.snapshot([(key, b"1" + padding) for key in keys], _horizon(1))
+
+    reader = SnapshotReader(connection, topics)
+    batches = reader.batches()
+    state: dict[bytes, bytes] = {}
+    _apply(state, next(batches))
+    compactor.snapshot([(key, b"2" + padding) for key in keys], _horizon(2))
+    compactor.snapshot([(keys[0], b"3" + padding)], _horizon(3))  # closes a segment or two
+    until(
+        lambda: _records(connection, topics) < 2 * len(keys) - 3_000,
+        "Kafka has compacted the first snapshot away",
+    )
+    for batch in batches:
+        _apply(state, batch)
+
+    assert reader.horizon == _horizon(3)
+    assert {value[:1] for value in state.values()} == {b"2", b"3"}
+    assert sorted(state) == sorted(keys)
+    compactor.close()
+
+
+def _records(connection: KafkaConnection, topics: Topics) -> int:
+    """How many records the snapshot topic still holds."""
+    time.sleep(0.2)  # called again and again until Kafka's cleaner has run
+    consumer = snapshot_consumer(connection)
+    consumer.assign([TopicPartition(topics.snapshot, 0, 0)])
+    count = 0
+    while True:
+        for message in consumer.consume(5_000, 1.0):
+            if message.error() is not None:
+                consumer.close()
+                return count
+            count += 1
+
+
+# --- what must stop a node ----------------------------------------------------------------------
+
+
+def test_a_log_trimmed_past_every_snapshot_stops_the_node_and_says_why(
+    connection: KafkaConnection, topics: Topics, compactor: Compactor
+) -> None:
+    compactor.snapshot([(b"a", b"1")], _horizon(10))
+    admin = connection.admin()
+    for future in admin.delete_records([TopicPartition(topics.wal, 0, 11)]).values():
+        future.result(DEADLINE_S)
+
+    with pytest.raises(SnapshotLostError, match=r"begins at offset 11.*stands for offset 10"):
+        _read(connection, topics)
+
+
+def test_a_snapshot_that_is_ahead_of_its_log_stops_the_node(
+    connection: KafkaConnection, topics: Topics, compactor: Compactor
+) -> None:
+    compactor.snapshot([(b"a", b"1")], _horizon(_LOG_LENGTH + 1))
+    with pytest.raises(LogLostError, match=f"ends at offset {_LOG_LENGTH}"):
+        _read(connection, topics)
+
+
+def test_a_horizon_of_a_newer_release_stops_the_node(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    produce_raw(connection, topics.snapshot, b"horizon", b"\xc3\x01" + b"\x07" * 8 + b"?")
+    with pytest.raises(NewerSchemaError, match="upgrade"):
+        _read(connection, topics)

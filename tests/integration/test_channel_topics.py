@@ -1,0 +1,114 @@
+"""The topics of a cluster on a real Kafka: made once, checked always."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka.cimpl import NewTopic
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded import ports
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.errors import (
+    KafkaRefusedError,
+    KafkaUnreachableError,
+    WrongTopicError,
+)
+from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = TopicSettings()
+
+
+@pytest.fixture
+def connection(kafka: EmbeddedKafka) -> KafkaConnection:
+    return KafkaConnection(kafka.bootstrap_servers)
+
+
+def _create(connection: KafkaConnection, topic: str, partitions: int, **config: str) -> None:
+    admin = connection.admin()
+    new = NewTopic(topic, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()})
+    admin.create_topics([new])[topic].result(30.0)
+
+
+def test_nodes_that_start_together_make_each_topic_once_and_all_find_it_sound(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    topics = Topics(topic_prefix)
+
+    def start(_: int) -> list[str]:
+        return ensure_topics(connection, topics, SETTINGS, 60.0)
+
+    with ThreadPoolExecutor(5) as nodes:
+        made = [name for names in nodes.map(start, range(5)) for name in names]
+
+    assert sorted(made) == sorted([topics.wal, topics.snapshot, topics.load, topics.brokers])
+    assert ensure_topics(connection, topics, SETTINGS, 60.0) == []
+
+
+SOUND = {
+    "cleanup_policy": "delete",
+    "retention_ms": "-1",
+    "retention_bytes": "-1",
+    "message_timestamp_type": "LogAppendTime",
+    "unclean_leader_election_enable": "false",
+}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "config", "message"),
+    [
+        (3, SOUND, "has 3 partitions, not 1"),
+        (1, SOUND | {"cleanup_policy": "compact"}, "cleanup.policy=compact, expected delete"),
+        (1, SOUND | {"retention_ms": "60000"}, "retention.ms=60000, expected -1"),
+        (
+            1,
+            SOUND | {"message_timestamp_type": "CreateTime"},
+            "message.timestamp.type=CreateTime, expected LogAppendTime",
+        ),
+        (
+            1,
+            SOUND | {"unclean_leader_election_enable": "true"},
+            "unclean.leader.election.enable=true, expected false",
+        ),
+    ],
+)
+def test_a_wal_with_wrong_settings_is_refused_with_the_remedy(
+    connection: KafkaConnection,
+    topic_prefix: str,
+    partitions: int,
+    config: dict[str, str],
+    message: str,
+) -> None:
+    topics = Topics(topic_prefix)
+    _create(connection, topics.wal, partitions, **config)
+    with pytest.raises(WrongTopicError, match=f"topic {topics.wal} .*{message}.*topicPrefix"):
+        ensure_topics(connection, topics, SETTINGS, 60.0)
+
+
+def test_a_snapshot_topic_that_is_not_compacted_is_refused(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    topics = Topics(topic_prefix)
+    _create(connection, topics.snapshot, 1, cleanup_policy="delete")
+    with pytest.raises(WrongTopicError, match=f"{topics.snapshot} has cleanup.policy=delete"):
+        ensure_topics(connection, topics, SETTINGS, 60.0)
+
+
+def test_more_replicas_than_kafka_has_brokers_are_refused_in_its_words(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    with pytest.raises(KafkaRefusedError, match=f"create topic {topic_prefix}wal.*replica"):
+        ensure_topics(connection, Topics(topic_prefix), TopicSettings(3, 2), 60.0)
+
+
+def test_an_unreachable_kafka_is_reported_by_the_deadline() -> None:
+    address = f"127.0.0.1:{ports.free_port('127.0.0.1')}"
+    deadline_s = 1.0
+    began = time.monotonic()
+    with pytest.raises(KafkaUnreachableError, match=f"Kafka at {address} .*check that it runs"):
+        ensure_topics(KafkaConnection(address), Topics("t."), SETTINGS, deadline_s)
+    assert time.monotonic() - began >= deadline_s / 2
