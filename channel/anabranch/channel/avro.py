@@ -192,7 +192,7 @@ _PIECES: Final = {
         "{f} = {f}.encode()\n{f}_size = len({f})",
         "small[{f}_size] if {f}_size < 1024 else varint({f}_size), {f}",
     ),
-    "boolean": ("", "small[1] if {f} else nothing"),
+    "boolean": ("", "yes if {f} else nothing"),
     "double": ("", "double({f})"),
     "strings": ("", "strings({f}) if {f} else nothing"),
 }
@@ -218,6 +218,7 @@ def compile_encoder(schema: Mapping[str, Any]) -> Callable[[Sequence[Any]], byte
         "strings": _write_strings,
         "double": _DOUBLE.pack,
         "nothing": b"\0",
+        "yes": b"\1",
     }
     # As for the decoder: the source is made from our own committed schemas.
     exec(compile(source, f"<encoder of {schema['name']}>", "exec"), scope)  # noqa: S102
