@@ -94,6 +94,7 @@ def test_fastavro_reads_what_we_write_and_we_read_what_it_writes(value: Any) -> 
     theirs = io.BytesIO()
     fastavro.schemaless_writer(theirs, schema, _plain(value))
     assert decode(ours[:PREFIX_LENGTH] + theirs.getvalue()) == value
+    assert decode(ours) == value
 
 
 @given(VALUES, st.data())
