@@ -45,6 +45,7 @@ class StoredState:
         self._store = store
         self._recent: dict[str, Entity | None] = {}
         self._before: dict[str, Entity | None] = {}  # what this batch's changed keys held
+        self._hashes: dict[str, int] = {}  # of what is stored, for some of the recent keys
         self._counts: dict[str, int] = {}
         self._sessions: dict[str, Session] = {}
         for key, entity in self._range(_SESSIONS):
@@ -69,6 +70,7 @@ class StoredState:
         if excess > 0:
             for key in list(islice(self._recent, excess + RECENT_MAX // 4)):
                 del self._recent[key]
+                self._hashes.pop(key, None)
 
     def unit(self, name: str) -> Unit | None:
         if name == LEADERSHIP:

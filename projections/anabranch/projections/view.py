@@ -193,6 +193,7 @@ class View(StoredState):
     def _write(self, touched: dict[str, int]) -> None:
         batch = new_batch()
         families = self._store.families
+        hashes = self._hashes
         digest = int(self._digest)
         named: Counter[tuple[str, str]] = Counter()
         changed = families[Family.CHANGED]
@@ -200,13 +201,14 @@ class View(StoredState):
             after = self._recent[key]
             name = key.encode()
             if before is not None:
-                digest -= digests.entity_hash(key, before)
+                digest -= hashes.pop(key, 0) or digests.entity_hash(key, before)
             if after is not None:
-                digest += digests.entity_hash(key, after)
+                hashes[key] = added = digests.entity_hash(key, after)
+                digest += added
                 batch.put(name, encode_entity(after), families[family_of(key)])
             elif before is not None:
                 batch.delete(name, families[family_of(key)])
-            if isinstance(before, Unit) or isinstance(after, Unit):
+            if type(before) is Unit or type(after) is Unit:
                 self._index(batch, key, before, after, named)
             # Also when it came and went: a snapshot of another node may hold what was in between.
             batch.put(name, encode_offset(touched[key]), changed)
