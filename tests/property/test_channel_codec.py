@@ -9,6 +9,7 @@ from typing import Any
 
 import fastavro
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,3 +116,10 @@ def test_damage_is_either_another_value_or_unreadable(value: Any, data: st.DataO
 @given(_values(Unit))
 def test_peeking_into_a_unit_agrees_with_decoding_it(unit: Unit) -> None:
     assert codec.peek_unit(codec.encode_entity(unit)) == (unit.state, unit.broker, unit.source)
+
+
+@pytest.mark.parametrize("tail", [b"\xff" * 1_000_000, b"\xff" * 9 + b"\x03", b"\x80" * 10 + b"\0"])
+def test_a_number_longer_than_64_bits_is_unreadable_and_soon_found_out(tail: bytes) -> None:
+    session = codec.encode_entity(Session(0, False, 0, 0, ""))
+    with pytest.raises(UnreadableError, match="64 bits"):
+        codec.decode_entity(session[:PREFIX_LENGTH] + tail)

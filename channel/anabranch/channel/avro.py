@@ -25,22 +25,24 @@ _BODY_FAULTS: Final = (IndexError, ValueError, struct.error)
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag variable-length number, and where the next field starts."""
+    """A zigzag variable-length number, and where the next field starts. Raises ValueError."""
     byte = data[at]
-    at += 1
     number = byte & 0x7F
-    shift = 7
-    while byte & 0x80:
-        byte = data[at]
+    if byte > 0x7F:  # one or two bytes more are what most offsets and lengths need
         at += 1
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 70:
+        byte = data[at]
+        number |= (byte & 0x7F) << 7
+        shift = 7
+        while byte > 0x7F:
+            at += 1
+            byte = data[at]
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number is longer than 64 bits")
+            number |= (byte & 0x7F) << shift
+        if number >> 64:
             raise ValueError("a number is longer than 64 bits")
-    number = (number >> 1) ^ -(number & 1)
-    if not _LONG_MIN <= number <= _LONG_MAX:
-        raise ValueError("a number is longer than 64 bits")
-    return number, at
+    return (number >> 1) ^ -(number & 1), at + 1
 
 
 def read_length(data: bytes, at: int) -> tuple[int, int]:
