@@ -87,7 +87,7 @@ def _put(batch: WriteBatch, key: bytes, value: bytes | None, family: ColumnFamil
 def _derive(store: Store) -> dict[str, int]:
     """Fills the indexes; how many units each broker has."""
     counts: Counter[str] = Counter()
-    named: Counter[tuple[str, str]] = Counter()
+    named: owners.Counts = Counter()
     rows = store.rows(Family.UNITS)
     while chunk := list(islice(rows, _CHUNK)):
         batch = new_batch()
@@ -111,7 +111,7 @@ def _index(
     batch: WriteBatch,
     chunk: list[Row],
     counts: Counter[str],
-    named: Counter[tuple[str, str]],
+    named: owners.Counts,
 ) -> None:
     """Most units of a namespace name one of a few brokers and nobody else: rows that agree in
     group and in the value's bytes up to the length of `source` are counted before they are read.
@@ -139,12 +139,12 @@ def _index_one(
     key: bytes,
     value: bytes,
     counts: Counter[str],
-    named: Counter[tuple[str, str]],
+    named: owners.Counts,
 ) -> None:
     state, broker, source = peek_unit(value)
     if state in _UNSETTLED:
         batch.put(key, b"", store.families[Family.UNSETTLED])
     if broker:
         counts[broker] += 1
-    for name in {broker, source} - {""}:
+    for name in owners.names(broker, source):
         named[name, owners.group_of(key.decode())] += 1

@@ -14,24 +14,23 @@ from collections.abc import Iterator
 
 from rocksdict import WriteBatch
 
-from anabranch.core.units import Unit
 from anabranch.projections.store import Family, Store
 
 _COUNT_BYTES = 4
 
+Changes = Counter[tuple[str, str, str]]  # broker, source, group: how many units more or fewer
+Counts = Counter[tuple[str, str]]  # broker, group: how many units name it
 
-def named_in(unit: Unit | None) -> tuple[str, ...]:
+
+def names(broker: str, source: str) -> tuple[str, ...]:
     """The brokers that a unit names, each once."""
-    if unit is None:
-        return ()
-    names = (unit.broker,) if unit.source in ("", unit.broker) else (unit.broker, unit.source)
-    return tuple(name for name in names if name)
+    found = (broker,) if source in ("", broker) else (broker, source)
+    return tuple(name for name in found if name)
 
 
 def group_of(unit_name: str) -> str:
     """The group that a unit belongs to."""
-    head, slash, _ = unit_name.rpartition("/")
-    return head + slash or unit_name
+    return unit_name[: unit_name.rfind("/") + 1] or unit_name
 
 
 def _row(broker: str, group: str) -> bytes:
@@ -45,10 +44,14 @@ def groups_of(store: Store, broker: str) -> Iterator[str]:
         yield key[len(prefix) :].decode()
 
 
-def adjust(store: Store, batch: WriteBatch, changes: Counter[tuple[str, str]]) -> None:
-    """Adds to the counts of (broker, group); a count of zero leaves the index."""
+def adjust(store: Store, batch: WriteBatch, changes: Changes) -> None:
+    """Brings the counts up to date; a count of zero leaves the index."""
+    counts: Counts = Counter()
+    for (broker, source, group), change in changes.items():
+        for name in names(broker, source):
+            counts[name, group] += change
     family = store.families[Family.UNITS_BY_BROKER]
-    for (broker, group), change in changes.items():
+    for (broker, group), change in counts.items():
         if not change:
             continue
         key = _row(broker, group)
@@ -60,7 +63,7 @@ def adjust(store: Store, batch: WriteBatch, changes: Counter[tuple[str, str]]) -
             batch.delete(key, family)
 
 
-def add(store: Store, batch: WriteBatch, counts: Counter[tuple[str, str]]) -> None:
+def add(store: Store, batch: WriteBatch, counts: Counts) -> None:
     """Writes rows that are not there yet."""
     family = store.families[Family.UNITS_BY_BROKER]
     for (broker, group), count in counts.items():

@@ -16,7 +16,7 @@ from anabranch.core.records import CLUSTER_KEY, namespace_key, session_key, tena
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.state import Cluster, Entity, NamespaceInfo, Session, Tenant
 from anabranch.core.units import LEADERSHIP, Unit, UnitState
-from anabranch.projections.owners import groups_of, named_in
+from anabranch.projections.owners import groups_of
 from anabranch.projections.store import Family, Store
 
 RECENT_MAX: Final = 20_000  # decoded entities, of about 500 bytes each
@@ -164,7 +164,7 @@ class StoredState:
                 if needle in value:
                     name = key.decode()
                     entity = self._recent.get(name) or decode_entity(value)
-                    if isinstance(entity, Unit) and broker in named_in(entity):
+                    if isinstance(entity, Unit) and broker in (entity.broker, entity.source):
                         yield name, entity
 
     def unit_count(self, broker: str) -> int:

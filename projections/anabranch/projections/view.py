@@ -35,12 +35,8 @@ from anabranch.projections.store import Family, Store, new_batch
 
 Listener = Callable[[tuple[Change, ...]], None]
 
-_UNSETTLED: Final = frozenset((*IN_FLIGHT, UnitState.DELETED))
+_UNSETTLED: Final = (*IN_FLIGHT, UnitState.DELETED)
 _FORGET_MAX: Final = 50_000  # keys in one write when a horizon is reached
-
-
-def _names(unit: Unit) -> tuple[str, str]:
-    return unit.broker, unit.source
 
 
 class View(StoredState):
@@ -195,39 +191,34 @@ class View(StoredState):
         families = self._store.families
         hashes = self._hashes
         digest = int(self._digest)
-        named: Counter[tuple[str, str]] = Counter()
-        changed = families[Family.CHANGED]
+        named: owners.Changes = Counter()
+        changed, units = families[Family.CHANGED], families[Family.UNITS]
         for key, before in self._before.items():
             after = self._recent[key]
             name = key.encode()
+            family = families[family_of(key)]
             if before is not None:
                 digest -= hashes.pop(key, 0) or digests.entity_hash(key, before)
             if after is not None:
                 hashes[key] = added = digests.entity_hash(key, after)
                 digest += added
-                batch.put(name, encode_entity(after), families[family_of(key)])
+                batch.put(name, encode_entity(after), family)
             elif before is not None:
-                batch.delete(name, families[family_of(key)])
-            if type(before) is Unit or type(after) is Unit:
-                self._index(batch, key, before, after, named)
+                batch.delete(name, family)
+            if family is units:
+                self._index(batch, key, before, after, named)  # type: ignore[arg-type]
             # Also when it came and went: a snapshot of another node may hold what was in between.
             batch.put(name, encode_offset(touched[key]), changed)
         owners.adjust(self._store, batch, named)
+        self._count(named)
         self._digest = Digest(digest % (1 << 128))
         batch.put(META_KEY, encode_meta(self._meta()), families[Family.META])
         self._store.write(batch)
         self._before.clear()
 
     def _index(
-        self,
-        batch: WriteBatch,
-        key: str,
-        before: Entity | None,
-        after: Entity | None,
-        named: Counter[tuple[str, str]],
+        self, batch: WriteBatch, key: str, old: Unit | None, new: Unit | None, named: owners.Changes
     ) -> None:
-        old = before if isinstance(before, Unit) else None
-        new = after if isinstance(after, Unit) else None
         was = old is not None and old.state in _UNSETTLED
         if (new is not None and new.state in _UNSETTLED) != was:
             family = self._store.families[Family.UNSETTLED]
@@ -235,23 +226,19 @@ class View(StoredState):
                 batch.delete(key.encode(), family)
             else:
                 batch.put(key.encode(), b"", family)
-        if old is not None and new is not None and _names(old) == _names(new):
-            return
         group = owners.group_of(key)
-        for broker in owners.named_in(old):
-            named[broker, group] -= 1
-        for broker in owners.named_in(new):
-            named[broker, group] += 1
-        self._count(old, -1)
-        self._count(new, 1)
+        if old is not None:
+            named[old.broker, old.source, group] -= 1
+        if new is not None:
+            named[new.broker, new.source, group] += 1
 
-    def _count(self, unit: Unit | None, step: int) -> None:
-        if unit is not None and unit.broker:
-            count = self._counts.get(unit.broker, 0) + step
-            if count:
-                self._counts[unit.broker] = count
-            else:
-                del self._counts[unit.broker]
+    def _count(self, named: owners.Changes) -> None:
+        counts = self._counts
+        for (broker, _, _), change in named.items():
+            counts[broker] = counts.get(broker, 0) + change
+        counts.pop("", None)
+        for broker in [broker for broker, count in counts.items() if not count]:
+            del counts[broker]
 
     def _meta(self) -> Meta:
         return Meta(
