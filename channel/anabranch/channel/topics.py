@@ -130,6 +130,11 @@ def ensure_topics(
     return made
 
 
+def check_kafka(connection: KafkaConnection, deadline_s: float) -> int:
+    """How many brokers Kafka has. Raises KafkaUnreachableError, KafkaTooOldError or ..Refused."""
+    return _Keeper(connection, time.monotonic() + deadline_s).check_release()
+
+
 def check_topic(
     name: str,
     replicas: list[int],
@@ -253,8 +258,8 @@ class _Keeper:
             for resource, future in found.items()
         }
 
-    def check_release(self) -> None:
-        """Raises KafkaTooOldError. A cluster that hides its settings from us is not checked."""
+    def check_release(self) -> int:
+        """How many brokers there are. Raises KafkaTooOldError, unless their settings are hidden."""
         doing = "to say who is there"
         try:
             brokers = self._admin.list_topics(timeout=self._left_s(doing)).brokers
@@ -265,8 +270,9 @@ class _Keeper:
         try:
             settings = _values(self._answer(future, "to describe a broker"))
         except KafkaRefusedError:
-            return
+            return len(brokers)
         check_release(settings, self._connection.bootstrap_servers)
+        return len(brokers)
 
 
 def _values(entries: Mapping[str, Any]) -> dict[str, str]:

@@ -19,7 +19,6 @@ _url = click.option(
     "--url",
     default="http://127.0.0.1:8080",
     show_default=True,
-    envvar="ANABRANCH_URL",
     help="A node of the cluster; any will do.",
 )
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

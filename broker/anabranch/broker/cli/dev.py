@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -56,35 +57,47 @@ def dev(
     the nodes hand their bundles over or free them, then Kafka ends. No process stays, whatever
     happens to this one.
     """
-    stopping = threading.Event()
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     _check_ports(http_port, nodes)
     data_dir = data_dir.absolute()
-    kafka = EmbeddedKafka(data_dir / "kafka", port=kafka_port)
+    try:
+        _run(
+            nodes, http_port, EmbeddedKafka(data_dir / "kafka", port=kafka_port), data_dir, settings
+        )
+    except KeyboardInterrupt:
+        click.echo("stopped")
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """Breaks off whatever is going on, once; nothing disturbs the stop that follows."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _run(
+    count: int, http_port: int, kafka: EmbeddedKafka, data_dir: Path, settings: Sequence[str]
+) -> None:
     children: list[NodeProcess] = []
     try:
         click.echo("starting Kafka")
         kafka.start()
-        children += [
-            NodeProcess(f"node-{i}", http_port + i, kafka.bootstrap_servers, data_dir, *settings)
-            for i in range(nodes)
-        ]
-        if not stopping.is_set():
-            click.echo(f"starting {nodes} node{'s' if nodes > 1 else ''}")
-            for child in children:
-                child.start()
-            await_ready(children)
-            _say_ready(children, kafka, data_dir)
-            _watch(children, kafka, stopping)
+        click.echo(f"starting {count} node{'s' if count > 1 else ''}")
+        for number in range(count):
+            child = NodeProcess(
+                f"node-{number}", http_port + number, kafka.bootstrap_servers, data_dir, *settings
+            )
+            children.append(child)
+            child.start()
+        await_ready(children)
+        _say_ready(children, kafka, data_dir)
+        _watch(children, kafka)
     finally:
-        click.echo("stopping")
-        stop_all(children)
-        kafka.stop()
+        try:
+            stop_all(children)
+        finally:
+            kafka.stop()
 
 
 def _check_ports(first: int, count: int) -> None:
@@ -105,11 +118,12 @@ def _say_ready(children: list[NodeProcess], kafka: EmbeddedKafka, data_dir: Path
     )
 
 
-def _watch(children: list[NodeProcess], kafka: EmbeddedKafka, stopping: threading.Event) -> None:
+def _watch(children: list[NodeProcess], kafka: EmbeddedKafka) -> None:
     """Says when a process ends; the others go on, as they would on machines of their own."""
     running = list(children)
     kafka_said = False
-    while not stopping.wait(_WATCH_SECONDS):
+    while True:
+        time.sleep(_WATCH_SECONDS)
         for child in [child for child in running if not child.is_running]:
             running.remove(child)
             click.echo(f"{child.name} has ended (status {child.exit_status}); the others go on")

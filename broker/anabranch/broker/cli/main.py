@@ -86,7 +86,7 @@ def main() -> NoReturn:
         status = 130
     except click.ClickException as error:
         error.show()
-        status = 2
+        status = error.exit_code
     except BrokenPipeError:
         status = 0  # `anabranch log tail | head` is no failure
         sys.stderr.close()

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import Match, Route
 
 from anabranch.broker.errors import (
     ConflictError,
@@ -62,6 +63,8 @@ async def _known(_: Request, error: Exception) -> JSONResponse:
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, RequestValidationError):
         raise error
+    if isinstance(error.body, bytes):  # FastAPI did not even try to read it as JSON
+        return refusal(415, "the body must be JSON: send it with Content-Type: application/json")
     return refusal(400, "; ".join(_sentence(found) for found in error.errors()))
 
 
@@ -76,8 +79,13 @@ def _sentence(found: dict[str, Any]) -> str:
     names = ".".join(str(part) for part in place[1:])
     where = _PLACES.get(str(place[0]), "the body")
     what = f"{where} {names!r}" if names else where
-    given = "" if found["type"] == "missing" else f", not {found.get('input')!r:.200}"
-    return f"{what}: {found['msg']}{given}"
+    match found["type"]:
+        case "extra_forbidden":
+            return f"{what} is not known; leave it out"
+        case "missing":
+            return f"{what} is missing"
+        case _:
+            return f"{what} is {found.get('input')!r:.200}: {found['msg']}"
 
 
 async def _routing(request: Request, error: Exception) -> JSONResponse:
@@ -87,8 +95,17 @@ async def _routing(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == HTTPStatus.NOT_FOUND:
         reason = f"there is no path {path}; /docs and /openapi.json list all there are"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("allow", "another method")
+        allowed = ", ".join(_methods_at(request))
         reason = f"{method} is not served at {path}; use {allowed}"
+        return refusal(error.status_code, reason, {"Allow": allowed})
     else:
         reason = str(error.detail)
-    return refusal(error.status_code, reason, dict(error.headers or {}))
+    return refusal(error.status_code, reason)
+
+
+def _methods_at(request: Request) -> list[str]:
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return sorted(found)

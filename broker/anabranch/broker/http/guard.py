@@ -6,6 +6,7 @@ import secrets
 from collections.abc import MutableMapping
 from typing import Any, Final
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.broker.http.errors import refusal
@@ -14,10 +15,6 @@ from anabranch.broker.log import get_logger
 BODY_BYTES_MAX: Final = 1 << 20
 
 _log = get_logger()
-
-
-class _BodyTooLargeError(Exception):
-    """More than BODY_BYTES_MAX came."""
 
 
 class Guard:
@@ -38,7 +35,9 @@ class Guard:
             message = await receive()
             received += len(message.get("body", b""))
             if received > BODY_BYTES_MAX:
-                raise _BodyTooLargeError
+                raise HTTPException(
+                    413, f"the body has more than {BODY_BYTES_MAX} bytes; nothing here needs that"
+                )
             return message
 
         async def send_watched(message: Message) -> None:
@@ -48,11 +47,6 @@ class Guard:
 
         try:
             await self._app(scope, receive_bounded, send_watched)
-        except _BodyTooLargeError:
-            answer = refusal(
-                413, f"the body has more than {BODY_BYTES_MAX} bytes; no request here needs as many"
-            )
-            await answer(scope, receive, send)
         except Exception:
             error_id = _report(scope)
             if started:

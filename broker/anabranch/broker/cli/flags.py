@@ -1,0 +1,76 @@
+"""Flags that say how a node is set up, for the commands that need a node's settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from anabranch.broker.settings import Settings, load_settings
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class SettingFlags(msgspec.Struct, frozen=True):
+    """What was given on the command line."""
+
+    config: Path | None
+    overrides: dict[str, object]
+
+    def load(self) -> Settings:
+        """File, environment and flags together. Raises SettingsError."""
+        return load_settings(self.config, os.environ, self.overrides)
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_OPTIONS = (
+    click.option("--config", type=_FILE, help="TOML file of settings."),
+    click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="Kafka to connect to."),
+    click.option("--kafka-properties", type=_FILE, help="File of librdkafka security properties."),
+    click.option("--data-dir", type=click.Path(file_okay=False), help="Where the view is kept."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Any other setting, by its name; may be repeated.",
+    ),
+)
+
+
+def setting_flags(command: _F) -> _F:
+    """Adds the flags; the command takes them as `**given` and hands that to `collect`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def collect(
+    config: Path | None,
+    bootstrap_servers: str | None,
+    kafka_properties: Path | None,
+    data_dir: str | None,
+    settings: tuple[str, ...],
+    http_port: int | None = None,
+) -> SettingFlags:
+    """The flags by the settings' names; a flag of its own wins over --set."""
+    overrides: dict[str, object] = {}
+    for setting in settings:
+        name, sep, value = setting.partition("=")
+        if not sep:
+            raise click.BadParameter(
+                f"{setting!r} is not of the form NAME=VALUE", param_hint="--set"
+            )
+        overrides[name.strip()] = value.strip()
+    named = {
+        "bootstrapServers": bootstrap_servers,
+        "kafkaPropertiesFile": kafka_properties,
+        "dataDir": data_dir,
+        "webServicePort": http_port,
+    }
+    overrides |= {name: value for name, value in named.items() if value is not None}
+    return SettingFlags(config, overrides)

@@ -1,0 +1,77 @@
+"""`anabranch node`: one node, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from typing import Any
+
+import click
+
+from anabranch.broker.cli.flags import collect, setting_flags
+from anabranch.broker.settings import Settings
+
+
+@click.command(
+    epilog="Example: anabranch node --bootstrap-servers kafka-1:9092,kafka-2:9092 "
+    "--data-dir /var/lib/anabranch --set clusterName=river"
+)
+@setting_flags
+@click.option("--http-port", type=click.IntRange(1, 65_535), help="Port of look-ups and admin.")
+@click.option("--end-with-parent", is_flag=True, hidden=True)
+def node(end_with_parent: bool, **given: Any) -> int:
+    """Run one node.
+
+    Settings come from --config, then the environment (ANABRANCH_ and the setting's name), then
+    flags; later ones win. SIGTERM or Ctrl-C hands every bundle over before it ends (a second
+    signal ends it at once). Log lines go to standard error.
+
+    Exit status 0: stopped as asked. 1: ended by itself, or bundles were left. 2: did not start.
+    """
+    from anabranch.broker.log import configure_logging
+
+    if end_with_parent:
+        from anabranch.broker.cli.children import end_with_parent as watch
+
+        threading.Thread(target=watch, name="parent", daemon=True).start()
+    settings = collect(**given).load()
+    configure_logging(settings)
+    import uvloop
+
+    return uvloop.run(run(settings))
+
+
+async def run(settings: Settings) -> int:
+    """Starts the node and its HTTP interface; returns the exit status once both have ended."""
+    from anabranch.broker.http.app import create_app
+    from anabranch.broker.http.server import HttpServer, bind
+    from anabranch.broker.node import Node
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, stopping)
+    with bind(settings.bind_address, settings.web_service_port) as held:
+        running = Node(settings)
+        await running.start()
+        server = HttpServer(create_app(running.operations, settings, running.metrics), held)
+        try:
+            await server.start()
+            ended = asyncio.create_task(running.wait_ended())
+            asked = asyncio.create_task(stopping.wait())
+            await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
+            how = await running.stop() if asked.done() else await ended
+            await server.stop()
+        finally:
+            await running.close()
+    if not how.clean:
+        click.echo(f"anabranch: {how.reason}", err=True)
+    return 0 if how.clean else 1
+
+
+def _stop(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
+    stopping.set()

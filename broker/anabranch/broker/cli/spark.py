@@ -1,0 +1,120 @@
+"""`anabranch archive` and `anabranch audit`: the Spark jobs over the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from anabranch.broker.cli.flags import collect, setting_flags
+from anabranch.broker.settings import Settings
+from anabranch.core.errors import AnabranchError
+
+_ARCHIVE_DIR = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class SparkMissingError(AnabranchError):
+    """The extra that brings Spark is not installed."""
+
+
+def _check_spark() -> None:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise SparkMissingError(
+            "Spark is not installed; `make setup` installs it, or pip install 'anabranch[spark]'"
+        ) from None
+
+
+def _kafka(settings: Settings) -> dict[str, Any]:
+    from anabranch.broker.startup import read_properties
+
+    return {
+        "bootstrap_servers": settings.bootstrap_servers,
+        "kafka_properties": read_properties(settings.kafka_properties_file),
+        "topic_prefix": settings.topic_prefix,
+    }
+
+
+@click.command(
+    epilog="Example: anabranch archive --bootstrap-servers localhost:9092 --archive-dir /srv/river"
+)
+@setting_flags
+@click.option("--archive-dir", type=_ARCHIVE_DIR, required=True, help="Where the Parquet goes.")
+@click.option("--once", is_flag=True, help="Archive what is there, then end.")
+@click.option(
+    "--interval", default=10.0, show_default=True, type=click.FloatRange(0.1), help="Seconds."
+)
+def archive(archive_dir: Path, once: bool, interval: float, **given: Any) -> int:
+    """Copy the log to Parquet, each record exactly once, until stopped.
+
+    May be killed at any time; the next run goes on where this one ended. What it has archived, and
+    nothing else, may be trimmed from the log.
+
+    Exit status 0: stopped, or done with --once. 2: could not go on.
+    """
+    _check_spark()
+    settings = collect(**given).load()
+    from anabranch.spark_replay.archive import ArchiveOptions, run_archive
+
+    options = ArchiveOptions(
+        archive_dir=archive_dir.absolute(), once=once, interval_s=interval, **_kafka(settings)
+    )
+    return run_archive(options)
+
+
+@click.command(
+    epilog="Example: anabranch audit --bootstrap-servers localhost:9092 --archive-dir /srv/river "
+    "--html audit.html"
+)
+@setting_flags
+@click.option("--archive-dir", type=_ARCHIVE_DIR, help="The archive's Parquet, if there is one.")
+@click.option(
+    "--json",
+    "json_path",
+    is_flag=False,
+    flag_value="-",
+    default="",
+    metavar="[FILE]",
+    help="Print the result as JSON instead of a table, or write it to a file besides.",
+)
+@click.option("--html", "html_path", type=_FILE, help="File for the report with plots.")
+@click.option(
+    "--stuck-after",
+    default=120.0,
+    show_default=True,
+    help="Seconds that a bundle may be on the move.",
+)
+@click.option(
+    "--orphaned-after",
+    default=30.0,
+    show_default=True,
+    help="Seconds that a bundle may belong to a broker whose session is over.",
+)
+def audit(
+    archive_dir: Path | None,
+    json_path: str,
+    html_path: Path | None,
+    stuck_after: float,
+    orphaned_after: float,
+    **given: Any,
+) -> int:
+    """Replay the whole log with Spark, archive and Kafka as one, and check every promise.
+
+    Exit status 0: sound. 1: violations found. 2: could not run.
+    """
+    _check_spark()
+    settings = collect(**given).load()
+    from anabranch.spark_replay.audit import AuditOptions, run_audit
+
+    options = AuditOptions(
+        archive_dir=archive_dir.absolute() if archive_dir else None,
+        json_path=json_path,
+        html_path=html_path,
+        stuck_after_s=stuck_after,
+        orphaned_after_s=orphaned_after,
+        **_kafka(settings),
+    )
+    return run_audit(options)
