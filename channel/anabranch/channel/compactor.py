@@ -48,7 +48,7 @@ _FENCED: Final = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 
 class Compactor:
@@ -160,7 +160,7 @@ class Compactor:
         except KafkaException as error:
             if error.args[0].code() in _FENCED:
                 return error
-            _log.info("snapshot_abort_failed", reason=error.args[0].str())
+            _log.info("snapshot.abort_failed", reason=error.args[0].str())
         return None
 
     # --- trimming -----------------------------------------------------------------------

@@ -78,6 +78,7 @@ class _Calm(logging.Filter):
 
 _log = logging.getLogger("anabranch.channel.librdkafka")  # the one thing librdkafka can log to
 _log.addFilter(_Calm())
+_log.addHandler(logging.NullHandler())  # without a handler of its own Python would print to stderr
 
 
 class KafkaConnection(msgspec.Struct, frozen=True):

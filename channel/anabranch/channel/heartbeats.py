@@ -27,7 +27,7 @@ _QUEUE_MAX: Final = 100
 _BATCH_MAX: Final = 1_000
 _START_S_MAX: Final = 10.0
 _CLOSE_S_MAX: Final = 1.0
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 
 class KafkaHeartbeats:
@@ -55,14 +55,14 @@ class KafkaHeartbeats:
             if error is None:
                 on_acked(beat)
             else:
-                _log.info("heartbeat_lost", sequence=beat.sequence, reason=error.str())
+                _log.info("heartbeat.lost", sequence=beat.sequence, reason=error.str())
 
         try:
             self._producer.produce(
                 self._topic, encode_heartbeat(beat), beat.broker, 0, on_delivery=delivered
             )
         except BufferError:
-            _log.info("heartbeat_lost", sequence=beat.sequence, reason="too many are waiting")
+            _log.info("heartbeat.lost", sequence=beat.sequence, reason="too many are waiting")
 
     def poll(self, timeout_s: float) -> list[tuple[Heartbeat, int]]:
         """New heartbeats with the log's timestamps; calls the callbacks of those acknowledged.
