@@ -150,52 +150,59 @@ def _unit(state: StateReader, record: UnitMove, offset: int, timestamp_ms: int) 
         if not holds(state, unit, record):
             return _REJECTED[reason]
     after = _moved(unit, arrow, record, offset, timestamp_ms)
-    if record.move is Move.SPLIT_COMMIT:
+    if record.move is _SPLIT_COMMIT:
         born = _born(UnitState.OWNED, unit.broker, record.proposal_id, offset, timestamp_ms)
         children: tuple[Change, ...] = tuple(
             (child, born) for child in child_names(name, unit.children)
         )
-        return Outcome(Verdict.ACCEPTED, ((name, after), *children))
-    return Outcome(Verdict.ACCEPTED, ((name, after),))
+        return Outcome(_ACCEPTED, ((name, after), *children))
+    return Outcome(_ACCEPTED, ((name, after),))
 
 
 _NO_LEADER: Final = Unit(UnitState.INIT, "", "", 0, Move.CREATE, 0, -1, "")
 
 
-def _take(take: Take, unit: Unit, record: UnitMove, kept: str) -> str:
-    match take:
-        case Take.NOBODY:
-            return ""
-        case Take.KEEP:
-            return kept
-        case Take.RECORD:
-            return record.broker
-        case Take.ACTOR:
-            return record.actor
-        case Take.BROKER:
-            return unit.broker
-        case Take.HOLDER if unit.holder:
-            return unit.holder
-        case _:  # UNSETTLED: only a unit without a holder has a source that waits to be settled
-            return "" if unit.holder else unit.source
+def _settled(unit: Unit) -> str:
+    """Only a unit without a holder has a source that waits to be settled."""
+    return "" if unit.holder else unit.source
+
+
+_TAKES: Final[dict[Take, Callable[[Unit, UnitMove, str], str]]] = {
+    Take.NOBODY: lambda unit, record, kept: "",
+    Take.KEEP: lambda unit, record, kept: kept,
+    Take.RECORD: lambda unit, record, kept: record.broker,
+    Take.ACTOR: lambda unit, record, kept: record.actor,
+    Take.BROKER: lambda unit, record, kept: unit.broker,
+    Take.HOLDER: lambda unit, record, kept: unit.holder or _settled(unit),
+    Take.UNSETTLED: lambda unit, record, kept: _settled(unit),
+}
+# An enum's member is looked up by a function before Python 3.12; the fold meets these each time.
+_ACCEPTED: Final = Verdict.ACCEPTED
+_SPLIT_COMMIT: Final = Move.SPLIT_COMMIT
+_INIT, _SPLITTING, _DELETED = UnitState.INIT, UnitState.SPLITTING, UnitState.DELETED
 
 
 def _moved(
     unit: Unit, arrow: Arrow, record: UnitMove, offset: int, timestamp_ms: int
 ) -> Unit | None:
-    if arrow.end is UnitState.INIT:
+    end = arrow.end
+    if end is _INIT:
         return None
-    children = {UnitState.SPLITTING: record.children, UnitState.DELETED: unit.children}
+    children: tuple[str, ...] = ()
+    if end is _SPLITTING:
+        children = record.children
+    elif end is _DELETED:
+        children = unit.children
     return Unit(
-        arrow.end,
-        _take(arrow.broker, unit, record, unit.broker),
-        _take(arrow.source, unit, record, unit.source),
+        end,
+        _TAKES[arrow.broker](unit, record, unit.broker),
+        _TAKES[arrow.source](unit, record, unit.source),
         record.version,
         record.move,
         timestamp_ms,
         offset,
         record.proposal_id,
-        children.get(arrow.end, ()),
+        children,
     )
 
 
