@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from rocksdict import WriteBatch
 
+from anabranch.core.units import Unit
 from anabranch.projections.store import Family, Store
 
 _COUNT_BYTES = 4
@@ -31,6 +32,15 @@ def names(broker: str, source: str) -> tuple[str, ...]:
 def group_of(unit_name: str) -> str:
     """The group that a unit belongs to."""
     return unit_name[: unit_name.rfind("/") + 1] or unit_name
+
+
+def note(changes: Changes, key: str, old: Unit | None, new: Unit | None) -> None:
+    """Adds what a unit's change means for the index."""
+    group = group_of(key)
+    if old is not None:
+        changes[old.broker, old.source, group] -= 1
+    if new is not None:
+        changes[new.broker, new.source, group] += 1
 
 
 def _row(broker: str, group: str) -> bytes:

@@ -25,9 +25,14 @@ _SESSIONS: Final = session_key("")
 _TENANTS: Final = tenant_key("")
 
 
+def is_policy(key: str) -> bool:
+    """Whether a key is not a unit's."""
+    return ":" in key or key == CLUSTER_KEY
+
+
 def family_of(key: str) -> Family:
     """Where an entity is stored."""
-    return Family.POLICIES if ":" in key or key == CLUSTER_KEY else Family.UNITS
+    return Family.POLICIES if is_policy(key) else Family.UNITS
 
 
 class StoredState:

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
-
-from rocksdict import WriteBatch
+from typing import Final, Self, cast
 
 from anabranch.channel.bootstrap import Batch
 from anabranch.channel.codec import Horizon, encode_entity
@@ -30,7 +28,7 @@ from anabranch.projections.errors import ViewError, ViewOffsetError
 from anabranch.projections.folder import ViewFolder
 from anabranch.projections.frozen import Frozen, decode_offset, encode_offset
 from anabranch.projections.meta import META_KEY, Meta, encode_meta, read_meta
-from anabranch.projections.reader import StoredState, family_of
+from anabranch.projections.reader import StoredState, is_policy
 from anabranch.projections.store import Family, Store, new_batch
 
 Listener = Callable[[tuple[Change, ...]], None]
@@ -193,10 +191,11 @@ class View(StoredState):
         digest = int(self._digest)
         named: owners.Changes = Counter()
         changed, units = families[Family.CHANGED], families[Family.UNITS]
+        policies, unsettled = families[Family.POLICIES], families[Family.UNSETTLED]
         for key, before in self._before.items():
             after = self._recent[key]
             name = key.encode()
-            family = families[family_of(key)]
+            family = policies if is_policy(key) else units
             if before is not None:
                 digest -= hashes.pop(key, 0) or digests.entity_hash(key, before)
             if after is not None:
@@ -206,7 +205,14 @@ class View(StoredState):
             elif before is not None:
                 batch.delete(name, family)
             if family is units:
-                self._index(batch, key, before, after, named)  # type: ignore[arg-type]
+                old, new = cast(Unit | None, before), cast(Unit | None, after)
+                was = old is not None and old.state in _UNSETTLED
+                if (new is not None and new.state in _UNSETTLED) != was:
+                    if was:
+                        batch.delete(name, unsettled)
+                    else:
+                        batch.put(name, b"", unsettled)
+                owners.note(named, key, old, new)
             # Also when it came and went: a snapshot of another node may hold what was in between.
             batch.put(name, encode_offset(touched[key]), changed)
         owners.adjust(self._store, batch, named)
@@ -215,22 +221,6 @@ class View(StoredState):
         batch.put(META_KEY, encode_meta(self._meta()), families[Family.META])
         self._store.write(batch)
         self._before.clear()
-
-    def _index(
-        self, batch: WriteBatch, key: str, old: Unit | None, new: Unit | None, named: owners.Changes
-    ) -> None:
-        was = old is not None and old.state in _UNSETTLED
-        if (new is not None and new.state in _UNSETTLED) != was:
-            family = self._store.families[Family.UNSETTLED]
-            if was:
-                batch.delete(key.encode(), family)
-            else:
-                batch.put(key.encode(), b"", family)
-        group = owners.group_of(key)
-        if old is not None:
-            named[old.broker, old.source, group] -= 1
-        if new is not None:
-            named[new.broker, new.source, group] += 1
 
     def _count(self, named: owners.Changes) -> None:
         counts = self._counts
