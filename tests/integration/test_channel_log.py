@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
+from anabranch.channel.bootstrap import SnapshotReader
+from anabranch.channel.codec import Horizon
+from anabranch.channel.compactor import Compactor
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.errors import (
@@ -18,6 +21,7 @@ from anabranch.channel.errors import (
     LogLostError,
     LogTrimmedError,
     NewerSchemaError,
+    SnapshotFailedError,
 )
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
@@ -176,6 +180,8 @@ def test_the_channel_recovers_by_itself_when_kafka_was_stopped_and_started_again
         writer = KafkaLogWriter(connection, topics.wal, delivery_timeout_s=1.0)
         reader = KafkaLogReader(connection, topics.wal, 0)
         beats = KafkaHeartbeats(connection, topics)
+        compactor = Compactor(connection, topics, deadline_s=1.0)
+        assert compactor.begin() is None
         assert append_all(writer, [move(0)]) == [None]
         assert read_all(reader, 1)[0].record() == move(0)
 
@@ -185,6 +191,9 @@ def test_the_channel_recovers_by_itself_when_kafka_was_stopped_and_started_again
         assert beats.poll(0.2) == []
         with pytest.raises(KafkaUnreachableError, match=r"wal.*check that it runs"):
             reader.offsets(0.5)
+        with pytest.raises(SnapshotFailedError, match=topics.snapshot):
+            compactor.snapshot([(b"a", b"lost")], Horizon(1, "lost"))
+        compactor.close()
 
         kafka.start()
         until(lambda: append_all(writer, [move(2)]) == [None], "an append succeeds again")
@@ -202,5 +211,11 @@ def test_the_channel_recovers_by_itself_when_kafka_was_stopped_and_started_again
             return bool(beats.poll(0.2)) and bool(acked)
 
         until(beating, "heartbeats are acknowledged and heard again")
-        for client in (writer, reader, beats):
+        compactor = Compactor(connection, topics)
+        assert compactor.begin() is None
+        compactor.snapshot([(b"a", b"kept")], Horizon(1, "kept"))
+        snapshot = SnapshotReader(connection, topics)
+        assert list(snapshot.batches()) == [[(b"a", b"kept")]]
+        assert snapshot.horizon == Horizon(1, "kept")
+        for client in (writer, reader, beats, compactor):
             client.close()

@@ -116,7 +116,7 @@ class Compactor:
                 if count % _SERVE_EVERY == 0:
                     self._producer.poll(0)
             self._produce(HORIZON_KEY.encode(), encode_horizon(horizon), deadline)
-            self._commit(deadline)
+            self._commit()
         except KafkaException as error:
             fenced = error if error.args[0].code() in _FENCED else self._abort()
             self._failed = self._explained(fenced or error, "commit a snapshot")
@@ -140,10 +140,11 @@ class Compactor:
             else:
                 return
 
-    def _commit(self, deadline: float) -> None:
+    def _commit(self) -> None:
+        deadline = time.monotonic() + self._deadline_s
         while True:
             try:
-                self._producer.commit_transaction(max(self._deadline_s, 1.0))
+                self._producer.commit_transaction(max(deadline - time.monotonic(), _FULL_S))
             except KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise
