@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Final, TextIO
+import traceback
+from datetime import UTC, datetime
+from typing import Final, TextIO
 
 import msgspec
 import structlog
+from structlog.typing import EventDict
 
 from anabranch.broker.settings import Settings
 
@@ -21,19 +24,9 @@ _LEVELS: Final = {
 
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     """Sends every event to `stream` (standard error if left), as the settings say."""
-    processors: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        structlog.processors.JSONRenderer(serializer=_json)
-        if settings.log_format == "json"
-        else structlog.processors.LogfmtRenderer(
-            key_order=["timestamp", "level", "event"], bool_as_flag=False
-        ),
-    ]
+    # One function does the work of the usual chain: a busy node writes thousands of lines a second.
     structlog.configure(
-        processors=processors,
+        processors=[_json_line if settings.log_format == "json" else _text_line],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log_level]),
         logger_factory=structlog.WriteLoggerFactory(file=stream or sys.stderr),
         cache_logger_on_first_use=False,
@@ -41,6 +34,12 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [_Bridge()]
     root.setLevel(logging.WARNING)
+
+
+def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
+    """A logger whose events all carry `fields`; with fields, call it after `configure_logging`."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+    return logger.bind(**fields) if fields else logger
 
 
 class _Bridge(logging.Handler):
@@ -52,11 +51,36 @@ class _Bridge(logging.Handler):
         )
 
 
-def _json(event: object, **_: object) -> str:
-    return msgspec.json.encode(event, enc_hook=str).decode()
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
-    """A logger whose events all carry `fields`."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(**fields)
-    return logger
+def _with_trace(event: EventDict) -> str:
+    """Takes the exception out of the event; its trace, "" for none."""
+    error = event.pop("exc_info", None)
+    if not isinstance(error, BaseException):
+        return ""
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+def _text_line(_: object, level: str, event: EventDict) -> str:
+    trace = _with_trace(event)
+    name = event.pop("event")
+    fields = " ".join([f"{key}={_plain(value)}" for key, value in event.items()])
+    line = f"{_now()} {level:7} {name} {fields}"
+    return f"{line}\n{trace}" if trace else line
+
+
+def _plain(value: object) -> str:
+    text = str(value)
+    if text.isprintable() and " " not in text and '"' not in text and text:
+        return text
+    return msgspec.json.encode(text).decode()
+
+
+def _json_line(_: object, level: str, event: EventDict) -> str:
+    trace = _with_trace(event)
+    line = {"timestamp": _now(), "level": level, **event}
+    if trace:
+        line["trace"] = trace
+    return msgspec.json.encode(line, enc_hook=str).decode()

@@ -11,23 +11,27 @@ from prometheus_client.registry import Collector
 
 from anabranch.core.fold import Folded
 from anabranch.core.records import NamespaceChange, Record, SessionChange, TenantChange, UnitMove
-from anabranch.core.units import Unit, UnitState
+from anabranch.core.units import Move, Unit, UnitState
 from anabranch.core.verdicts import Verdict
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30)
 
 
-def record_kind(record: Record) -> str:
+_ARRIVED: Final = (UnitState.OWNED, UnitState.FREE)
+_MOVES: Final = {move: move.name.lower() for move in Move}
+
+
+def record_kind(record: Record | None) -> str:
     """What a record asks for, in lower case: the label of metrics and log lines."""
-    if isinstance(record, UnitMove):
-        return record.move.name.lower()
+    if type(record) is UnitMove:
+        return _MOVES[record.move]
     if isinstance(record, SessionChange):
         return f"session_{record.op.name.lower()}"
     if isinstance(record, TenantChange):
         return f"tenant_{record.op.name.lower()}"
     if isinstance(record, NamespaceChange):
         return f"namespace_{record.op.name.lower()}"
-    return "cluster_settings"
+    return "unreadable" if record is None else "cluster_settings"
 
 
 class Metrics:
@@ -76,20 +80,18 @@ class Metrics:
 
     def folded(self, entry: Folded) -> None:
         """An entry of the log was read."""
-        verdict = entry.outcome.verdict
-        kind = "unreadable" if entry.record is None else record_kind(entry.record)
-        self._records[kind, verdict] = self._records.get((kind, verdict), 0) + 1
-        for key, entity in entry.outcome.changes:
-            if isinstance(entity, Unit):
-                self._unit_changed(key, entity)
-
-    def _unit_changed(self, name: str, unit: Unit) -> None:
-        if unit.state is UnitState.RELEASING:
-            self._moving[name] = unit.since_ms
-        elif unit.state in (UnitState.OWNED, UnitState.FREE):
-            began = self._moving.pop(name, None)
-            if began is not None:
-                self.hand_over.observe(max(0, unit.since_ms - began) / 1000)
+        outcome = entry.outcome
+        label = (record_kind(entry.record), outcome.verdict)
+        self._records[label] = self._records.get(label, 0) + 1
+        for key, entity in outcome.changes:
+            if type(entity) is not Unit:
+                continue
+            if entity.state is UnitState.RELEASING:
+                self._moving[key] = entity.since_ms
+            elif self._moving and entity.state in _ARRIVED:
+                began = self._moving.pop(key, None)
+                if began is not None:
+                    self.hand_over.observe(max(0, entity.since_ms - began) / 1000)
 
     def collect(self) -> Iterable[Metric]:
         """What is counted without prometheus_client, for the sake of speed."""
