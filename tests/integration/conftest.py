@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.spark_replay.session import local_session
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +18,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """
     with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A running Spark, which takes a while to start."""
+    with local_session("tests", tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture

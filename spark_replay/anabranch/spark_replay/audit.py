@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (its customary name)
 
 from anabranch.channel.connection import KafkaConnection
@@ -35,6 +35,7 @@ VIOLATED: Final = 1
 COULD_NOT_RUN: Final = 2
 
 _CHUNK: Final = 10_000  # offsets that are counted or compared together
+_RUNS_MAX: Final = 100_000  # stretches without a gap that are looked at
 _SMALL: Final = 100_000  # records; below, more parts only cost their start
 _ATTEMPTS_MAX: Final = 3
 _BINS_MAX: Final = 240
@@ -275,12 +276,19 @@ def _chunks(gathered: _Gathered, parts: Sequence[Part], plan: Plan) -> list[Chun
     whole = sum(part.records for part in parts) == expected
     if whole and not any(part.repeated for part in parts):
         return None
+    # Runs of offsets without a gap: within one, offset less rank is the same.
+    order = Window.partitionBy(F.floor(F.col("offset") / _CHUNK)).orderBy("offset")
+    runs = gathered.log.select(
+        "offset", (F.col("offset") - F.dense_rank().over(order)).alias("run")
+    )
     rows = (
-        gathered.log.groupBy(F.floor(F.col("offset") / _CHUNK))
+        runs.groupBy(F.floor(F.col("offset") / _CHUNK), "run")
         .agg(F.min("offset"), F.max("offset"), F.count(F.lit(1)), F.count_distinct(F.col("offset")))
+        .orderBy(F.min("offset"))
+        .limit(_RUNS_MAX)
         .collect()
     )
-    return [Chunk(low, high, count, distinct) for _, low, high, count, distinct in rows]
+    return [Chunk(low, high, count, distinct) for _, _, low, high, count, distinct in rows]
 
 
 def _disagreements(

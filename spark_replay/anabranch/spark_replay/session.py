@@ -76,12 +76,31 @@ def local_session(
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with _stderr_to(home / "spark.log"):
+        spark = builder.getOrCreate()
     try:
         yield spark
     finally:
         spark.stop()
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What is started meanwhile inherits this as its standard error.
+
+    The JVM and Spark greet there before any logging is configured, and workers may complain; what
+    matters comes back as an exception.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _heap() -> str:

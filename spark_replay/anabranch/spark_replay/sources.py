@@ -82,12 +82,15 @@ class KafkaSource(msgspec.Struct, frozen=True):
         finally:
             consumer.close()
 
+    def options(self) -> dict[str, str]:
+        """How Spark's connector gets to Kafka."""
+        return spark_options(self.connection.bootstrap_servers, self.connection.security)
+
     def reader(self, spark: SparkSession, topic: str, extent: Extent, tasks: int) -> DataFrame:
         """Spark's batch reader of a stretch of a topic."""
-        options = spark_options(self.connection.bootstrap_servers, self.connection.security)
         return (
             spark.read.format("kafka")
-            .options(**options)
+            .options(**self.options())
             .option("subscribe", topic)
             .option("startingOffsets", json.dumps({topic: {"0": extent.first_offset}}))
             .option("endingOffsets", json.dumps({topic: {"0": extent.next_offset}}))
@@ -175,7 +178,9 @@ def read_snapshot(spark: SparkSession, kafka: KafkaSource, tasks: int) -> Snapsh
     value = newest[0] if newest is not None else None
     if value is None:
         return Snapshot(None, None)
-    return Snapshot(rows.where(F.col("key") != F.lit(HORIZON_KEY.encode())), decode_horizon(value))
+    return Snapshot(
+        rows.where(F.col("key") != F.lit(HORIZON_KEY.encode())), decode_horizon(bytes(value))
+    )
 
 
 def read_beats(spark: SparkSession, kafka: KafkaSource) -> list[Beat]:

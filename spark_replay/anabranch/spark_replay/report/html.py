@@ -1,8 +1,269 @@
-"""The report as one page."""
+"""The report as one page that needs nothing else: what was proved, and what the log looked like."""
 
-from anabranch.spark_replay.report.summary import Summary
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from html import escape
+from itertools import accumulate
+from typing import Final
+
+from anabranch.core.verdicts import Verdict
+from anabranch.spark_replay.report.charts import (
+    Bins,
+    colours,
+    histogram,
+    legend,
+    stacked,
+    timeline,
+)
+from anabranch.spark_replay.report.summary import Latency, Summary, clock
+from anabranch.spark_replay.report.table import origin, words
+from anabranch.spark_replay.statistics import split_count_key
+from anabranch.spark_replay.verdict import CheckReport, CheckResult
+
+_ROWS_MAX: Final = 40  # units of the timeline
+_FLAPS_MAX: Final = 10
+_BARS_MAX: Final = 80
+_MINUTE_MS: Final = 60_000
+
+_STYLE: Final = """
+:root{color-scheme:light dark;--bg:#fff;--ink:#1c2733;--soft:#5d6b7a;--line:#dfe5eb;--card:#f6f8fa;
+--ok:#12703f;--okbg:#e3f5ea;--bad:#a4161a;--badbg:#fdeaea;--na:#5d6b7a;--nabg:#edf0f3}
+@media(prefers-color-scheme:dark){:root{--bg:#12181f;--ink:#e4eaf0;--soft:#9aa8b6;--line:#2b3641;
+--card:#1a222b;--ok:#6fd39b;--okbg:#153524;--bad:#ff9a9a;--badbg:#451b1e;--na:#9aa8b6;--nabg:#26303a}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,"Segoe UI",Roboto,
+"Helvetica Neue",Arial,sans-serif}
+main{max-width:1120px;margin:0 auto;padding:32px 24px 64px}
+h1{font-size:26px;margin:0 0 4px}h2{font-size:18px;margin:36px 0 6px}
+p{margin:4px 0 10px;color:var(--soft)}
+.verdict{display:flex;gap:18px;align-items:center;padding:18px 22px;border-radius:10px;
+margin:18px 0 22px}
+.verdict b{font-size:21px}.verdict span{color:inherit;opacity:.85}
+.ok{background:var(--okbg);color:var(--ok)}.violated{background:var(--badbg);color:var(--bad)}
+.na{background:var(--nabg);color:var(--na)}
+.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:12px}
+.fact{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 14px}
+.fact b{display:block;font-size:20px;font-variant-numeric:tabular-nums}
+.fact span{color:var(--soft);font-size:13px}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+th{text-align:left;color:var(--soft);font-weight:600;font-size:13px}
+th,td{padding:7px 10px;border-bottom:1px solid var(--line);vertical-align:top}
+td.n,th.n{text-align:right}
+.badge{display:inline-block;padding:1px 10px;border-radius:99px;font-size:13px;font-weight:600;
+white-space:nowrap}
+ul{margin:6px 0 2px;padding-left:18px}li{overflow-wrap:anywhere}
+code{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+.note{color:var(--soft);font-size:13px}
+.legend{display:flex;flex-wrap:wrap;gap:4px 16px;margin:6px 0;font-size:13px;color:var(--soft)}
+.key i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px}
+svg{width:100%;height:auto;display:block}
+.grid{stroke:var(--line);stroke-width:1}.track{fill:var(--card)}
+.tick,.name{fill:var(--soft);font-size:11px;font-variant-numeric:tabular-nums}
+.name{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+.pair{display:grid;grid-template-columns:1fr 1fr;gap:24px}
+@media(max-width:760px){.pair{grid-template-columns:1fr}}
+"""
 
 
 def page(summary: Summary) -> str:
     """A self-contained HTML page."""
-    return f"<!doctype html><title>Audit</title><pre>{summary.json()}</pre>\n"
+    log = summary.log
+    return "".join(
+        (
+            "<!doctype html>\n<html lang=en><head><meta charset=utf-8>",
+            '<meta name=viewport content="width=device-width,initial-scale=1">',
+            f"<title>Audit of {escape(log.topic)}</title><style>{_STYLE}</style></head><body>",
+            f"<main><h1>Audit of <code>{escape(log.topic)}</code></h1>",
+            f"<p>Offsets {log.first_offset:,} to {log.next_offset - 1:,}, {clock(log.first_ms)} ",
+            f"to {clock(log.last_ms)}; read from {escape(origin(log))}.</p>",
+            *_verdict(summary),
+            *_facts(summary),
+            "<h2>Checks</h2><table><tr><th>check<th>result<th class=n>examined",
+            "<th class=n>violations<th>what it proves</tr>",
+            *(_check(check) for check in summary.checks),
+            "</table>",
+            *_plots(summary),
+            *_tables(summary),
+            f"<p>State at the end: {summary.entities:,} keys, digest ",
+            f"<code>{summary.digest}</code></p>",
+            "</main></body></html>\n",
+        )
+    )
+
+
+def _verdict(summary: Summary) -> Iterator[str]:
+    violated = [check for check in summary.checks if check.result is CheckResult.VIOLATED]
+    count = sum(check.violated for check in violated)
+    kind = "violated" if violated else "ok"
+    title = "The log is not sound" if violated else "The log is sound"
+    detail = (
+        f"{count:,} violations, found by: {', '.join(check.name.value for check in violated)}"
+        if violated
+        else "every check that could be made has passed"
+    )
+    yield f'<div class="verdict {kind}"><b>{title}</b><span>{detail}</span></div>'
+
+
+def _facts(summary: Summary) -> Iterator[str]:
+    facts = (
+        (f"{summary.records:,}", "records"),
+        (f"{summary.accepted:,}", "accepted"),
+        (f"{summary.records - summary.accepted:,}", "rejected"),
+        (f"{summary.figures.units:,}", "bundles that had an owner"),
+        (_latency(summary.hand_over), f"hand-over p50 ({summary.hand_over.count:,})"),
+        (_latency(summary.since_last_sign), f"fail-over p50 ({summary.fail_over.count:,})"),
+        (f"{summary.seconds:.1f} s", "the audit took"),
+    )
+    yield '<div class="facts">'
+    for value, what in facts:
+        yield f'<div class="fact"><b>{value}</b><span>{what}</span></div>'
+    yield "</div>"
+
+
+def _latency(latency: Latency) -> str:
+    return f"{latency.p50_ms:,} ms" if latency.count else "none"
+
+
+def _check(check: CheckReport) -> str:
+    kind = {CheckResult.OK: "ok", CheckResult.VIOLATED: "violated"}.get(check.result, "na")
+    note = f'<div class="note">{escape(check.note)}</div>' if check.note else ""
+    found = "".join(
+        f"<li>offset {witness.offset:,}: {escape(witness.text)}</li>" for witness in check.witnesses
+    )
+    if check.violated > len(check.witnesses):
+        found += f"<li>and {check.violated - len(check.witnesses):,} more</li>"
+    return (
+        f"<tr><td><code>{check.name.value}</code>"
+        f'<td><span class="badge {kind}">{check.result.value}</span>'
+        f"<td class=n>{check.examined:,}<td class=n>{check.violated:,}"
+        f"<td>{escape(check.proves)}{note}{f'<ul>{found}</ul>' if found else ''}</tr>"
+    )
+
+
+# --- plots ----------------------------------------------------------------------------------
+
+
+def _plots(summary: Summary) -> Iterator[str]:
+    bins = _bins(summary)
+    if bins is None:
+        return
+    figures = summary.figures
+    colour_of = colours(sorted(figures.held))
+    yield "<h2>Who owned how much</h2><p>Bundles owned by each broker.</p>"
+    yield legend(colour_of)
+    owned = {
+        broker: list(accumulate(_binned(figures.held[broker], bins)))
+        for broker in sorted(figures.held)
+    }
+    yield stacked(owned, bins, colour_of, unit="bundles", gap=0.0)
+    rows = sorted(figures.spans, key=lambda name: (-figures.moves.get(name, 0), name))[:_ROWS_MAX]
+    yield "<h2>Who owned what</h2>"
+    yield (
+        f"<p>The {len(rows)} of {figures.units:,} bundles that changed hands most often. Grey: "
+        "nobody owned it.</p>"
+    )
+    yield timeline([(name, figures.spans[name]) for name in sorted(rows)], bins, colour_of)
+    yield "<h2>Accepted transitions per minute</h2>"
+    yield from _rates(summary, bins, _accepted_kind, "accepted per minute")
+    yield "<h2>Rejections per minute, by reason</h2>"
+    yield (
+        "<p>Losing is normal: several brokers may propose at once, and the first valid record "
+        "wins.</p>"
+    )
+    yield from _rates(summary, bins, _rejection, "rejected per minute")
+    yield '<div class="pair">'
+    for title, values, latency in (
+        ("Hand-over latency", figures.hand_overs, summary.hand_over),
+        ("Fail-over latency, from the last heartbeat", figures.last_signs, summary.since_last_sign),
+    ):
+        yield f"<div><h2>{title}</h2><p>{words(latency)}</p>"
+        if values:
+            yield histogram(values, "#0072b2")
+        yield "</div>"
+    yield "</div>"
+
+
+def _bins(summary: Summary) -> Bins | None:
+    numbers = [split_count_key(key)[0] for key in summary.figures.counts]
+    if not numbers:
+        return None
+    first, last = min(numbers), max(numbers)
+    return Bins(first * summary.bin_ms, summary.bin_ms, last - first + 1)
+
+
+def _binned(values: Mapping[int, int], bins: Bins) -> list[float]:
+    first = bins.start_ms // bins.width_ms
+    found = [0.0] * bins.count
+    for number, value in values.items():
+        found[min(max(number - first, 0), bins.count - 1)] += value
+    return found
+
+
+def _accepted_kind(kind: str, verdict: Verdict) -> str:
+    return kind.removeprefix("unit ") if verdict is Verdict.ACCEPTED else ""
+
+
+def _rejection(kind: str, verdict: Verdict) -> str:
+    return "" if verdict is Verdict.ACCEPTED else verdict.name
+
+
+def _rates(
+    summary: Summary, bins: Bins, name_of: Callable[[str, Verdict], str], unit: str
+) -> Iterator[str]:
+    found: dict[str, Counter[int]] = {}
+    for key, count in summary.figures.counts.items():
+        number, kind, verdict = split_count_key(key)
+        name = name_of(kind, verdict)
+        if name:
+            found.setdefault(name, Counter())[number] += count
+    if not found:
+        yield "<p>None.</p>"
+        return
+    names = sorted(found, key=lambda name: -sum(found[name].values()))
+    colour_of = colours(names)
+    bars = _coarser(bins)
+    share = _MINUTE_MS / bars.width_ms
+    rates = {
+        name: [value * share for value in _binned(_regrouped(found[name], bins, bars), bars)]
+        for name in names
+    }
+    yield legend(colour_of)
+    yield stacked(rates, bars, colour_of, unit=unit)
+
+
+def _coarser(bins: Bins) -> Bins:
+    """Few enough bars to tell them apart, and short of a minute only if the log is short."""
+    factor = -(-bins.count // _BARS_MAX)
+    width_ms = bins.width_ms * factor
+    start_ms = bins.start_ms // width_ms * width_ms
+    return Bins(start_ms, width_ms, -(-(bins.end_ms - start_ms) // width_ms))
+
+
+def _regrouped(values: Mapping[int, int], bins: Bins, bars: Bins) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for number, value in values.items():
+        found[number * bins.width_ms // bars.width_ms] += value
+    return found
+
+
+def _tables(summary: Summary) -> Iterator[str]:
+    yield '<div class="pair"><div><h2>Records by type</h2><table>'
+    for name, count in summary.by_type.items():
+        yield f"<tr><td>{escape(name)}<td class=n>{count:,}</tr>"
+    yield "</table></div><div><h2>Losers by reason</h2><table>"
+    for name, count in summary.rejected.items():
+        yield f"<tr><td><code>{name}</code><td class=n>{count:,}</tr>"
+    if not summary.rejected:
+        yield "<tr><td>none</tr>"
+    yield "</table></div></div>"
+    figures = summary.figures
+    yield "<h2>Flapping</h2>"
+    if not figures.flapping:
+        yield "<p>No bundle changed hands more often than it should.</p>"
+        return
+    yield f"<p>{figures.flapping:,} bundles changed hands more often than they should.</p><table>"
+    for flap in figures.flaps[:_FLAPS_MAX]:
+        yield f"<tr><td><code>{escape(flap.unit)}</code><td class=n>{flap.moves:,} moves</tr>"
+    yield "</table>"

@@ -1,0 +1,301 @@
+"""The archive: the WAL as Parquet, each record exactly once, however often the writer is killed.
+
+Spark's Structured Streaming writes it: a batch's files count only once the sink's own log
+(`_spark_metadata`) lists them, and a batch that was cut short is written again under the same
+number. How far the archive has got is told to the cluster as the committed offset of a consumer
+group, because the compactor trims the WAL up to there. So it is told late rather than early: only
+when a batch is in the sink's log, is committed in the checkpoint, and is on the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+import msgspec
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded.errors import EmbeddedError
+from anabranch.channel.topics import Topics
+from anabranch.core.errors import AnabranchError
+from anabranch.spark_replay.session import local_session
+from anabranch.spark_replay.sources import METADATA_LOG, AuditError, KafkaSource, log_columns
+
+STOPPED: Final = 0
+COULD_NOT_RUN: Final = 2
+
+_CHECKPOINT: Final = "_checkpoint"  # readers of Parquet skip names that start like this
+_LOCK: Final = "_lock"
+_PUBLISH_EVERY_S: Final = 1.0
+_RESTARTS_MAX: Final = 5  # in a row, without a batch in between
+_log = structlog.get_logger(__name__)
+
+
+class ArchiveOptions(msgspec.Struct, frozen=True):
+    """What to archive, and where to."""
+
+    bootstrap_servers: str
+    archive_dir: Path
+    kafka_properties: Mapping[str, str] = {}
+    topic_prefix: str = "anabranch."
+    once: bool = False  # archive what is there, then end
+    interval_s: float = 10.0  # between two batches
+    batch_records_max: int = 500_000
+    scratch_dir: Path | None = None
+
+
+def run_archive(options: ArchiveOptions) -> int:
+    """Archives until SIGTERM or Ctrl-C, or once; answers 0, or 2 when it could not go on."""
+    try:
+        with local_session("anabranch archive", options.scratch_dir) as spark:
+            if options.once:
+                until = archive_once(spark, options)
+                sys.stdout.write(f"archived up to offset {until} in {options.archive_dir}\n")
+            else:
+                with _told_to_stop() as stop:
+                    archive_until(spark, options, stop)
+    except (AnabranchError, EmbeddedError) as error:
+        sys.stderr.write(f"The archive could not go on: {error}\n")
+        return COULD_NOT_RUN
+    except OSError as error:
+        sys.stderr.write(
+            f"The archive could not go on: {error.filename}: {error.strerror}; make room there or "
+            "make it writable, then start it again: it goes on where it stopped\n"
+        )
+        return COULD_NOT_RUN
+    return STOPPED
+
+
+def archive_once(spark: SparkSession, options: ArchiveOptions) -> int:
+    """Archives what is there now; answers the first offset that is not archived."""
+    with _opened(options) as archive:
+        query = archive.start(spark, once=True)
+        try:
+            query.awaitTermination()
+        except PySparkException as error:
+            raise AuditError(f"Spark failed: {_first_line(error)}") from error
+        finally:
+            query.stop()
+        return archive.publish()
+
+
+def archive_until(spark: SparkSession, options: ArchiveOptions, stop: threading.Event) -> None:
+    """Archives until it is told to stop. Raises AnabranchError when Spark fails for good."""
+    with _opened(options) as archive:
+        failures = 0
+        while not stop.is_set():
+            before = archive.publish()
+            query = archive.start(spark, once=False)
+            sys.stderr.write(f"archiving from offset {before} into {options.archive_dir}\n")
+            try:
+                while query.isActive and not stop.wait(_PUBLISH_EVERY_S):
+                    archive.publish()
+            finally:
+                query.stop()
+            reached = archive.publish()
+            error = query.exception()
+            if error is None or stop.is_set():
+                continue
+            failures = 1 if reached > before else failures + 1
+            _log.warning("archive_failed", reason=_first_line(error), in_a_row=failures)
+            if failures > _RESTARTS_MAX:
+                raise AuditError(f"Spark failed: {_first_line(error)}") from error
+            stop.wait(options.interval_s)
+
+
+class Archive:
+    """One archive directory and what the cluster is told of it. Made by `_opened`."""
+
+    def __init__(self, options: ArchiveOptions) -> None:
+        self._options = options
+        self._folder = options.archive_dir
+        self._kafka = KafkaSource(
+            KafkaConnection(options.bootstrap_servers, options.kafka_properties, "archive"),
+            Topics(options.topic_prefix),
+        )
+        wal = self._kafka.extent(self._kafka.names.wal)
+        until = next_offset(self._folder)
+        if until is not None and wal.first_offset > until:
+            raise AuditError(
+                f"the archive in {self._folder} ends at offset {until}, but "
+                f"{self._kafka.names.wal} begins at {wal.first_offset}: what lies between is in "
+                "neither; start a new archive in another directory"
+            )
+        if until is None and wal.first_offset > 0:
+            sys.stderr.write(
+                f"{self._kafka.names.wal} begins at offset {wal.first_offset}: this archive will "
+                "not hold what came before\n"
+            )
+        self._first_offset = wal.first_offset
+        self._synced = -1
+        self._committer: Consumer = self._kafka.connection.consumer(
+            group_id=self._kafka.names.archive_group
+        )
+
+    def start(self, spark: SparkSession, *, once: bool) -> StreamingQuery:
+        """Starts to write, where the checkpoint says."""
+        stream = (
+            spark.readStream.format("kafka")
+            .options(**self._kafka.options())
+            .option("subscribe", self._kafka.names.wal)
+            .option("startingOffsets", "earliest")
+            .option("includeHeaders", "true")
+            .option("failOnDataLoss", "true")
+            .option("maxOffsetsPerTrigger", self._options.batch_records_max)
+            .load()
+        )
+        writer = (
+            log_columns(stream)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(self._folder / _CHECKPOINT))
+            .outputMode("append")
+        )
+        if once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{self._options.interval_s} seconds")
+        return writer.start(str(self._folder))
+
+    def publish(self) -> int:
+        """Tells the cluster how far the archive has got, also when that is nothing new.
+
+        A group without members forgets its offset after a while, so it is said again and again. It
+        may go back: an archive that was begun anew does not hold what an earlier one did.
+        """
+        batch = committed_batch(self._folder)
+        if batch is not None and batch > self._synced:
+            _sync(self._folder, self._synced)
+            self._synced = batch
+        until = self._first_offset
+        if batch is not None:
+            until = offset_of(self._folder, batch)
+        place = TopicPartition(self._kafka.names.wal, 0, until)
+        try:
+            self._committer.commit(offsets=[place], asynchronous=False)
+        except KafkaException as error:
+            # The next round says it again; until then the WAL is just not trimmed.
+            _log.warning("archive_not_published", offset=until, reason=error.args[0].str())
+        return until
+
+    def close(self) -> None:
+        """Nothing more will be published."""
+        self._committer.close()
+
+
+@contextmanager
+def _opened(options: ArchiveOptions) -> Iterator[Archive]:
+    """The archive, locked against a second writer."""
+    options.archive_dir.mkdir(parents=True, exist_ok=True)
+    with (options.archive_dir / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AuditError(
+                f"another process archives into {options.archive_dir}: stop it, or name another "
+                "directory"
+            ) from None
+        archive = Archive(options)
+        try:
+            yield archive
+        finally:
+            archive.close()
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set."""
+    stop = threading.Event()
+    former = {
+        number: signal.signal(number, lambda _number, _frame: stop.set())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+# --- what is in it --------------------------------------------------------------------------
+
+
+def next_offset(folder: Path) -> int | None:
+    """The first offset that is not in the archive for certain; None for an empty one."""
+    batch = committed_batch(folder)
+    return None if batch is None else offset_of(folder, batch)
+
+
+def committed_batch(folder: Path) -> int | None:
+    """The newest batch that is both in the sink's log and committed in the checkpoint."""
+    committed = _numbers(folder / _CHECKPOINT / "commits")
+    listed = _numbers(folder / METADATA_LOG)
+    if not committed or not listed:
+        return None
+    return min(max(committed), max(listed))
+
+
+def offset_of(folder: Path, batch: int) -> int:
+    """Where a batch ends, exclusive. Raises AuditError for a damaged checkpoint."""
+    path = folder / _CHECKPOINT / "offsets" / str(batch)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        (partitions,) = json.loads(lines[2]).values()
+        return int(partitions["0"])
+    except (OSError, ValueError, IndexError, KeyError) as error:
+        raise AuditError(
+            f"{path} cannot be read ({error}): the archive's checkpoint is damaged; start a new "
+            "archive in another directory"
+        ) from None
+
+
+def _numbers(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    stems = (path.name.removesuffix(".compact") for path in folder.iterdir())
+    return [int(stem) for stem in stems if stem.isdigit()]
+
+
+def _sync(folder: Path, after_batch: int) -> None:
+    """What Spark has written since a batch goes to the disk: a rename alone may not outlive power.
+
+    Spark itself leaves that to the operating system.
+    """
+    log = folder / METADATA_LOG
+    entries = [path for path in log.iterdir() if path.name.removesuffix(".compact").isdigit()]
+    newer = [path for path in entries if int(path.name.removesuffix(".compact")) > after_batch]
+    files = {*newer}
+    for path in newer:
+        for line in path.read_text(encoding="utf-8").splitlines()[1:]:
+            files.add(Path(unquote(urlparse(json.loads(line)["path"]).path)))
+    checkpoint = folder / _CHECKPOINT
+    files |= {path for part in ("offsets", "commits") for path in (checkpoint / part).iterdir()}
+    folders = {path.parent for path in files} | {folder, checkpoint}
+    for path in (*sorted(files), *sorted(folders)):
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # an old entry of a log that was compacted meanwhile
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    causes = [line.strip() for line in lines if line.startswith("Caused by")]
+    return causes[-1] if causes else lines[0] if lines else type(error).__name__

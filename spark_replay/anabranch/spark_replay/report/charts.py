@@ -1,0 +1,238 @@
+"""Plots as inline SVG: no script, no font, no file beside the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Final
+
+import msgspec
+
+from anabranch.spark_replay.statistics import Span
+
+WIDTH: Final = 1040
+_LEFT: Final = 56
+_RIGHT: Final = 12
+_TOP: Final = 10
+_BOTTOM: Final = 26
+_ROW: Final = 17
+_NAMES: Final = 300  # room for the names of a timeline's rows
+_TICKS: Final = 8
+# Distinct also for the colour-blind (Okabe and Ito), then shades to go on with.
+PALETTE: Final = (
+    *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a600"),
+    *("#5b5ea6", "#7f7f7f", "#8c564b", "#17becf", "#9467bd", "#bcbd22", "#e377c2"),
+)
+_STEPS_MS: Final = (
+    *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000),
+    *(600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 28_800_000, 86_400_000),
+)
+
+
+class Bins(msgspec.Struct, frozen=True):
+    """A time axis in equal steps."""
+
+    start_ms: int
+    width_ms: int
+    count: int
+
+    @property
+    def end_ms(self) -> int:
+        return self.start_ms + self.width_ms * self.count
+
+
+def colours(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each name, the same wherever the name appears."""
+    return {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(names)}
+
+
+def legend(colour_of: Mapping[str, str]) -> str:
+    """What the colours mean."""
+    items = "".join(
+        f'<span class="key"><i style="background:{colour}"></i>{escape(name)}</span>'
+        for name, colour in colour_of.items()
+    )
+    return f'<div class="legend">{items}</div>'
+
+
+def stacked(
+    series: Mapping[str, Sequence[float]],
+    bins: Bins,
+    colour_of: Mapping[str, str],
+    *,
+    unit: str,
+    gap: float = 0.12,
+    height: int = 220,
+) -> str:
+    """Bars on top of each other, one for each bin; without a gap they read as an area."""
+    totals = [sum(values[at] for values in series.values()) for at in range(bins.count)]
+    top = _nice_ceiling(max(totals, default=0))
+    plot_width, plot_height = WIDTH - _LEFT - _RIGHT, height - _TOP - _BOTTOM
+    step = plot_width / max(1, bins.count)
+    shapes = []
+    floors = [0.0] * bins.count
+    for name, values in series.items():
+        for at, value in enumerate(values):
+            if not value:
+                continue
+            bar = value / top * plot_height
+            y = _TOP + plot_height - floors[at] - bar
+            floors[at] += bar
+            when = _clock(bins.start_ms + at * bins.width_ms, bins.width_ms)
+            tip = f"{when}  {name}: {_short(value)} {unit}"
+            shapes.append(
+                f'<rect x="{_LEFT + (at + gap / 2) * step:.2f}" y="{y:.2f}" '
+                f'width="{step * (1 - gap) + (0.3 if not gap else 0):.2f}" height="{bar:.2f}" '
+                f'fill="{colour_of[name]}"><title>{escape(tip)}</title></rect>'
+            )
+    axes = _value_axis(top, plot_height) + _time_axis(bins, _LEFT, plot_width, height - _BOTTOM)
+    return _svg(height, axes + "".join(shapes))
+
+
+def timeline(
+    rows: Sequence[tuple[str, Sequence[Span]]], bins: Bins, colour_of: Mapping[str, str]
+) -> str:
+    """Who held each unit, and when; a gap is a time in which nobody did."""
+    height = _TOP + _ROW * len(rows) + _BOTTOM
+    plot_width = WIDTH - _NAMES - _RIGHT
+    scale = plot_width / (bins.end_ms - bins.start_ms)
+    parts = [_time_axis(bins, _NAMES, plot_width, height - _BOTTOM)]
+    for row, (name, spans) in enumerate(rows):
+        y = _TOP + row * _ROW
+        parts.append(
+            f'<text x="{_NAMES - 8}" y="{y + 12}" class="name" text-anchor="end">'
+            f"{escape(_trimmed(name))}</text>"
+            f'<rect x="{_NAMES}" y="{y + 2}" width="{plot_width}" height="{_ROW - 4}" '
+            'class="track"/>'
+        )
+        for span in spans:
+            until_ms = bins.end_ms if span.until_ms < 0 else span.until_ms
+            x = _NAMES + (max(span.since_ms, bins.start_ms) - bins.start_ms) * scale
+            width = max(0.6, (until_ms - span.since_ms) * scale)
+            lasts = "the end" if span.until_ms < 0 else _clock(until_ms, 1)
+            tip = f"{name}: {span.broker} from {_clock(span.since_ms, 1)} to {lasts}"
+            parts.append(
+                f'<rect x="{x:.2f}" y="{y + 2}" width="{width:.2f}" height="{_ROW - 4}" '
+                f'fill="{colour_of.get(span.broker, "#999")}"><title>{escape(tip)}</title></rect>'
+            )
+    return _svg(height, "".join(parts))
+
+
+def histogram(values: Mapping[int, int], colour: str, *, height: int = 200) -> str:
+    """How often a time in milliseconds was taken, on a logarithmic axis."""
+    edges = _log_edges(max(values), min(values))
+    counts = [0] * (len(edges) - 1)
+    for value, count in values.items():
+        at = next((i for i in range(len(counts)) if value < edges[i + 1]), len(counts) - 1)
+        counts[at] += count
+    top = _nice_ceiling(max(counts))
+    width = WIDTH / 2 - 10
+    plot_width, plot_height = width - _LEFT - _RIGHT, height - _TOP - _BOTTOM
+    step = plot_width / len(counts)
+    parts = [_value_axis(top, plot_height, width)]
+    for at, count in enumerate(counts):
+        bar = count / top * plot_height
+        low, high = edges[at], edges[at + 1]
+        tip = f"{_span_words(low)} to {_span_words(high)}: {count}"
+        parts.append(
+            f'<rect x="{_LEFT + at * step + 1:.2f}" y="{_TOP + plot_height - bar:.2f}" '
+            f'width="{max(1.0, step - 2):.2f}" height="{bar:.2f}" fill="{colour}">'
+            f"<title>{escape(tip)}</title></rect>"
+        )
+    every = max(1, math.ceil(len(edges) / 8))
+    parts += [
+        f'<text x="{_LEFT + at * step:.1f}" y="{height - 8}" class="tick" '
+        f'text-anchor="middle">{_span_words(edges[at])}</text>'
+        for at in range(0, len(edges), every)
+    ]
+    return _svg(height, "".join(parts), width)
+
+
+# --- axes -----------------------------------------------------------------------------------
+
+
+def _svg(height: float, content: str, width: float = WIDTH) -> str:
+    return (
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+        f'preserveAspectRatio="xMidYMid meet">{content}</svg>'
+    )
+
+
+def _value_axis(top: float, plot_height: float, width: float = WIDTH) -> str:
+    parts = []
+    for quarter in range(5):
+        value = top * quarter / 4
+        y = _TOP + plot_height * (1 - quarter / 4)
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" class="tick" text-anchor="end">'
+            f"{_short(value)}</text>"
+        )
+    return "".join(parts)
+
+
+def _time_axis(bins: Bins, left: float, plot_width: float, y: float) -> str:
+    span_ms = bins.end_ms - bins.start_ms
+    step_ms = next((s for s in _STEPS_MS if span_ms / s <= _TICKS), _STEPS_MS[-1])
+    while span_ms / step_ms > _TICKS * 2:
+        step_ms *= 2
+    first_ms = -(-bins.start_ms // step_ms) * step_ms
+    parts = []
+    for at_ms in range(first_ms, bins.end_ms + 1, step_ms):
+        x = left + (at_ms - bins.start_ms) / span_ms * plot_width
+        parts.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{y + 4:.1f}" class="grid"/>'
+            f'<text x="{x:.1f}" y="{y + 17:.1f}" class="tick" text-anchor="middle">'
+            f"{_clock(at_ms, step_ms)}</text>"
+        )
+    return "".join(parts)
+
+
+def _clock(timestamp_ms: int, resolution_ms: int) -> str:
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    if resolution_ms >= 86_400_000:
+        return moment.strftime("%d %b")
+    if resolution_ms >= 60_000:
+        return moment.strftime("%H:%M")
+    if resolution_ms >= 1_000:
+        return moment.strftime("%H:%M:%S")
+    return moment.strftime("%H:%M:%S.%f")[:-3]
+
+
+def _nice_ceiling(value: float) -> float:
+    """The next 1, 2, 4 or 8 times a power of ten: quarters of it are short numbers."""
+    if value <= 0:
+        return 4.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return float(max(4.0, next(s * power for s in (1, 2, 4, 8, 10) if value <= s * power)))
+
+
+def _log_edges(high: int, low: int) -> list[float]:
+    """Edges of bins, ten to a power of ten, that hold low to high."""
+    first = math.floor(math.log10(max(low, 1)) * 10)
+    last = max(first + 8, math.floor(math.log10(max(high, 1)) * 10) + 1)
+    return [10 ** (number / 10) for number in range(first, last + 1)]
+
+
+def _span_words(milliseconds: float) -> str:
+    if milliseconds < 10:
+        return f"{milliseconds:.1f} ms"
+    if milliseconds < 1_000:
+        return f"{milliseconds:.0f} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1_000:.1f} s"
+    return f"{milliseconds / 60_000:.1f} min"
+
+
+def _short(value: float) -> str:
+    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= limit:
+            scaled = value / (1e3 if suffix == "k" else limit)
+            return f"{scaled:.1f}".rstrip("0").rstrip(".") + suffix
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def _trimmed(name: str) -> str:
+    return name if len(name) <= 46 else f"{name[:20]}…{name[-25:]}"

@@ -1,0 +1,181 @@
+"""The audit in real Spark, on the topics of a real Kafka."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (its customary name)
+
+from anabranch.channel.codec import encode_entity
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.core.records import scope_of
+from anabranch.spark_replay.archive import ArchiveOptions, archive_once
+from anabranch.spark_replay.audit import AuditOptions, audit
+from anabranch.spark_replay.report.summary import Summary
+from anabranch.spark_replay.report.table import table
+from anabranch.spark_replay.sources import AuditError, scope_column
+from anabranch.spark_replay.tally import CheckName
+from anabranch.spark_replay.verdict import CheckResult
+from support.history import BROKERS, mixed
+from support.kafka_history import append, publish, trim
+
+pytestmark = [pytest.mark.spark, pytest.mark.integration]
+
+
+def _violated(summary: Summary) -> list[CheckName]:
+    return [check.name for check in summary.checks if check.result is CheckResult.VIOLATED]
+
+
+def _options(kafka: EmbeddedKafka, prefix: str) -> AuditOptions:
+    return AuditOptions(kafka.bootstrap_servers, topic_prefix=prefix)
+
+
+def _archive_options(options: AuditOptions) -> ArchiveOptions:
+    assert options.archive_dir is not None
+    return ArchiveOptions(
+        options.bootstrap_servers, options.archive_dir, topic_prefix=options.topic_prefix
+    )
+
+
+def test_a_sound_log_passes_every_check(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    history = mixed(rounds=3)
+    publish(kafka, topic_prefix, history, history.snapshot())
+    summary = audit(spark, _options(kafka, topic_prefix))
+    assert _violated(summary) == [], table(summary)
+    assert summary.records == history.next_offset
+    assert summary.log.horizon == history.next_offset
+    assert {check.result for check in summary.checks} == {CheckResult.OK}, table(summary)
+    found = json.loads(summary.json())
+    assert found["sound"] is True
+
+
+def test_an_archive_and_the_rest_of_the_wal_are_one_log(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    history = mixed(rounds=2)
+    topics = publish(kafka, topic_prefix, history, history.snapshot())
+    options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
+    archive_once(spark, _archive_options(options))
+    later = history.next_offset
+    name = history.units()[0]
+    history.transfer(name, history.elsewhere(name))
+    append(kafka, topics, history.entries[later:])
+    trim(kafka, topics, later - 10)
+    summary = audit(spark, options)
+    assert _violated(summary) == [], table(summary)
+    assert summary.records == history.next_offset
+    assert (summary.log.wal_from, summary.log.archived_until) == (later - 10, later)
+
+
+def test_a_record_that_archive_and_wal_hold_differently_is_found(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    history = mixed()
+    publish(kafka, topic_prefix, history)
+    options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
+    other = mixed()
+    unreadable = next(e for e in other.entries if e.schema is None)
+    place = other.entries.index(unreadable)
+    other.entries[place] = msgspec.structs.replace(unreadable, value=b"other garbage")
+    publish(kafka, f"{topic_prefix}other.", other)
+    elsewhere = msgspec.structs.replace(options, topic_prefix=f"{topic_prefix}other.")
+    archive_once(spark, _archive_options(elsewhere))
+    summary = audit(spark, options)
+    assert _violated(summary) == [CheckName.OFFSETS]
+    assert "hold different records" in summary.checks[0].witnesses[0].text
+
+
+def test_a_hole_in_the_archive_is_found(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    history = mixed()
+    topics = publish(kafka, topic_prefix, history)
+    options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
+    archive_once(spark, _archive_options(options))
+    later = history.next_offset
+    for _ in range(20):
+        history.garbage()
+    append(kafka, topics, history.entries[later:])
+    trim(kafka, topics, later + 5)
+    summary = audit(spark, options)
+    assert _violated(summary) == [CheckName.OFFSETS]
+    (witness,) = summary.checks[0].witnesses
+    assert witness.text == f"offsets {later} to {later + 4} are missing"
+
+
+def test_a_trimmed_log_without_archive_is_replayed_from_its_snapshot(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    history = mixed(rounds=2)
+    taken = history.snapshot()
+    history.fail(BROKERS[1], BROKERS[0])
+    history.beat(BROKERS[0])
+    topics = publish(kafka, topic_prefix, history, taken)
+    trim(kafka, topics, taken.horizon.next_offset - 5)
+    summary = audit(spark, _options(kafka, topic_prefix))
+    assert _violated(summary) == [], table(summary)
+    assert summary.log.from_snapshot
+    assert summary.records == history.next_offset - taken.horizon.next_offset
+    assert int(summary.digest, 16) == history.state.digest
+
+
+def test_a_trimmed_log_that_nothing_stands_for_cannot_be_audited(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    history = mixed()
+    topics = publish(kafka, topic_prefix, history)
+    trim(kafka, topics, 10)
+    with pytest.raises(AuditError, match="name the directory of the archive"):
+        audit(spark, _options(kafka, topic_prefix))
+
+
+def test_a_cluster_that_is_not_there_is_named(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    with pytest.raises(AuditError, match=f"has no topic {topic_prefix}wal"):
+        audit(spark, _options(kafka, topic_prefix))
+
+
+def test_a_record_of_a_newer_release_stops_the_audit(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    history = mixed()
+    history.garbage(value=b"\xc3\x01" + b"\x07" * 40)
+    newest = history.entries[-1]
+    history.entries[-1] = msgspec.structs.replace(newest, schema=b"unit-move/99")
+    publish(kafka, topic_prefix, history)
+    with pytest.raises(AuditError, match=r"unit-move/99.*upgrade"):
+        audit(spark, _options(kafka, topic_prefix))
+
+
+def test_planted_violations_are_found_in_spark_as_well(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    history = mixed()
+    taken = history.snapshot()
+    name = history.units("globex/orders")[-1]
+    other = msgspec.structs.replace(history.unit(name), broker="b9:8080")
+    taken.values[name] = encode_entity(other)
+    history.beat(BROKERS[1], digest="f" * 32)
+    history.expire(BROKERS[1], BROKERS[0], evidence_ms=history.now_ms)
+    history.repair(BROKERS[0])
+    publish(kafka, topic_prefix, history, taken)
+    summary = audit(spark, _options(kafka, topic_prefix))
+    assert _violated(summary) == [CheckName.LEASES, CheckName.SNAPSHOT, CheckName.DIGESTS]
+
+
+def test_spark_divides_by_the_scope_that_the_core_names(spark: SparkSession) -> None:
+    keys = [
+        *("cluster", "leadership", "session:b1:8080", "tenant:acme", "namespace:acme/orders"),
+        *("acme/orders/0x00000000_0x40000000", "a:b/c", "tenant:", "namespace:x", "", "/", "a/"),
+        *("Ünïcode/ns/0x00000000_0x40000000", "tenant", "tenant:a:b/c", "x:tenant:y"),
+    ]
+    frame = spark.createDataFrame([(key,) for key in keys], "key string")
+    found = frame.select("key", scope_column(F.col("key").cast("binary"))).collect()
+    assert {row[0]: row[1] for row in found} == {key: scope_of(key) for key in keys}

@@ -1,0 +1,95 @@
+"""Puts a `History` into the topics of a real Kafka, with the history's own timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from anabranch.channel.codec import (
+    HORIZON_KEY,
+    SCHEMA_HEADER,
+    encode_heartbeat,
+    encode_horizon,
+)
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.log import Entry
+from anabranch.channel.topics import Topics
+from support.history import History, SnapshotTaken
+
+_DEADLINE_S = 30.0
+
+
+def make_topics(kafka: EmbeddedKafka, prefix: str) -> Topics:
+    """A cluster's topics, but for the clock: records keep the time that their writer gives them."""
+    topics = Topics(prefix)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    stamped = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
+    compact = {**stamped, "cleanup.policy": "compact"}
+    wanted = [
+        NewTopic(topics.wal, 1, 1, config=stamped),
+        NewTopic(topics.snapshot, 1, 1, config=compact),
+        NewTopic(topics.brokers, 1, 1, config=compact),
+    ]
+    for future in admin.create_topics(wanted).values():
+        future.result(_DEADLINE_S)
+    return topics
+
+
+def append(kafka: EmbeddedKafka, topics: Topics, entries: Iterable[Entry]) -> None:
+    """Appends entries to the WAL."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
+    for entry in entries:
+        producer.produce(
+            topics.wal,
+            entry.value,
+            entry.key,
+            0,
+            timestamp=entry.timestamp_ms,
+            headers=[(SCHEMA_HEADER, entry.schema)] if entry.schema else [],
+        )
+        producer.poll(0)
+    if producer.flush(_DEADLINE_S):
+        raise AssertionError("Kafka did not take the history")
+
+
+def publish(
+    kafka: EmbeddedKafka, prefix: str, history: History, snapshot: SnapshotTaken | None = None
+) -> Topics:
+    """Makes the topics and fills them: the log, the heartbeats, and the snapshot if there is one.
+
+    Without a snapshot, an aborted one is left in its topic: nobody may read it.
+    """
+    topics = make_topics(kafka, prefix)
+    append(kafka, topics, history.entries)
+    beats = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
+    for beat, log_ms in history.beats:
+        beats.produce(
+            topics.brokers, encode_heartbeat(beat), beat.broker.encode(), 0, timestamp=log_ms
+        )
+    if beats.flush(_DEADLINE_S):
+        raise AssertionError("Kafka did not take the heartbeats")
+    writer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topics.compactor_id}
+    )
+    writer.init_transactions(_DEADLINE_S)
+    writer.begin_transaction()
+    writer.produce(topics.snapshot, b"nobody reads this", b"tenant:aborted", 0)
+    writer.flush(_DEADLINE_S)
+    writer.abort_transaction(_DEADLINE_S)
+    if snapshot is not None:
+        writer.begin_transaction()
+        for key, value in snapshot.values.items():
+            writer.produce(topics.snapshot, value, key.encode(), 0)
+        writer.produce(topics.snapshot, encode_horizon(snapshot.horizon), HORIZON_KEY.encode(), 0)
+        writer.commit_transaction(_DEADLINE_S)
+    return topics
+
+
+def trim(kafka: EmbeddedKafka, topics: Topics, up_to: int) -> None:
+    """Deletes the WAL before an offset."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(topics.wal, 0, up_to)]).values():
+        future.result(_DEADLINE_S)
