@@ -114,7 +114,7 @@ demo: java jars
 
 .PHONY: soak
 soak: setup
-	$(BIN)/python -m tests.simulation.soak
+	PYTHONPATH=tests $(BIN)/python -m simulation.soak
 
 .PHONY: bench
 bench: java jars

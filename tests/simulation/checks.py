@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from anabranch.core.fold import Folded
 from anabranch.core.guards import session_open
-from anabranch.core.records import UnitMove
+from anabranch.core.records import ClusterSettings, Record, UnitMove
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.ring import FULL_RING, HashRange, split_bundle_name, tiles
 from anabranch.core.state import leader_of, live_bundles
 from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.verdicts import Verdict
-from simulation.scheduler import Violation
+from simulation.scheduler import ViolationError
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
@@ -32,7 +32,7 @@ class Checks:
         self._second = 0
         self._in_second = 0
         self.busiest_second = 0
-        self.accepted = 0
+        self.accepted: dict[str, int] = {}
         self.rejected: dict[str, int] = {}
 
     # --- every instant ------------------------------------------------------------------
@@ -53,7 +53,7 @@ class Checks:
             for theirs in sorted(other.units_acted_on()):
                 for ours in sorted(fresh):
                     if self._overlap(ours, theirs):
-                        raise Violation(
+                        raise ViolationError(
                             f"two owners at once: {process.name} acts on {ours} and "
                             f"{other.name} on {theirs}"
                         )
@@ -70,7 +70,7 @@ class Checks:
     def view_advanced(self, process: Process) -> None:
         replica = process.replica
         if replica.digest != self._digests[replica.next_offset]:
-            raise Violation(f"the view of {process.name} differs at {replica.next_offset}")
+            raise ViolationError(f"the view of {process.name} differs at {replica.next_offset}")
 
     def digest_at(self, next_offset: int) -> int:
         return self._digests[next_offset]
@@ -83,12 +83,13 @@ class Checks:
         self._second = second
         self.busiest_second = max(self.busiest_second, self._in_second)
         if self._in_second > RECORDS_PER_NODE_AND_SECOND_MAX * len(self._cluster.processes):
-            raise Violation(f"{self._in_second} records in one second; the last is {folded}")
+            raise ViolationError(f"{self._in_second} records in one second; the last is {folded}")
         verdict = folded.outcome.verdict
         if verdict is not Verdict.ACCEPTED:
             self.rejected[verdict.name] = self.rejected.get(verdict.name, 0) + 1
             return
-        self.accepted += 1
+        kind = _kind(folded.record)
+        self.accepted[kind] = self.accepted.get(kind, 0) + 1
         homes = {
             str(split_bundle_name(key)[0])
             for key, entity in folded.outcome.changes
@@ -97,7 +98,7 @@ class Checks:
         for home in sorted(homes):
             parts = [split_bundle_name(name)[1] for name, _ in live_bundles(self.truth, home)]
             if self.truth.namespace(home) is not None and not tiles(parts, FULL_RING):
-                raise Violation(f"the bundles of {home} do not tile the ring: {folded}")
+                raise ViolationError(f"the bundles of {home} do not tile the ring: {folded}")
 
     def handed_over(self, folded: Folded) -> None:
         """Who says that it gave a unit up has stopped serving it: not even closing is left."""
@@ -109,7 +110,7 @@ class Checks:
         for process in self._cluster.processes:
             serves = process.alive and record.unit in process.core.serving
             if serves and (process.name, process.core.session) == (record.actor, record.session):
-                raise Violation(f"{process.name} handed {record.unit} over while it served it")
+                raise ViolationError(f"{process.name} handed {record.unit} over while it served it")
 
     # --- after the faults ---------------------------------------------------------------
 
@@ -141,4 +142,13 @@ class Checks:
     def views_agree(self) -> None:
         for process in self._cluster.processes:
             if process.replica.entities != self.truth.entities:
-                raise Violation(f"{process.name} does not hold what the whole log says")
+                raise ViolationError(f"{process.name} does not hold what the whole log says")
+
+
+def _kind(record: Record | None) -> str:
+    """What a record does, for the count of what a run has seen."""
+    if isinstance(record, UnitMove):
+        return record.move.name
+    if record is None or isinstance(record, ClusterSettings):
+        return type(record).__name__
+    return f"{type(record).__name__}.{record.op.name}"

@@ -50,11 +50,11 @@ class Clients:
             return
         rng = self._sched.rng
         home = rng.choice(self._namespaces)
-        if core.state.namespace(home) is None or rng.random() < 0.03:
-            record = self._policy(process, home)
-        else:
-            found = core.state.bundle_at(home, rng.getrandbits(32))
-            record = self._unit_request(process, *found) if found is not None else None
+        if core.state.namespace(home) is None or rng.random() < 0.02:
+            self._policy(process, home)
+            return
+        found = core.state.bundle_at(home, rng.getrandbits(32))
+        record = self._unit_request(process, *found) if found is not None else None
         if record is not None:
             process.append(record)
 
@@ -78,30 +78,50 @@ class Clients:
             return ownership.release(core.actor(), name, unit, target, new_id, Cause.OPERATOR)
         return None
 
-    def _policy(self, process: Process, home: str) -> Record | None:
-        actor, state = process.core.actor(), process.core.state
-        info = state.namespace(home)
-        if info is None:
-            op, version = PolicyOp.CREATE, 1
-        elif home != FIRST:
-            op, version = PolicyOp.DELETE, info.version + 1
+    def _policy(self, process: Process, home: str) -> None:
+        if home == FIRST:
+            self._tenant(process)
+        elif process.core.state.namespace(home) is None:
+            self._namespace(process, home, PolicyOp.CREATE, 1)
         else:
-            return TenantChange(
+            for name, unit in live_bundles(process.core.state, Namespace(home)):
+                actor, new_id = process.core.actor(), self._new_id()
+                record = ownership.release(actor, name, unit, "", new_id, Cause.OPERATOR)
+                if record is not None:
+                    process.append(record)
+            delete = partial(self._delete, process, home)
+            self._sched.after(self._sched.rng.uniform(0.05, 0.5), partial(process.call, delete))
+
+    def _delete(self, process: Process, home: str) -> None:
+        info = process.core.state.namespace(home)
+        if info is not None:
+            self._namespace(process, home, PolicyOp.DELETE, info.version + 1)
+
+    def _namespace(self, process: Process, home: str, op: PolicyOp, version: int) -> None:
+        actor = process.core.actor()
+        process.append(
+            NamespaceChange(
+                proposal_id=self._new_id(),
+                namespace=home,
+                op=op,
+                version=version,
+                actor=actor.broker,
+                session=actor.session,
+                bundles=self._sched.rng.choice((1, 3, 4)),
+            )
+        )
+
+    def _tenant(self, process: Process) -> None:
+        actor, found = process.core.actor(), process.core.state.tenant("acme")
+        process.append(
+            TenantChange(
                 proposal_id=self._new_id(),
                 tenant="acme",
-                op=PolicyOp.DELETE if state.tenant("acme") else PolicyOp.CREATE,
-                version=2 if state.tenant("acme") else 1,
+                op=PolicyOp.DELETE if found else PolicyOp.CREATE,
+                version=found.version + 1 if found else 1,
                 actor=actor.broker,
                 session=actor.session,
             )
-        return NamespaceChange(
-            proposal_id=self._new_id(),
-            namespace=home,
-            op=op,
-            version=version,
-            actor=actor.broker,
-            session=actor.session,
-            bundles=self._sched.rng.choice((1, 3, 4)),
         )
 
     def _look_up_all(self) -> None:

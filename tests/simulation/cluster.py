@@ -1,4 +1,4 @@
-"""The parts that all simulated brokers share: the log, the heartbeats, the snapshot, the network."""
+"""What all simulated brokers share: the log, the heartbeats, the snapshot and the network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch.core.state import Entity
 from simulation.checks import Checks
 from simulation.plan import Plan, settings_of
 from simulation.process import Process
-from simulation.scheduler import Scheduler, Violation
+from simulation.scheduler import Scheduler, ViolationError
 
 EPOCH_MS = 1_700_000_000_000
 LATE_S_MAX = 10.0
@@ -70,13 +70,13 @@ class Cluster:
         return self.sched.rng.expovariate(2.0) if slow else self.sched.rng.uniform(0.001, 0.008)
 
     def _arrives(self, sender: Process) -> bool:
-        if sender.link.sends:
+        if sender.link.works("sends"):
             return self.calm or not self.sched.chance(self.plan.append_lost)
         return sender.link.holds_back
 
     def _delay_s(self, sender: Process) -> float:
         """What is held back while its sender is cut off comes late, even if that has died since."""
-        held_s = 0.0 if sender.link.sends else self.sched.rng.uniform(0.5, LATE_S_MAX)
+        held_s = 0.0 if sender.link.works("sends") else self.sched.rng.uniform(0.5, LATE_S_MAX)
         return held_s + self._latency_s()
 
     def send(self, sender: Process, record: Record) -> None:
@@ -107,14 +107,18 @@ class Cluster:
         self.beats.append((beat, self._log_ms()))
         self._wake()
         lost = not self.calm and self.sched.chance(self.plan.ack_lost)
-        if lost or not (sender.link.acks or sender.link.holds_back):
-            return
-        held_s = 0.0 if sender.link.acks else self.sched.rng.uniform(0.5, LATE_S_MAX)
-        self.sched.after(held_s + self.quick_s(), partial(sender.acked, beat))
+        if not lost:
+            self.sched.after(self.quick_s(), partial(self._acknowledge, sender, beat))
+
+    def _acknowledge(self, sender: Process, beat: Heartbeat) -> None:
+        if sender.link.works("acks"):
+            sender.acked(beat)
+        elif sender.link.holds_back:
+            self.sched.after(self.sched.rng.uniform(0.5, LATE_S_MAX), partial(sender.acked, beat))
 
     def _wake(self) -> None:
         for process in self.processes:
-            if process.link.reads:
+            if process.link.works("reads"):
                 process.plan_read()
 
     def closing_s(self) -> float:
@@ -144,7 +148,7 @@ class Cluster:
         replica.horizon = horizon
         kept = digests.of_entities(dict(self.snapshot.entities()))
         if kept != self.checks.digest_at(horizon):
-            raise Violation(f"the snapshot at {horizon} differs from the log's fold")
+            raise ViolationError(f"the snapshot at {horizon} differs from the log's fold")
         if self.sched.chance(0.7):
             self.wal.trim(self.sched.rng.randint(self.wal.first_offset, horizon))
         self.sched.note(f"compacted to {horizon}, the log starts at {self.wal.first_offset}")

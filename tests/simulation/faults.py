@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from simulation.cluster import Cluster
-from simulation.process import Link, Process
+from simulation.process import Process
 
 
 class Weather:
@@ -39,7 +39,10 @@ class Weather:
         if self._cluster.calm:
             return
         kind = self._sched.rng.choice(self._plan.fault_kinds)
-        victim = self._sched.rng.choice(self._cluster.processes)
+        victim = self._cluster.processes[self._sched.rng.choice(self._plan.fragile)]
+        self._sched.after(self._next_s(), self._strike)
+        if not victim.alive:
+            return
         self._sched.note(f"fault {kind} {victim.name}")
         if kind == "outage":
             for process in self._cluster.processes:
@@ -56,11 +59,13 @@ class Weather:
             self._sched.after(self._duration_s(), partial(self._quicken, victim))
         else:
             self._cut(victim, kind)
-        self._sched.after(self._next_s(), self._strike)
 
     def _duration_s(self) -> float:
         """Often about as long as a lease or a time-out, where the races are."""
-        return self._sched.rng.choice((0.5, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0, 14.0)) + self._jitter_s()
+        return (
+            self._sched.rng.choice((0.5, 3.5, 6.0, 6.5, 7.0, 8.0, 9.0, 12.0, 18.0))
+            + self._jitter_s()
+        )
 
     def _jitter_s(self) -> float:
         return self._sched.rng.uniform(0.0, 1.0)
@@ -81,28 +86,20 @@ class Weather:
         victim.read_delay_s = 0.0
 
     def _cut(self, victim: Process, kind: str) -> None:
-        link = victim.link
-        link.holds_back = self._sched.chance(0.5)
-        if kind in ("cut_both", "cut_send"):
-            link.sends = False
-            self._sched.after(self._duration_s(), partial(self._mend, victim, "sends"))
-        if kind in ("cut_both", "cut_read"):
-            link.reads = False
-            self._sched.after(self._duration_s(), partial(self._mend, victim, "reads"))
-        if kind in ("cut_both", "cut_acks"):
-            link.acks = False
-            self._sched.after(self._duration_s(), partial(self._mend, victim, "acks"))
-
-    def _mend(self, victim: Process, direction: str) -> None:
-        setattr(victim.link, direction, True)
-        victim.plan_read()
+        """Each direction for a time of its own, so that they heal in any order."""
+        victim.link.holds_back = self._sched.chance(0.5)
+        for direction in ("sends", "reads", "acks"):
+            if kind in ("cut_both", f"cut_{direction}"):
+                duration_s = self._duration_s()
+                victim.link.cut(direction, duration_s)
+                self._sched.after(duration_s, victim.plan_read)
 
     def _clear(self) -> None:
         """Faults end; messages that are on their way, and slow closings, go on."""
         self._sched.note("calm")
         self._cluster.calm = True
         for process in self._cluster.processes:
-            process.link = Link()
+            process.link.mend()
             process.read_delay_s = 0.0
             process.resume()
             self._revive(process)

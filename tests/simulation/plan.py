@@ -8,15 +8,15 @@ import msgspec
 
 from anabranch.core.effects import NodeSettings
 
+# Besides these there is "outage": the log is lost to all at once, which hides what others do.
 FAULT_KINDS = (
     "crash",
     "pause",
     "cut_both",
-    "cut_send",
-    "cut_read",
+    "cut_sends",
+    "cut_reads",
     "cut_acks",
     "slow",
-    "outage",
     "restart",
     "drain",
 )
@@ -26,6 +26,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Probabilities are per event, durations in seconds."""
 
     nodes: int
+    fragile: tuple[int, ...]  # the nodes that faults strike, by index
     fault_kinds: tuple[str, ...]
     fault_interval_s: float
     faults_end_s: float
@@ -50,11 +51,15 @@ def draw(rng: random.Random) -> Plan:
         return probability if rng.random() < 0.6 else 0.0
 
     nodes = rng.choice((3, 3, 3, 4, 5, 5, 7))
+    fragility = rng.choice((0.4, 0.7, 1.0))
     kinds = tuple(kind for kind in FAULT_KINDS if rng.random() < 0.6) or ("crash",)
+    if rng.random() < 0.2:
+        kinds += ("outage",)
     return Plan(
         nodes=nodes,
+        fragile=tuple(i for i in range(nodes) if rng.random() < fragility) or (0,),
         fault_kinds=kinds,
-        fault_interval_s=rng.choice((1.0, 2.0, 4.0)),
+        fault_interval_s=rng.choice((1.5, 3.0, 6.0)),
         faults_end_s=rng.uniform(40.0, 70.0),
         client_interval_s=rng.choice((0.04, 0.1, 0.3)),
         append_lost=some(0.02),

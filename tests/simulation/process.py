@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from anabranch.core.node import NodeCore
 from anabranch.core.records import Record
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.state import Entity
-from simulation.scheduler import Action, Violation
+from simulation.scheduler import Action, Scheduler, ViolationError
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
@@ -27,11 +27,20 @@ BEATS_BACK = 20  # how much of the heartbeats' topic a new process finds
 class Link:
     """A broker's connection to the log, each direction with its own fate."""
 
-    def __init__(self) -> None:
-        self.sends = True
-        self.reads = True
-        self.acks = True
+    def __init__(self, sched: Scheduler) -> None:
+        self._sched = sched
+        self._cut_until = {"sends": 0.0, "reads": 0.0, "acks": 0.0}
         self.holds_back = False  # what is sent while cut off arrives later, or never
+
+    def cut(self, direction: str, duration_s: float) -> None:
+        until = self._sched.now + duration_s
+        self._cut_until[direction] = max(self._cut_until[direction], until)
+
+    def mend(self) -> None:
+        self._cut_until = dict.fromkeys(self._cut_until, 0.0)
+
+    def works(self, direction: str) -> bool:
+        return self._sched.now >= self._cut_until[direction]
 
 
 class Process:
@@ -39,7 +48,7 @@ class Process:
 
     def __init__(self, cluster: Cluster, settings: NodeSettings, clock_rate: float) -> None:
         self.settings = settings
-        self.link = Link()
+        self.link = Link(cluster.sched)
         self.cluster = cluster
         self.alive = False
         self.leaves = False  # was asked to drain
@@ -163,7 +172,7 @@ class Process:
 
     def _read(self) -> None:
         self._read_planned = False
-        if not self.link.reads:
+        if not self.link.works("reads"):
             return
         if self._sched.rng.random() < 0.5:  # two topics: either may be read first
             self._read_beats()
@@ -229,7 +238,7 @@ class Process:
                 case Halt(reason, clean):
                     self._sched.note(f"{self.name} halts: {reason}")
                     if not clean:
-                        raise Violation(f"{self.name} halted: {reason}")
+                        raise ViolationError(f"{self.name} halted: {reason}")
                     self._end(keeps_disk=True)
                 case _:
                     pass
@@ -261,6 +270,3 @@ class Process:
             and self.core.lease.holds(self.local_now())
             and self.replica.next_offset == self.cluster.wal.end_offset
         )
-
-
-Ask = Callable[[Process, float], Record | None]

@@ -11,7 +11,7 @@ from simulation.clients import Clients
 from simulation.cluster import Cluster
 from simulation.faults import Weather
 from simulation.plan import draw
-from simulation.scheduler import Scheduler, Violation
+from simulation.scheduler import Scheduler, ViolationError
 
 REST_WITHIN_S = 60.0  # after the faults; see docs/simulation.md
 START_WITHIN_S = 2.0
@@ -27,7 +27,7 @@ class Report(msgspec.Struct, frozen=True):
     simulated_s: float
     rest_s: float  # from the end of the faults until all was at rest
     events: int
-    accepted: int
+    accepted: dict[str, int]
     rejected: dict[str, int]
     busiest_second: int
     trace: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ def simulate(seed: int, *, keep_trace: bool = False) -> Report:
     try:
         sched.run_until(cluster.plan.faults_end_s)
         _come_to_rest(cluster)
-    except Violation as found:
+    except ViolationError as found:
         violation = f"at {sched.now:.3f} s: {found}"
     return Report(
         seed=seed,
@@ -75,7 +75,7 @@ def _come_to_rest(cluster: Cluster) -> None:
     deadline = sched.now + REST_WITHIN_S
     while unsettled := cluster.checks.unsettled():
         if sched.now >= deadline:
-            raise Violation(f"not at rest after {REST_WITHIN_S:.0f} s: {unsettled[:5]}")
+            raise ViolationError(f"not at rest after {REST_WITHIN_S:.0f} s: {unsettled[:5]}")
         sched.run_until(sched.now + 0.5)
     cluster.checks.views_agree()
 

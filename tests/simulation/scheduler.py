@@ -11,7 +11,7 @@ from itertools import count
 Action = Callable[[], None]
 
 
-class Violation(AssertionError):
+class ViolationError(AssertionError):
     """The cluster broke a promise; the message says which one, where and when."""
 
 
