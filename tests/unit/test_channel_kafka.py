@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -51,6 +53,20 @@ def test_a_wrong_value_of_a_security_property_names_it() -> None:
     connection = KafkaConnection("host:9092", {"security.protocol": "carrier-pigeon"})
     with pytest.raises(InvalidInputError, match=r'"carrier-pigeon".*"security.protocol"'):
         connection.producer()
+
+
+def test_passwords_do_not_show() -> None:
+    assert "secret" not in repr(KafkaConnection("host:9092", {"sasl.password": "secret"}))
+
+
+def test_librdkafka_says_each_kind_of_thing_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = logging.getLogger("anabranch.channel.librdkafka")
+    for number in range(100):
+        log.error("FROBNICATE [x] attempt %d failed", number)
+    log.error("TWIST [x] once")
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["FROBNICATE", "TWIST"]
 
 
 def test_every_name_of_a_cluster_starts_with_its_prefix() -> None:

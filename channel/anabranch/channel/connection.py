@@ -98,6 +98,9 @@ class KafkaConnection(msgspec.Struct, frozen=True):
                     f"with {', '.join(_SECURITY)} can be set; all others are tuned by Anabranch"
                 )
 
+    def __repr__(self) -> str:
+        return f"KafkaConnection({self.bootstrap_servers!r})"  # security may hold passwords
+
     def producer(self, **settings: Any) -> Producer:
         """An idempotent producer; `settings` with underscores for dots."""
         return self._made(Producer, {**_PRODUCER, **_dotted(settings)})

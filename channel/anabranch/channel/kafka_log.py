@@ -21,7 +21,7 @@ from anabranch.channel.errors import (
     LogLostError,
     LogTrimmedError,
 )
-from anabranch.channel.log import Entry, OnDone, refuse
+from anabranch.channel.log import Entry, OnDone
 
 _DELIVERY_TIMEOUT_S: Final = 5.0
 _QUEUE_MAX: Final = 20_000  # appends in flight: more than a clean-up round, less than a flood
@@ -60,7 +60,7 @@ class KafkaLogWriter:
                 self._topic, value, key.encode(), 0, headers=[header], on_delivery=delivered
             )
         except BufferError:
-            refuse(on_done, f"{_QUEUE_MAX} appends are waiting for Kafka already")
+            on_done(AppendFailedError(f"{_QUEUE_MAX} appends are waiting for Kafka already"))
         except KafkaException as error:
             on_done(append_error(error.args[0]))
 

@@ -14,7 +14,6 @@ import msgspec
 from anabranch.channel.codec import encode_record, read_entry, schema_header
 from anabranch.channel.errors import (
     AppendError,
-    AppendFailedError,
     LogTrimmedError,
     NewerSchemaError,
 )
@@ -148,8 +147,3 @@ class MemoryReader:
         if entries:
             self._next_offset = entries[-1].offset + 1
         return entries
-
-
-def refuse(on_done: OnDone, reason: str) -> None:
-    """Answers an append that never left this process."""
-    on_done(AppendFailedError(reason))

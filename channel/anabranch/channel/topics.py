@@ -118,8 +118,12 @@ def ensure_topics(
     keeper = _Keeper(connection, time.monotonic() + deadline_s)
     keeper.check_release()
     wanted = _wanted(topics)
-    missing = [name for name in wanted if name not in keeper.partitions(list(wanted))]
-    made = [name for name in missing if keeper.create(name, wanted[name], settings)]
+    there = keeper.partitions(list(wanted))
+    made = [
+        name
+        for name, topic in wanted.items()
+        if name not in there and keeper.create(name, topic, settings)
+    ]
     found = keeper.partitions(list(wanted))
     while len(found) < len(wanted):
         time.sleep(_POLL_S)  # metadata of what was just made spreads through the cluster
