@@ -19,7 +19,8 @@ class SparkMissingError(AnabranchError):
     """The extra that brings Spark is not installed."""
 
 
-def _check_spark() -> None:
+def check_spark() -> None:
+    """Raises SparkMissingError."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -55,7 +56,7 @@ def archive(archive_dir: Path, once: bool, interval: float, **given: Any) -> int
 
     Exit status 0: stopped, or done with --once. 2: could not go on.
     """
-    _check_spark()
+    check_spark()
     settings = collect(**given).load()
     from anabranch.spark_replay.archive import ArchiveOptions, run_archive
 
@@ -105,7 +106,7 @@ def audit(
 
     Exit status 0: sound. 1: violations found. 2: could not run.
     """
-    _check_spark()
+    check_spark()
     settings = collect(**given).load()
     from anabranch.spark_replay.audit import AuditOptions, run_audit
 
