@@ -1,0 +1,260 @@
+"""The view on RocksDB is the replica in memory, however its log is cut, repeated or interrupted."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from anabranch.channel.codec import decode_entity
+from anabranch.core.fold import Folded
+from anabranch.core.records import (
+    NamespaceChange,
+    PolicyOp,
+    SessionChange,
+    SessionOp,
+    TenantChange,
+    namespace_key,
+)
+from anabranch.core.replica import MemoryReplica
+from anabranch.core.ring import RING_END
+from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
+from anabranch.projections.view import View
+from support.history import BROKERS, DEFAULT, History
+
+NAMESPACES = (DEFAULT, "acme/orders", "acme/orders-2", "leadership/x")
+TENANTS = ("public", "acme", "leadership")
+STRANGER = "b9:8080"
+
+brokers = st.sampled_from(BROKERS)
+namespaces = st.sampled_from(NAMESPACES)
+small = st.integers(0, 11)
+
+NATURAL = {
+    UnitState.FREE: Move.ASSIGN,
+    UnitState.ASSIGNING: Move.OWN,
+    UnitState.OWNED: Move.RELEASE,
+    UnitState.SPLITTING: Move.SPLIT_COMMIT,
+    UnitState.DELETED: Move.TOMBSTONE,
+}
+
+
+def facts(replica: MemoryReplica | View) -> dict[str, Any]:
+    """Everything that a replica can be asked."""
+    state: MemoryReplica | View = replica
+    names = [*BROKERS, STRANGER]
+    ring = [0, 1, RING_END, *range(0, RING_END, RING_END // 13)]
+    return {
+        "place": (state.next_offset, state.digest, state.horizon),
+        "cluster": state.cluster(),
+        "leadership": state.unit(LEADERSHIP),
+        "sessions": (list(state.sessions()), [state.session(name) for name in names]),
+        "tenants": (list(state.tenants()), [state.tenant(name) for name in TENANTS]),
+        "namespaces": [list(state.namespaces(name)) for name in TENANTS],
+        "namespace": [state.namespace(name) for name in NAMESPACES],
+        "bundles": [list(state.bundles(name)) for name in NAMESPACES],
+        "units": [state.unit(unit) for name in NAMESPACES for unit, _ in state.bundles(name)],
+        "at": [state.bundle_at(name, where) for name in NAMESPACES for where in ring],
+        "units_of": [list(state.units_of(name)) for name in names],
+        "unit_count": [state.unit_count(name) for name in names],
+        "unsettled": list(state.unsettled()),
+    }
+
+
+class ViewMachine(RuleBasedStateMachine):
+    """A log grows; a view and a replica in memory follow it at their own pace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = Path(tempfile.mkdtemp(prefix="view-"))
+        self.log = History()
+        self.path = self.home / "0"
+        self.view = View.open(self.path)
+        self.model = MemoryReplica()
+        self.changed: dict[str, int] = {}  # key -> offset of its last change since the horizon
+        self.told: dict[str, object] = {}
+        self.view.subscribe(self._listen)
+
+    def teardown(self) -> None:
+        self.view.close()
+        shutil.rmtree(self.home)
+
+    def _listen(self, changes: Iterable[tuple[str, object]]) -> None:
+        self.told.update(changes)
+
+    @initialize()
+    def found(self) -> None:
+        self.log.found()
+
+    # --- the log grows ------------------------------------------------------------------
+
+    @rule(home=namespaces, number=small, other=brokers, cut=st.booleans())
+    def natural_move(self, home: str, number: int, other: str, cut: bool) -> None:
+        """What a healthy cluster would propose next for a unit."""
+        units = list(self.log.state.bundles(home))
+        if not units:
+            return
+        name, unit = units[number % len(units)]
+        if unit.state is UnitState.OWNED and cut:
+            self.log.append(self._split(name, unit))
+        elif unit.state is UnitState.RELEASING:
+            what = Move.HAND_OVER if unit.broker else Move.FREE
+            self.log.append(self.log.move(name, what, unit.source))
+        else:
+            what = NATURAL[unit.state]
+            target = other if what in (Move.ASSIGN, Move.RELEASE) else ""
+            leads = what is Move.TOMBSTONE
+            actor = self._leader() if leads else (unit.broker or other)
+            self.log.append(self.log.move(name, what, actor, broker="" if cut else target))
+
+    def _split(self, name: str, unit: Unit) -> Any:
+        low, _, high = name.rpartition("/")[2].partition("_")
+        middle = f"0x{(int(low, 16) + int(high, 16)) // 2:08x}"
+        children = (f"{low}_{middle}", f"{middle}_{high}")
+        return self.log.move(name, Move.SPLIT, unit.broker, children=children)
+
+    def _leader(self) -> str:
+        unit = self.log.state.unit(LEADERSHIP)
+        return unit.broker if unit is not None and unit.broker else BROKERS[0]
+
+    @rule(home=namespaces, number=small, by=brokers, other=brokers, what=st.sampled_from(Move))
+    def any_move(self, home: str, number: int, by: str, other: str, what: Move) -> None:
+        """Repairs by the leader, and what loses."""
+        units = list(self.log.state.bundles(home))
+        name = units[number % len(units)][0] if units else f"{home}/0x00000000_0x10000000"
+        self.log.append(self.log.move(name, what, by, broker=other))
+
+    @rule(by=brokers, what=st.sampled_from((Move.ELECT, Move.SUCCEED, Move.RESIGN)))
+    def leadership(self, by: str, what: Move) -> None:
+        self.log.append(self.log.move(LEADERSHIP, what, by))
+
+    @rule(broker=brokers, op=st.sampled_from(SessionOp))
+    def session(self, broker: str, op: SessionOp) -> None:
+        before = self.log.state.session(broker)
+        version = (before.version if before else 0) + 1
+        actor = self._leader() if op is SessionOp.EXPIRE else broker
+        epoch = self.log.actor(actor).epoch
+        own = 0 if op is SessionOp.OPEN else self.log.sessions[actor]
+        self.log.append(SessionChange(self.log.new_id(), broker, op, version, actor, own, epoch))
+        if op is SessionOp.OPEN:
+            self.log.sessions[broker] = version
+
+    @rule(name=st.sampled_from(TENANTS), op=st.sampled_from(PolicyOp), by=brokers)
+    def tenant(self, name: str, op: PolicyOp, by: str) -> None:
+        before = self.log.state.tenant(name)
+        version = (before.version if before else 0) + 1
+        self.log.append(
+            TenantChange(self.log.new_id(), name, op, version, by, self.log.sessions[by])
+        )
+
+    @rule(
+        name=namespaces,
+        op=st.sampled_from((PolicyOp.CREATE, PolicyOp.DELETE)),
+        by=brokers,
+        bundles=st.integers(1, 5),
+    )
+    def namespace(self, name: str, op: PolicyOp, by: str, bundles: int) -> None:
+        before = self.log.state.namespace(name)
+        version = (before.version if before else 0) + 1
+        self.log.append(
+            NamespaceChange(
+                self.log.new_id(), name, op, version, by, self.log.sessions[by], bundles
+            )
+        )
+
+    @rule(key=st.sampled_from((b"x", namespace_key(DEFAULT).encode())))
+    def stranger(self, key: bytes) -> None:
+        self.log.garbage(key)
+
+    # --- the view follows ---------------------------------------------------------------
+
+    def _model(self, count: int) -> list[Folded]:
+        start = self.model.next_offset
+        folded = []
+        for entry in self.log.entries[start : start + count]:
+            fold = self.model.read(entry.record(), entry.offset, entry.timestamp_ms)
+            self.changed.update((key, entry.offset) for key, _ in fold.outcome.changes)
+            folded.append(fold)
+        return folded
+
+    @rule(count=st.integers(0, 40), again=st.integers(0, 5))
+    def fold(self, count: int, again: int) -> None:
+        """A batch of any size, which may begin with what was delivered before."""
+        start = self.model.next_offset
+        self.told.clear()
+        answers = self.view.read_batch(self.log.entries[max(0, start - again) : start + count])
+        expected = self._model(count)
+        assert answers == expected
+        touched = [key for fold in expected for key, _ in fold.outcome.changes]
+        assert self.told == {key: self.model.entities.get(key) for key in touched}
+
+    @rule()
+    def reopen(self) -> None:
+        self.view.close()
+        self.view = View.open(self.path)
+        self.view.subscribe(self._listen)
+
+    @rule()
+    def crash(self) -> None:
+        """What is on the disk while the view is open is all that a killed process leaves."""
+        self.path = self.path.with_name(str(int(self.path.name) + 1))
+        shutil.copytree(self.view.path, self.path)
+        self.view.close()
+        self.view = View.open(self.path)
+        self.view.subscribe(self._listen)
+
+    @rule(cut=st.integers(1, 30), stale=st.booleans())
+    def load(self, cut: int, stale: bool) -> None:
+        """A snapshot of the log's end, in batches; earlier values of a key may still be there."""
+        self._model(len(self.log.entries))
+        taken = self.log.snapshot()
+        rows: list[tuple[bytes, bytes | None]] = [
+            (key.encode(), value) for key, value in taken.values.items()
+        ]
+        if stale:
+            some = next(v for v in taken.values.values() if isinstance(decode_entity(v), Unit))
+            gone: list[tuple[bytes, bytes | None]] = [
+                (f"{DEFAULT}/0x00000000_0x00000001".encode(), some),
+                (b"tenant:gone", taken.values["tenant:public"]),
+            ]
+            units = [(key, some) for key, _ in rows if key.count(b"/") == 2 and b":" not in key]
+            rows = [*gone, *units, *rows, *((key, None) for key, _ in gone)]
+        batches = [rows[at : at + cut] for at in range(0, len(rows), cut)]
+        self.view.load_snapshot(batches, lambda: taken.horizon)
+        self.model.horizon = taken.horizon.next_offset
+        self.changed.clear()
+
+    @rule(back=st.integers(0, 20))
+    def horizon(self, back: int) -> None:
+        reached = max(0, self.model.next_offset - back)
+        self.view.horizon_reached(reached)
+        if reached > self.model.horizon:
+            self.model.horizon = reached
+            self.changed = {key: at for key, at in self.changed.items() if at >= reached}
+
+    # --- and they agree -----------------------------------------------------------------
+
+    @invariant()
+    def the_view_is_the_replica(self) -> None:
+        assert facts(self.view) == facts(self.model)
+
+    @invariant()
+    def the_changed_keys_are_known_with_their_values(self) -> None:
+        dirty = self.view.dirty_keys(1_000_000)
+        decoded = {key.decode(): value and decode_entity(value) for key, value in dirty}
+        assert decoded == {key: self.model.entities.get(key) for key in self.changed}
+
+
+ViewMachine.TestCase.settings = settings(
+    max_examples=20,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestViewMachine = ViewMachine.TestCase
