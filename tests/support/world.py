@@ -1,0 +1,163 @@
+"""A log and its fold in a few words: sessions, leadership and units for tests of rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anabranch.core.fold import Folded, Outcome
+from anabranch.core.ownership import Actor
+from anabranch.core.records import (
+    ClusterSettings,
+    NamespaceChange,
+    PolicyOp,
+    Record,
+    SessionChange,
+    SessionOp,
+    TenantChange,
+    UnitMove,
+)
+from anabranch.core.replica import MemoryReplica
+from anabranch.core.state import leader_of
+from anabranch.core.units import LEADERSHIP, Move, Unit
+from anabranch.core.verdicts import Verdict
+
+A, B, C = "a:8080", "b:8080", "c:8080"
+FIRST = "public/default"
+WHOLE = "0x00000000_0xffffffff"
+UNIT = f"{FIRST}/{WHOLE}"  # the only bundle of a cluster that starts with one
+HALVES = ("0x00000000_0x7fffffff", "0x7fffffff_0xffffffff")
+
+SETTINGS = ClusterSettings(
+    proposal_id="settings",
+    cluster="test",
+    version=1,
+    actor=A,
+    heartbeat_ms=500,
+    lease_ms=4000,
+    liveness_timeout_ms=6000,
+    default_bundles=1,
+)
+
+
+class World:
+    """A replica and the log it was folded from; every record a second later than the last."""
+
+    def __init__(self, *brokers: str, settings: ClusterSettings | None = SETTINGS) -> None:
+        self.replica = MemoryReplica()
+        self.log: list[tuple[Record | None, int]] = []
+        self._ids = 0
+        if settings is not None:
+            self.must(settings)
+        for broker in brokers:
+            self.must(self.session(broker, SessionOp.OPEN))
+
+    def new_id(self) -> str:
+        self._ids += 1
+        return f"p{self._ids}"
+
+    @property
+    def now_ms(self) -> int:
+        return 1_000 * len(self.log)
+
+    def fold(self, record: Record | None) -> Folded:
+        stamp = self.now_ms
+        folded = self.replica.read(record, len(self.log), stamp)
+        self.log.append((record, stamp))
+        return folded
+
+    def tell(self, record: Record | None) -> Verdict:
+        return self.fold(record).outcome.verdict
+
+    def must(self, record: Record) -> Outcome:
+        outcome = self.fold(record).outcome
+        if outcome.verdict is not Verdict.ACCEPTED:
+            raise AssertionError(f"{outcome.verdict.name}: {record}")
+        return outcome
+
+    # --- state --------------------------------------------------------------------------
+
+    def unit(self, name: str = UNIT) -> Unit:
+        unit = self.replica.unit(name)
+        if unit is None:
+            raise AssertionError(f"there is no unit {name}")
+        return unit
+
+    def actor(self, broker: str) -> Actor:
+        session = self.replica.session(broker)
+        leader, epoch = leader_of(self.replica)
+        number = session.version if session is not None and session.open else 0
+        return Actor(broker, number, epoch if leader == broker else 0)
+
+    # --- records ------------------------------------------------------------------------
+
+    def session(self, broker: str, op: SessionOp, by: str = "", **fields: Any) -> SessionChange:
+        before = self.replica.session(broker)
+        actor = self.actor(by or broker)
+        wanted = {
+            "proposal_id": self.new_id(),
+            "broker": broker,
+            "op": op,
+            "version": (before.version if before else 0) + 1,
+            "actor": actor.broker,
+            "session": 0 if op is SessionOp.OPEN else actor.session,
+            "epoch": actor.epoch,
+        }
+        return SessionChange(**{**wanted, **fields})
+
+    def move(self, what: Move, by: str, unit: str = UNIT, **fields: Any) -> UnitMove:
+        before, actor = self.replica.unit(unit), self.actor(by)
+        wanted = {
+            "proposal_id": self.new_id(),
+            "unit": unit,
+            "move": what,
+            "version": (before.version if before else 0) + 1,
+            "actor": actor.broker,
+            "session": actor.session,
+            "epoch": actor.epoch,
+        }
+        return UnitMove(**{**wanted, **fields})
+
+    def tenant(self, name: str, op: PolicyOp, by: str = A, **fields: Any) -> TenantChange:
+        before, actor = self.replica.tenant(name), self.actor(by)
+        wanted = {
+            "proposal_id": self.new_id(),
+            "tenant": name,
+            "op": op,
+            "version": (before.version if before else 0) + 1,
+            "actor": actor.broker,
+            "session": actor.session,
+        }
+        return TenantChange(**{**wanted, **fields})
+
+    def namespace(self, name: str, op: PolicyOp, by: str = A, **fields: Any) -> NamespaceChange:
+        before, actor = self.replica.namespace(name), self.actor(by)
+        wanted = {
+            "proposal_id": self.new_id(),
+            "namespace": name,
+            "op": op,
+            "version": (before.version if before else 0) + 1,
+            "actor": actor.broker,
+            "session": actor.session,
+            "bundles": 1 if op is PolicyOp.CREATE else 0,
+        }
+        return NamespaceChange(**{**wanted, **fields})
+
+    # --- situations ---------------------------------------------------------------------
+
+    def elect(self, broker: str) -> None:
+        self.must(self.move(Move.ELECT, broker, LEADERSHIP))
+
+    def owned(self, broker: str, unit: str = UNIT) -> None:
+        """From FREE to OWNED by this broker."""
+        self.must(self.move(Move.ASSIGN, broker, unit, broker=broker))
+        self.must(self.move(Move.OWN, broker, unit))
+
+    def expire(self, broker: str, by: str) -> None:
+        self.must(self.session(broker, SessionOp.EXPIRE, by))
+
+    def overridden(self, holder: str, by: str, target: str) -> None:
+        """From OWNED by `holder`, which is then slow to release, to ASSIGNING to `target`."""
+        self.must(self.move(Move.RELEASE, by))
+        self.must(self.move(Move.OVERRIDE, by, broker=target))
+        if self.unit().source != holder:
+            raise AssertionError(f"the override did not keep {holder} in mind: {self.unit()}")

@@ -1,0 +1,315 @@
+"""The fold's verdicts outside the arrows: versions, sessions, policies, and their precedence."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from anabranch.core.fold import evolve
+from anabranch.core.guards import GUARDS
+from anabranch.core.records import PolicyOp, SessionOp
+from anabranch.core.ring import BUNDLES_MAX
+from anabranch.core.state import live_bundles
+from anabranch.core.units import ARROWS, LEADERSHIP, LEADERSHIP_ARROWS, Guard, Move, UnitState
+from anabranch.core.verdicts import Verdict
+from support.world import FIRST, SETTINGS, UNIT, A, B, C, World
+
+
+def test_every_guard_has_a_predicate_and_each_row_is_in_the_order_of_precedence() -> None:
+    assert set(GUARDS) == set(Guard)
+    for arrow in (*ARROWS, *LEADERSHIP_ARROWS):
+        reasons = [GUARDS[guard][1] for guard in arrow.guards]
+        assert reasons == sorted(reasons), arrow.move
+
+
+def test_verdict_numbers_are_fixed() -> None:
+    assert [verdict.value for verdict in Verdict] == list(range(25))
+    assert (Verdict.ACCEPTED, Verdict.UNREADABLE, Verdict.CLUSTER_DIFFERS) == (0, 1, 24)
+
+
+# --- the first record -----------------------------------------------------------------------
+
+
+def test_nothing_counts_before_the_clusters_settings() -> None:
+    world = World(settings=None)
+    assert world.tell(world.session(A, SessionOp.OPEN)) is Verdict.NO_CLUSTER
+    assert world.tell(world.move(Move.ASSIGN, A, broker=A)) is Verdict.NO_CLUSTER
+    assert world.tell(world.tenant("acme", PolicyOp.CREATE)) is Verdict.NO_CLUSTER
+    assert world.tell(world.namespace("public/x", PolicyOp.CREATE)) is Verdict.NO_CLUSTER
+    assert world.tell(SETTINGS) is Verdict.ACCEPTED
+
+
+def test_the_settings_bring_the_first_tenant_and_namespace() -> None:
+    world = World(settings=msgspec.structs.replace(SETTINGS, default_bundles=4))
+    assert world.replica.tenant("public") is not None
+    assert world.replica.namespace(FIRST) is not None
+    names = [name for name, _ in live_bundles(world.replica, FIRST)]
+    assert names[0] == f"{FIRST}/0x00000000_0x40000000"
+    assert names[-1] == f"{FIRST}/0xc0000000_0xffffffff"
+    assert len(names) == 4
+
+
+def test_settings_are_written_once() -> None:
+    world = World()
+    assert world.tell(SETTINGS) is Verdict.REPEATED
+    other = msgspec.structs.replace(SETTINGS, proposal_id="other", lease_ms=5000)
+    assert world.tell(other) is Verdict.CLUSTER_DIFFERS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"heartbeat_ms": 0},
+        {"heartbeat_ms": 4000},
+        {"lease_ms": 6000},
+        {"lease_ms": 5500},
+        {"liveness_timeout_ms": 4000},
+        {"default_bundles": 0},
+        {"default_bundles": BUNDLES_MAX + 1},
+    ],
+)
+def test_settings_that_leave_no_margin_are_refused(change: dict[str, int]) -> None:
+    world = World(settings=None)
+    assert world.tell(msgspec.structs.replace(SETTINGS, **change)) is Verdict.INVALID_VALUE
+
+
+def test_a_first_record_with_another_version_is_refused() -> None:
+    world = World(settings=None)
+    assert world.tell(msgspec.structs.replace(SETTINGS, version=2)) is Verdict.VERSION_GAP
+
+
+def test_an_unreadable_entry_changes_nothing_but_the_offset() -> None:
+    world = World(A)
+    before = world.replica.digest
+    assert world.tell(None) is Verdict.UNREADABLE
+    assert world.replica.digest == before
+    assert world.replica.next_offset == len(world.log)
+
+
+# --- versions -------------------------------------------------------------------------------
+
+
+def test_the_first_valid_proposal_wins_and_the_others_are_stale() -> None:
+    world = World(A, B)
+    first, second = (world.move(Move.ASSIGN, x, broker=x) for x in (A, B))
+    assert world.tell(first) is Verdict.ACCEPTED
+    assert world.tell(second) is Verdict.STALE_VERSION
+    assert world.tell(first) is Verdict.REPEATED
+    assert world.unit().broker == A
+
+
+def test_a_version_beyond_the_next_is_a_gap() -> None:
+    world = World(A)
+    late = world.move(Move.ASSIGN, A, broker=A, version=world.unit().version + 2)
+    assert world.tell(late) is Verdict.VERSION_GAP
+
+
+def test_a_unit_of_no_namespace_is_unknown() -> None:
+    world = World(A)
+    for name in ("public/default/0x00000000_0x00000001", "nonsense", "session:a:8080", ""):
+        assert world.tell(world.move(Move.ASSIGN, A, name, broker=A)) is Verdict.UNKNOWN_UNIT
+
+
+def test_a_late_proposal_for_an_earlier_unit_of_the_same_name_never_fits() -> None:
+    world = World(A)
+    late = world.move(Move.ASSIGN, A, broker=A)
+    world.must(world.namespace(FIRST, PolicyOp.DELETE))
+    assert world.tell(late) is Verdict.UNKNOWN_UNIT
+    world.must(world.namespace(FIRST, PolicyOp.CREATE))
+    assert world.unit().version > late.version
+    assert world.tell(late) is Verdict.STALE_VERSION
+
+
+@pytest.mark.parametrize("session", [0, 2, 7])
+def test_an_actor_must_name_its_open_session(session: int) -> None:
+    world = World(A)
+    record = world.move(Move.ASSIGN, A, broker=A, session=session)
+    assert world.tell(record) is Verdict.SESSION_OVER
+
+
+def test_a_proposal_from_before_a_lapse_is_void_after_it() -> None:
+    world = World(A)
+    late = world.move(Move.ASSIGN, A, broker=A)
+    world.must(world.session(A, SessionOp.OPEN))
+    assert world.tell(late) is Verdict.SESSION_OVER
+
+
+# --- sessions -------------------------------------------------------------------------------
+
+
+def test_sessions_open_again_at_any_time_but_only_for_oneself() -> None:
+    world = World(A)
+    world.must(world.session(A, SessionOp.OPEN))
+    session = world.replica.session(A)
+    assert session is not None
+    assert session.version == 2
+    assert world.tell(world.session(B, SessionOp.OPEN, by=A)) is Verdict.NOT_OWNER
+
+
+def test_a_session_closes_once_and_by_its_own_broker() -> None:
+    world = World(A, B)
+    assert world.tell(world.session(A, SessionOp.CLOSE, by=B)) is Verdict.NOT_OWNER
+    assert world.tell(world.session(A, SessionOp.CLOSE, session=7)) is Verdict.SESSION_OVER
+    assert world.tell(world.session(A, SessionOp.CLOSE)) is Verdict.ACCEPTED
+    assert world.tell(world.session(A, SessionOp.CLOSE)) is Verdict.ILLEGAL_MOVE
+    assert world.tell(world.session(C, SessionOp.CLOSE)) is Verdict.ILLEGAL_MOVE
+
+
+def test_a_session_is_expired_by_the_leader_or_by_anyone_if_it_is_the_leaders() -> None:
+    world = World(A, B, C)
+    assert world.tell(world.session(B, SessionOp.EXPIRE, by=C)) is Verdict.NOT_LEADER
+    world.elect(A)
+    assert world.tell(world.session(B, SessionOp.EXPIRE, by=C)) is Verdict.NOT_LEADER
+    assert world.tell(world.session(B, SessionOp.EXPIRE, by=A, epoch=5)) is Verdict.NOT_LEADER
+    assert world.tell(world.session(B, SessionOp.EXPIRE, by=A)) is Verdict.ACCEPTED
+    assert world.tell(world.session(A, SessionOp.EXPIRE, by=B)) is Verdict.SESSION_OVER
+    assert world.tell(world.session(A, SessionOp.EXPIRE, by=C)) is Verdict.ACCEPTED
+
+
+def test_an_expiry_that_was_overtaken_by_a_new_session_is_stale() -> None:
+    world = World(A, B)
+    world.elect(A)
+    late = world.session(B, SessionOp.EXPIRE, by=A)
+    world.must(world.session(B, SessionOp.OPEN))
+    assert world.tell(late) is Verdict.STALE_VERSION
+
+
+@pytest.mark.parametrize("name", ["", "b", "b:", "b:123456", "b:70000", "b c:1", "b/c:1"])
+def test_a_broker_without_a_proper_id_gets_no_session(name: str) -> None:
+    world = World(A)
+    assert world.tell(world.session(name, SessionOp.OPEN)) is Verdict.INVALID_VALUE
+
+
+# --- tenants and namespaces -----------------------------------------------------------------
+
+
+def test_a_tenant_lives_from_creation_to_deletion() -> None:
+    world = World(A)
+    assert world.tell(world.tenant("acme", PolicyOp.UPDATE)) is Verdict.UNKNOWN_TENANT
+    assert world.tell(world.tenant("acme", PolicyOp.DELETE)) is Verdict.UNKNOWN_TENANT
+    made = world.tenant("acme", PolicyOp.CREATE, admin_roles=("root",))
+    assert world.tell(made) is Verdict.ACCEPTED
+    assert world.tell(made) is Verdict.REPEATED
+    assert world.tell(world.tenant("acme", PolicyOp.CREATE)) is Verdict.STALE_VERSION
+    stale = world.tenant("acme", PolicyOp.UPDATE, version=1)
+    assert world.tell(stale) is Verdict.STALE_VERSION
+    assert world.tell(world.tenant("acme", PolicyOp.UPDATE)) is Verdict.ACCEPTED
+    world.must(world.namespace("acme/orders", PolicyOp.CREATE))
+    assert world.tell(world.tenant("acme", PolicyOp.DELETE)) is Verdict.TENANT_BUSY
+    world.must(world.namespace("acme/orders", PolicyOp.DELETE))
+    assert world.tell(world.tenant("acme", PolicyOp.DELETE)) is Verdict.ACCEPTED
+    assert world.replica.tenant("acme") is None
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "a:b", "x" * 256])
+def test_a_tenant_needs_a_proper_name(name: str) -> None:
+    world = World(A)
+    assert world.tell(world.tenant(name, PolicyOp.CREATE)) is Verdict.INVALID_VALUE
+
+
+def test_a_namespace_comes_and_goes_with_its_bundles() -> None:
+    world = World(A)
+    home = "public/orders"
+    assert world.tell(world.namespace("acme/x", PolicyOp.CREATE)) is Verdict.UNKNOWN_TENANT
+    assert world.tell(world.namespace(home, PolicyOp.DELETE)) is Verdict.UNKNOWN_NAMESPACE
+    world.must(world.namespace(home, PolicyOp.CREATE, bundles=3))
+    assert len(live_bundles(world.replica, home)) == 3
+    assert world.tell(world.namespace(home, PolicyOp.CREATE)) is Verdict.STALE_VERSION
+    assert world.tell(world.namespace(home, PolicyOp.UPDATE)) is Verdict.INVALID_VALUE
+    world.must(world.namespace(home, PolicyOp.DELETE))
+    assert live_bundles(world.replica, home) == []
+    assert list(world.replica.namespaces("public")) == [FIRST]
+
+
+@pytest.mark.parametrize("bundles", [0, -1, BUNDLES_MAX + 1])
+def test_a_namespace_needs_a_number_of_bundles_that_fits(bundles: int) -> None:
+    world = World(A)
+    record = world.namespace("public/x", PolicyOp.CREATE, bundles=bundles)
+    assert world.tell(record) is Verdict.INVALID_VALUE
+
+
+@pytest.mark.parametrize("name", ["public", "public/", "public/a b", "public/a/b"])
+def test_a_namespace_needs_a_proper_name(name: str) -> None:
+    world = World(A)
+    assert world.tell(world.namespace(name, PolicyOp.CREATE)) is Verdict.INVALID_VALUE
+
+
+def test_a_namespace_in_use_is_not_deleted() -> None:
+    world = World(A, B)
+    world.must(world.move(Move.ASSIGN, A, broker=A))
+    assert world.tell(world.namespace(FIRST, PolicyOp.DELETE)) is Verdict.NAMESPACE_BUSY
+    world.must(world.move(Move.OWN, A))
+    assert world.tell(world.namespace(FIRST, PolicyOp.DELETE)) is Verdict.NAMESPACE_BUSY
+    world.must(world.move(Move.RELEASE, A))
+    assert world.tell(world.namespace(FIRST, PolicyOp.DELETE)) is Verdict.NAMESPACE_BUSY
+    world.must(world.move(Move.FREE, A))
+    assert world.tell(world.namespace(FIRST, PolicyOp.DELETE)) is Verdict.ACCEPTED
+
+
+def test_a_namespace_is_in_use_while_an_overridden_owner_may_not_know_it() -> None:
+    world = World(A, B, C)
+    world.elect(A)
+    world.owned(B)
+    world.overridden(B, by=A, target=C)
+    world.expire(C, by=A)
+    world.must(world.move(Move.DISCARD, A))
+    assert world.unit().state is UnitState.FREE
+    assert world.tell(world.namespace(FIRST, PolicyOp.DELETE)) is Verdict.NAMESPACE_BUSY
+    world.expire(B, by=A)
+    assert world.tell(world.namespace(FIRST, PolicyOp.DELETE)) is Verdict.ACCEPTED
+
+
+def test_policies_too_need_an_open_session() -> None:
+    world = World(A)
+    assert world.tell(world.tenant("acme", PolicyOp.CREATE, by=B)) is Verdict.SESSION_OVER
+    assert world.tell(world.namespace("public/x", PolicyOp.CREATE, by=B)) is Verdict.SESSION_OVER
+
+
+# --- precedence -----------------------------------------------------------------------------
+
+
+def test_where_several_reasons_apply_the_first_one_is_given() -> None:
+    world = World(A)
+    nowhere = world.namespace("acme/a b", PolicyOp.CREATE, by=B, bundles=0)
+    assert world.tell(nowhere) is Verdict.UNKNOWN_TENANT
+    without_session = world.tenant("a b", PolicyOp.CREATE, by=B)
+    assert world.tell(without_session) is Verdict.SESSION_OVER
+    stale = world.move(Move.OWN, B, version=0)
+    assert world.tell(stale) is Verdict.STALE_VERSION
+    illegal = world.move(Move.OWN, B)
+    assert world.tell(illegal) is Verdict.ILLEGAL_MOVE
+    foreign = world.session(A, SessionOp.CLOSE, by=B)
+    assert world.tell(foreign) is Verdict.SESSION_OVER
+    unled = world.move(Move.RELEASE, A, LEADERSHIP, version=9)
+    assert world.tell(unled) is Verdict.VERSION_GAP
+
+
+def test_a_rejected_record_changes_nothing() -> None:
+    world = World(A)
+    before = dict(world.replica.entities)
+    for record in (
+        world.move(Move.OWN, A),
+        world.move(Move.ASSIGN, A, broker=B),
+        world.session(A, SessionOp.EXPIRE),
+        world.tenant("public", PolicyOp.DELETE),
+    ):
+        outcome = world.fold(record).outcome
+        assert outcome.verdict is not Verdict.ACCEPTED
+        assert outcome.changes == ()
+    assert world.replica.entities == before
+
+
+def test_what_is_no_record_is_a_fault() -> None:
+    world = World(A)
+    with pytest.raises(TypeError, match="str is not a record"):
+        evolve(world.replica, "record", 0, 0)  # type: ignore[arg-type]
+
+
+def test_an_accepted_move_bears_its_place_in_the_log() -> None:
+    world = World(A)
+    place = len(world.log), world.now_ms
+    record = world.move(Move.ASSIGN, A, broker=A)
+    world.must(record)
+    unit = world.unit(UNIT)
+    assert (unit.since_offset, unit.since_ms) == place
+    assert (unit.move, unit.proposal_id) == (Move.ASSIGN, record.proposal_id)
