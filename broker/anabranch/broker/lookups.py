@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -14,6 +13,7 @@ from anabranch.broker.requests import Requests
 from anabranch.broker.routes import owner_to_name
 from anabranch.broker.settings import Settings
 from anabranch.core import ownership
+from anabranch.core.fold import Folded
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import topic_hash
 from anabranch.core.units import Unit, UnitState
@@ -40,7 +40,7 @@ class Lookups:
         self._timeout_s = settings.lookup_timeout_millis / 1000
         self._located: dict[str, Located] = {}
         self._generation = -1
-        self._assigning: dict[str, asyncio.Task[None]] = {}
+        self._assigning: set[str] = set()
         self._chosen: Counter[str] = Counter()  # by own assignments that have no verdict yet
 
     def locate_cached(self, topic: str, namespace: str) -> Located | None:
@@ -77,20 +77,23 @@ class Lookups:
         return located
 
     async def owned(self, name: str, deadline: float) -> None:
-        """Sees to it that the bundle has an owner, unless it is changing hands already."""
+        """One step towards an owner of a free bundle; the caller looks at what came of it."""
         unit = self._runtime.view.unit(name)
         if unit is None or unit.state is not UnitState.FREE:
             return
-        running = self._assigning.get(name)
-        if running is None:
-            running = asyncio.create_task(self._assign(name, unit))
-            self._assigning[name] = running
-            running.add_done_callback(lambda _: self._assigning.pop(name, None))
-        await asyncio.wait((running,), timeout=deadline - asyncio.get_running_loop().time())
+        self._requests.actor()  # there must be a lease
+        if name in self._assigning or self._assign(name, unit):
+            what = (
+                f"bundle {name} found no owner: brokers are starting, stopping or out of touch "
+                "with the log, and it was not assigned"
+            )
+            await self._requests.changed(name, deadline, what)
+            return
+        await asyncio.sleep(_NOBODY_S)
         if asyncio.get_running_loop().time() >= deadline:
             raise DeadlineError(
-                f"bundle {name} found no owner in time: brokers are starting, stopping or out of "
-                "touch with the log; try again"
+                f"no broker can take bundle {name}: all are starting, stopping or out of touch "
+                "with the log; try again"
             )
 
     async def _wait_for(self, topic: Topic, namespace: Namespace) -> Located:
@@ -112,8 +115,8 @@ class Lookups:
                 what = f"bundle {name} is {_situation(unit)} and was not served anew"
                 await self._requests.changed(name, deadline, what)
 
-    async def _assign(self, name: str, unit: Unit) -> None:
-        """One attempt, shared by all who wait; they look at the state to see what came of it."""
+    def _assign(self, name: str, unit: Unit) -> bool:
+        """Proposes an owner, for all who wait; False without a broker to take the bundle."""
         runtime = self._runtime
         counts = runtime.core.candidates(runtime.now())
         for broker, chosen in self._chosen.items():
@@ -121,12 +124,23 @@ class Lookups:
                 counts[broker] += chosen
         record = ownership.assign(runtime.core.actor(), name, unit, counts, runtime.new_id())
         if record is None:
-            await asyncio.sleep(_NOBODY_S)
-            return
-        self._chosen[record.broker] += 1
-        with suppress(OperationError):
-            await self._requests.propose(record, self._requests.deadline(self._timeout_s))
-        self._chosen[record.broker] -= 1
+            return False
+        target = record.broker
+        verdict = runtime.propose(record)
+        self._assigning.add(name)
+        self._chosen[target] += 1
+
+        def settled(done: asyncio.Future[Folded]) -> None:
+            self._assigning.discard(name)
+            self._chosen[target] -= 1
+            overdue.cancel()
+            if not done.cancelled():
+                done.exception()  # a node that stops tells everybody who waits by itself
+
+        loop = asyncio.get_running_loop()
+        overdue = loop.call_later(self._timeout_s, verdict.cancel)
+        verdict.add_done_callback(settled)
+        return True
 
     def _locate(self, owner: str) -> Located | None:
         runtime = self._runtime

@@ -39,6 +39,8 @@ from anabranch.core.node import NodeCore
 from anabranch.core.records import Record, UnitMove
 from anabranch.core.replica import Replica
 from anabranch.core.state import Change, Session
+from anabranch.core.units import Unit, UnitState
+from anabranch.core.verdicts import Verdict
 
 APPEND_AGAIN_S: Final = 0.25
 
@@ -229,6 +231,8 @@ class Runtime:
             if not future.done():
                 future.set_result(entry)
                 self.metrics.verdict.observe(time.monotonic() - since)
+        if mine and entry.outcome.verdict is not Verdict.ACCEPTED:
+            self._wake_one(record.key)
         if mine or self._verbose:
             self._explain(record, entry)
 
@@ -250,7 +254,10 @@ class Runtime:
     # --- those who wait -----------------------------------------------------------------
 
     def changed(self, key: str) -> asyncio.Future[None]:
-        """Done when the entity of this key has changed, or who can be reached has."""
+        """Done when the entity of this key may have come to rest, or who can be reached changed.
+
+        A bundle that gets assigned is not told of: it is told of when it is owned.
+        """
         if self.watching >= self.waiting_max:
             raise UnavailableError(
                 f"{self.watching} requests wait for bundles already; try again later, or raise "
@@ -277,9 +284,13 @@ class Runtime:
             if isinstance(entity, Session):
                 self._wake_all()
                 return
-            for future in self._watchers.pop(key, ()):
-                if not future.done():
-                    future.set_result(None)
+            if type(entity) is not Unit or entity.state is not UnitState.ASSIGNING:
+                self._wake_one(key)
+
+    def _wake_one(self, key: str) -> None:
+        for future in self._watchers.pop(key, ()):
+            if not future.done():
+                future.set_result(None)
 
     def _wake_all(self) -> None:
         watchers, self._watchers = self._watchers, {}
