@@ -32,13 +32,13 @@ from anabranch.core.state import Change, Entity, FoldedState, StateReader
 from anabranch.core.units import LEADERSHIP, Move
 from anabranch.core.verdicts import Verdict
 from anabranch.spark_replay.checks.coverage import Coverage
-from anabranch.spark_replay.checks.leadership import Leadership
+from anabranch.spark_replay.checks.leadership import LEADERS_MOVES, Leadership
 from anabranch.spark_replay.checks.leases import Leases
 from anabranch.spark_replay.checks.ownership import Ownership
 from anabranch.spark_replay.checks.snapshot import SnapshotCheck
 from anabranch.spark_replay.checks.unsettled import Loose, loose_ends
 from anabranch.spark_replay.checks.versions import Versions
-from anabranch.spark_replay.statistics import Figures, Statistics
+from anabranch.spark_replay.statistics import KIND_PLACE, NOT_COUNTED, Figures, Statistics, kind_of
 from anabranch.spark_replay.tally import CheckName, Tally
 
 Rule = Callable[[StateReader, Record, int, int], Outcome]
@@ -112,10 +112,8 @@ class Replay:
         self._coverage = Coverage()
         self._snapshot = SnapshotCheck()
         self._statistics = Statistics(plan.bin_ms, plan.flap_moves, plan.flap_window_ms)
-        self._records = 0
         self._again = 0
         self._last_offset = -1
-        self._last_ms = 0
         self._dirty: dict[str, None] = {}
         self._hashes: dict[str, int] = {}
         self._digests: list[tuple[int, str]] = []
@@ -138,40 +136,39 @@ class Replay:
         schemas: Sequence[bytes | None],
     ) -> None:
         """The next rows, as columns of equal length."""
-        state, rule, count = self.state, self._rule, self._statistics.count
+        state, rule = self.state, self._rule
         primary = self._primary
-        counted, last = 0, self._last_offset
+        last = self._last_offset
+        codes: list[int] = []
         for common, kind, offset, timestamp_ms, key, value, schema in zip(
             shared, kinds, offsets, timestamps_ms, keys, values, schemas, strict=True
         ):
+            code = NOT_COUNTED
             if kind == SNAPSHOT_ROW:
                 self._snapshot_row(key, value)
-                continue
-            if offset >= self._stop:
-                self._reach(offset)
-            if offset <= last:
+            elif offset <= last:
                 self._again += not common or primary
-                continue
-            last = offset
-            record = read_entry(key, value)
-            if record is None and schema is not None:
-                _refuse_newer(offset, key, value, schema)
-            outcome = UNREADABLE if record is None else rule(state, record, offset, timestamp_ms)
-            if common and not primary:
-                if outcome.changes and record is not None:
-                    self._shared(offset, timestamp_ms, record, outcome.changes)
-                continue
-            counted += 1
-            count(timestamp_ms, record, outcome)
-            if timestamp_ms > self._last_ms:
-                self._last_ms = timestamp_ms
-            if outcome.verdict is Verdict.ACCEPTED and record is not None:
-                self._accepted(offset, timestamp_ms, record, outcome.changes)
-            elif outcome.changes:
-                self._versions.rejected(offset, record, outcome)
-                state.apply(outcome.changes)
-        self._records += counted
+            else:
+                if offset >= self._stop:
+                    self._reach(offset)
+                last = offset
+                record = read_entry(key, value)
+                if record is None:
+                    if schema is not None:
+                        _refuse_newer(offset, key, value, schema)
+                    outcome = UNREADABLE
+                else:
+                    outcome = rule(state, record, offset, timestamp_ms)
+                    if outcome.changes:
+                        self._changed(offset, timestamp_ms, record, outcome)
+                if primary or not common:
+                    if type(record) is UnitMove:
+                        code = record.move * KIND_PLACE + outcome.verdict
+                    else:
+                        code = kind_of(record) * KIND_PLACE + outcome.verdict
+            codes.append(code)
         self._last_offset = last
+        self._statistics.count(timestamps_ms, codes)
 
     def feed_rows(self, rows: Iterable[Row]) -> None:
         """The same, from rows in order."""
@@ -186,7 +183,7 @@ class Replay:
         self._reach(_NEVER)
         return Part(
             self._part,
-            self._records,
+            self._statistics.records,
             self._again,
             {
                 CheckName.VERSIONS: self._versions.tally,
@@ -200,7 +197,7 @@ class Replay:
             loose_ends(self.state, self._owns, with_sessions=self._primary),
             self._statistics.figures(),
             sum(1 for key in self.state.entities if self._owns(key)),
-            self._last_ms,
+            self._statistics.last_ms,
         )
 
     def _owns(self, key: str) -> bool:
@@ -208,51 +205,64 @@ class Replay:
 
     # --- accepted records ---------------------------------------------------------------
 
-    def _accepted(
-        self, offset: int, timestamp_ms: int, record: Record, changes: tuple[Change, ...]
-    ) -> None:
+    def _changed(self, offset: int, timestamp_ms: int, record: Record, outcome: Outcome) -> None:
+        changes = outcome.changes
         self.state.apply(changes)
-        dirty = self._dirty
+        if outcome.verdict is not Verdict.ACCEPTED:
+            self._versions.rejected(offset, record, outcome)
+        elif type(record) is UnitMove and record.unit != LEADERSHIP:
+            self._moved(offset, timestamp_ms, record, changes)
+        elif scope_of(record.key):
+            self._policy(offset, record, changes)
+        else:
+            self._shared(offset, timestamp_ms, record, changes)
+
+    def _moved(
+        self, offset: int, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]
+    ) -> None:
         for key, _ in changes:
-            dirty[key] = None
-        self._leadership.accepted(offset, record)
-        self._leases.accepted(offset, timestamp_ms, record)
-        if type(record) is UnitMove and record.unit != LEADERSHIP:
-            self._versions.accepted(offset, record, changes)
-            self._ownership.accepted(offset, record, changes)
-            self._coverage.accepted(offset, record, changes)
-            self._statistics.moved(timestamp_ms, record, changes)
-            if record.move is Move.SPLIT_COMMIT:
-                for child, _ in changes[1:]:
-                    self._leases.born(child, record.actor)
-            return
-        if type(record) is ClusterSettings:
-            changes = tuple(change for change in changes if self._owns(change[0]))
+            self._dirty[key] = None
+        move = record.move
+        if move is Move.OWN:
+            self._leases.owned(offset, timestamp_ms, record)
+        elif move in LEADERS_MOVES:
+            self._leadership.used(offset, record)
+            self._leases.taken(offset, record, self._ownership.holder(record.unit))
         self._versions.accepted(offset, record, changes)
-        if type(record) is SessionChange:
-            self._ownership.session(record)
-            self._statistics.session(timestamp_ms, record)
-        elif type(record) is not UnitMove:
-            self._ownership.accepted(offset, record, changes)
-            self._coverage.accepted(offset, record, changes)
+        self._ownership.accepted(offset, record, changes)
+        self._coverage.accepted(offset, record, changes)
+        if move is not Move.ASSIGN and move is not Move.SPLIT:
+            self._statistics.moved(timestamp_ms, record, changes)
+
+    def _policy(self, offset: int, record: Record, changes: tuple[Change, ...]) -> None:
+        """A record about a tenant or a namespace."""
+        for key, _ in changes:
+            self._dirty[key] = None
+        self._versions.accepted(offset, record, changes)
+        self._ownership.accepted(offset, record, changes)
+        self._coverage.accepted(offset, record, changes)
 
     def _shared(
         self, offset: int, timestamp_ms: int, record: Record, changes: tuple[Change, ...]
     ) -> None:
-        """A record of the whole cluster, beside the tenants of a part that is not primary."""
-        self.state.apply(changes)
-        self._leadership.accepted(offset, record)
-        self._leases.accepted(offset, timestamp_ms, record)
+        """A record of the whole cluster; the primary part alone counts what it finds in it."""
+        self._leadership.shared(offset, record)
+        self._leases.shared(offset, timestamp_ms, record)
         if type(record) is SessionChange:
             self._ownership.session(record)
             self._statistics.session(timestamp_ms, record)
-        elif type(record) is ClusterSettings:
-            mine = [(key, entity) for key, entity in changes if self._owns(key)]
+        mine = tuple(change for change in changes if self._owns(change[0]))
+        for key, _ in mine:
+            self._dirty[key] = None
+        if self._primary:
+            self._versions.accepted(offset, record, mine)
+        if type(record) is ClusterSettings:
             for key, entity in mine:
-                self._dirty[key] = None
-                if entity is not None:
+                if entity is not None and not self._primary:
                     self._versions.start(key, entity)
+                if entity is not None:
                     self._coverage.start(key, entity)
+            self._coverage.started(offset)
 
     # --- snapshot and digests -----------------------------------------------------------
 

@@ -6,11 +6,12 @@ Counts and histograms of milliseconds only, so that the parts of a divided repla
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 
-from anabranch.core.fold import Outcome
 from anabranch.core.records import (
     ClusterSettings,
     NamespaceChange,
@@ -41,7 +42,8 @@ _TENANT: Final = _SESSION + len(SessionOp)
 _NAMESPACE: Final = _TENANT + len(PolicyOp)
 _CLUSTER: Final = _NAMESPACE + len(PolicyOp)
 _UNREADABLE: Final = _CLUSTER + 1
-_PLACE: Final = 100  # counts are kept by one number: bin, kind and verdict
+KIND_PLACE: Final = 100  # counts are kept by one number: bin, kind and verdict
+NOT_COUNTED: Final = -1  # instead of a code, which is kind and verdict
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
@@ -77,13 +79,13 @@ class Figures(msgspec.Struct):
 
 def count_key(bin_number: int, kind: int, verdict: int) -> int:
     """The key under which `Figures.counts` has them."""
-    return (bin_number * _PLACE + kind) * _PLACE + verdict
+    return (bin_number * KIND_PLACE + kind) * KIND_PLACE + verdict
 
 
 def split_count_key(key: int) -> tuple[int, str, Verdict]:
     """Bin number, kind in words and verdict."""
-    rest, verdict = divmod(key, _PLACE)
-    bin_number, kind = divmod(rest, _PLACE)
+    rest, verdict = divmod(key, KIND_PLACE)
+    bin_number, kind = divmod(rest, KIND_PLACE)
     return bin_number, _KINDS[kind], Verdict(verdict)
 
 
@@ -108,6 +110,8 @@ class Statistics:
     """Gathers the figures of one part as its log goes by."""
 
     def __init__(self, bin_ms: int, flap_moves: int, flap_window_ms: int) -> None:
+        self.records = 0
+        self.last_ms = 0
         self._bin_ms = bin_ms
         self._flap_moves = flap_moves
         self._flap_window_ms = flap_window_ms
@@ -126,11 +130,20 @@ class Statistics:
         self._moves: Counter[str] = Counter()
         self._flaps: dict[str, Flap] = {}
 
-    def count(self, timestamp_ms: int, record: Record | None, outcome: Outcome) -> None:
-        """One record of this part, whatever came of it."""
-        kind = record.move if type(record) is UnitMove else kind_of(record)
-        key = (timestamp_ms // self._bin_ms * _PLACE + kind) * _PLACE + outcome.verdict
-        self._counts[key] += 1
+    def count(self, timestamps_ms: Sequence[int], codes: Sequence[int]) -> None:
+        """The records of a batch: their codes, or NOT_COUNTED for a row that is none of ours."""
+        code = np.asarray(codes, dtype=np.int64)
+        ours = code != NOT_COUNTED
+        times = np.asarray(timestamps_ms, dtype=np.int64)[ours]
+        if not len(times):
+            return
+        self.records += len(times)
+        self.last_ms = max(self.last_ms, int(times.max()))
+        keys, counts = np.unique(
+            times // self._bin_ms * (KIND_PLACE * KIND_PLACE) + code[ours], return_counts=True
+        )
+        for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
+            self._counts[key] += count
 
     def start(self, key: str, entity: Entity, timestamp_ms: int) -> None:
         """A replay from a snapshot starts with this."""
@@ -143,7 +156,7 @@ class Statistics:
             self._ended[record.broker] = (record.evidence_ms or timestamp_ms, timestamp_ms)
 
     def moved(self, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
-        """An accepted move of a bundle."""
+        """An accepted move of a bundle, but for ASSIGN and SPLIT, which change no holder."""
         unit, move = record.unit, record.move
         if move is Move.OWN:
             self._gain(unit, record.actor, timestamp_ms)
@@ -158,7 +171,7 @@ class Statistics:
         if move is Move.RELEASE:
             if record.broker:
                 self._released[unit] = timestamp_ms
-        elif move is not Move.ASSIGN and move is not Move.SPLIT:
+        else:
             self._gave_up(timestamp_ms, record, changes)
 
     def _gave_up(self, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]) -> None:

@@ -7,12 +7,14 @@ place in the log, by the leader of that epoch.
 
 from __future__ import annotations
 
+from typing import Final
+
 from anabranch.core.records import Record, SessionChange, SessionOp, UnitMove
 from anabranch.core.state import Entity, Session
 from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
 from anabranch.spark_replay.tally import Tally
 
-_LEADERS_MOVES = (Move.RECLAIM, Move.DISCARD, Move.OVERRIDE, Move.TOMBSTONE)
+LEADERS_MOVES: Final = (Move.RECLAIM, Move.DISCARD, Move.OVERRIDE, Move.TOMBSTONE)
 
 
 class Leadership:
@@ -33,19 +35,18 @@ class Leadership:
         elif isinstance(entity, Session) and entity.open:
             self._open.add(key.partition(":")[2])
 
-    def accepted(self, offset: int, record: Record) -> None:
-        """An accepted record of any scope."""
+    def shared(self, offset: int, record: Record) -> None:
+        """An accepted record that concerns the whole cluster."""
         if type(record) is UnitMove:
-            if record.unit == LEADERSHIP:
-                self._elected(offset, record)
-            elif record.move in _LEADERS_MOVES:
-                self.tally.examined += 1
-                if (record.actor, record.epoch) != (self._leader, self._epoch):
-                    self.tally.violate(
-                        offset, self._powerless(record.unit, record.move.name, record)
-                    )
+            self._elected(offset, record)
         elif type(record) is SessionChange:
             self._session(offset, record)
+
+    def used(self, offset: int, record: UnitMove) -> None:
+        """An accepted move of a tenant's unit that is the leader's alone."""
+        self.tally.examined += 1
+        if (record.actor, record.epoch) != (self._leader, self._epoch):
+            self.tally.violate(offset, self._powerless(record.unit, record.move.name, record))
 
     def _elected(self, offset: int, record: UnitMove) -> None:
         faults = []

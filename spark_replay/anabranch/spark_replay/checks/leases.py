@@ -59,7 +59,6 @@ class Leases:
         self._timeout_ms = 0
         self._open: dict[str, _Session] = {}
         self._past: dict[str, _Past] = {}
-        self._holders: dict[str, str] = {}
         self._taken: dict[str, tuple[str, _Past]] = {}  # unit -> former holder, its end
         self._overridden: dict[str, _Override] = {}
         self._leader = ""
@@ -75,24 +74,37 @@ class Leases:
                 self._open[broker] = _Session(entity.version, entity.since_ms, entity.since_offset)
             case Unit() if key == LEADERSHIP:
                 self._leader = entity.broker if entity.state is UnitState.OWNED else ""
-            case Unit():
-                if entity.holder:
-                    self._holders[key] = entity.holder
-                elif entity.source:
-                    self._overridden[key] = _Override(entity.source, entity.since_offset)
+            case Unit() if entity.source and not entity.holder:
+                self._overridden[key] = _Override(entity.source, entity.since_offset)
 
-    def accepted(self, offset: int, timestamp_ms: int, record: Record) -> None:
-        """An accepted record of any scope."""
-        if type(record) is UnitMove:
-            if record.unit == LEADERSHIP:
-                self._led(offset, timestamp_ms, record)
-            else:
-                self._moved(offset, timestamp_ms, record)
-        elif type(record) is SessionChange:
+    def shared(self, offset: int, timestamp_ms: int, record: Record) -> None:
+        """An accepted record that concerns the whole cluster."""
+        if type(record) is SessionChange:
             self._session(offset, timestamp_ms, record)
+        elif type(record) is UnitMove:
+            self._led(offset, timestamp_ms, record)
         elif type(record) is ClusterSettings:
             self._lease_ms = record.lease_ms
             self._timeout_ms = record.liveness_timeout_ms
+
+    def taken(self, offset: int, record: UnitMove, former: str) -> None:
+        """RECLAIM, DISCARD or OVERRIDE has taken a unit from `former`, if anybody held it."""
+        if record.move is Move.OVERRIDE:
+            if former:
+                self._overridden[record.unit] = _Override(former, offset)
+            return
+        past = self._past.get(former)
+        if past is not None:
+            self._taken[record.unit] = (former, past)
+
+    def owned(self, offset: int, timestamp_ms: int, record: UnitMove) -> None:
+        """An OWN was accepted."""
+        unit = record.unit
+        if unit in self._overridden:
+            self._after_override(offset, timestamp_ms, record)
+        if unit in self._taken:
+            former, past = self._taken.pop(unit)
+            self._not_before(offset, timestamp_ms, unit, record.actor, former, past)
 
     # --- sessions -----------------------------------------------------------------------
 
@@ -129,36 +141,6 @@ class Leases:
         return sign_ms
 
     # --- units --------------------------------------------------------------------------
-
-    def _moved(self, offset: int, timestamp_ms: int, record: UnitMove) -> None:
-        unit, move = record.unit, record.move
-        if move is Move.OWN:
-            if unit in self._overridden:
-                self._after_override(offset, timestamp_ms, record)
-            if unit in self._taken:
-                former, past = self._taken.pop(unit)
-                self._not_before(offset, timestamp_ms, unit, record.actor, former, past)
-            self._holders[unit] = record.actor
-        elif move is Move.RECLAIM or move is Move.DISCARD:
-            former = self._holders.pop(unit, "")
-            ended = self._past.get(former)
-            if ended is not None:
-                self._taken[unit] = (former, ended)
-        elif move is Move.OVERRIDE:
-            former = self._holders.pop(unit, "")
-            if former:
-                self._overridden[unit] = _Override(former, offset)
-        elif (
-            move is Move.HAND_OVER
-            or move is Move.FREE
-            or move is Move.TOMBSTONE
-            or move is Move.SPLIT_COMMIT
-        ):
-            self._holders.pop(unit, None)
-
-    def born(self, unit: str, owner: str) -> None:
-        """A split made this unit; who held the parent holds it."""
-        self._holders[unit] = owner
 
     def _after_override(self, offset: int, timestamp_ms: int, record: UnitMove) -> None:
         told = self._overridden.pop(record.unit)

@@ -11,12 +11,10 @@ from __future__ import annotations
 from anabranch.core.records import NamespaceChange, Record, SessionChange, SessionOp, UnitMove
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.state import Change, Entity, Session
-from anabranch.core.units import LEADERSHIP, Move, Unit
+from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
 from anabranch.spark_replay.tally import Tally
 
 _OWN_WORDS = (Move.HAND_OVER, Move.FREE, Move.SPLIT_COMMIT)
-_UNHELD = (Move.ASSIGN, Move.TOMBSTONE)
-_HELD = (Move.RELEASE, Move.SPLIT)
 _TAKEN_AWAY = (Move.RECLAIM, Move.DISCARD)
 
 
@@ -51,7 +49,7 @@ class Ownership:
             self._namespace(offset, changes)
         holders = self._holders
         for key, entity in changes:
-            claimed = entity.holder if type(entity) is Unit else ""
+            claimed = _claimed(entity) if type(entity) is Unit else ""
             if holders.get(key, "") != claimed:
                 self.tally.violate(
                     offset,
@@ -60,6 +58,10 @@ class Ownership:
                 )
                 holders[key] = claimed  # go on from what the cluster believed
 
+    def holder(self, unit: str) -> str:
+        """Who may act as the unit's owner; "" for nobody."""
+        return self._holders.get(unit, "")
+
     def _move(self, offset: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
         unit, move, actor = record.unit, record.move, record.actor
         holder = self._holders.get(unit, "")
@@ -67,25 +69,28 @@ class Ownership:
             if holder:
                 self._two(offset, unit, holder, actor)
             self._holders[unit] = actor
-        elif move in _OWN_WORDS:
-            if actor != holder:
-                text = f"{unit}: {actor} gave it up, but {holder or 'nobody'} held it"
-                self.tally.violate(offset, text)
-            self._holders.pop(unit, None)
+        elif move is Move.ASSIGN or move is Move.TOMBSTONE:
+            if holder:
+                self._two(offset, unit, holder, record.broker or actor)
+        elif move is Move.RELEASE or move is Move.SPLIT:
+            if not holder:
+                self.tally.violate(offset, f"{unit}: {move.name} accepted while nobody held it")
+        else:
+            self._lost(offset, record, holder)
             if move is Move.SPLIT_COMMIT:
                 self._children(offset, unit, actor, changes)
-        elif move in _TAKEN_AWAY:
-            if holder in self._open:
-                self.tally.violate(
-                    offset, f"{unit}: taken from {holder}, whose session is open ({move.name})"
-                )
-            self._holders.pop(unit, None)
-        elif move is Move.OVERRIDE:
-            self._holders.pop(unit, None)
-        elif holder and move in _UNHELD:
-            self._two(offset, unit, holder, record.broker or actor)
-        elif not holder and move in _HELD:
-            self.tally.violate(offset, f"{unit}: {move.name} accepted while nobody held it")
+
+    def _lost(self, offset: int, record: UnitMove, holder: str) -> None:
+        unit, move = record.unit, record.move
+        if move in _OWN_WORDS:
+            if record.actor != holder:
+                text = f"{unit}: {record.actor} gave it up, but {holder or 'nobody'} held it"
+                self.tally.violate(offset, text)
+        elif move in _TAKEN_AWAY and holder in self._open:
+            self.tally.violate(
+                offset, f"{unit}: taken from {holder}, whose session is open ({move.name})"
+            )
+        self._holders.pop(unit, None)
 
     def _children(self, offset: int, parent: str, owner: str, changes: tuple[Change, ...]) -> None:
         home, _ = split_bundle_name(parent)
@@ -105,3 +110,11 @@ class Ownership:
 
     def _two(self, offset: int, unit: str, holder: str, other: str) -> None:
         self.tally.violate(offset, f"{unit}: given to {other} while {holder} still held it")
+
+
+def _claimed(unit: Unit) -> str:
+    """Whom the fold's state names as the one who may act."""
+    state = unit.state
+    if state is UnitState.OWNED or state is UnitState.SPLITTING:
+        return unit.broker
+    return unit.source if state is UnitState.RELEASING else ""
