@@ -111,7 +111,9 @@ class Store:
             raise view_error(self._path, error) from error
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Lets go of the files. Calling it again does nothing."""
+        if not self._rows:
+            return
         self.families.clear()
         for rows in self._rows.values():
             rows.close()
