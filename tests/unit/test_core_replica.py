@@ -1,0 +1,101 @@
+"""Replicas and digests: order, gaps, snapshots, indexes."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.core import digest as digests
+from anabranch.core.records import PolicyOp, SessionOp
+from anabranch.core.replica import MemoryReplica
+from anabranch.core.ring import topic_hash
+from anabranch.core.state import leader_of, live_bundles
+from anabranch.core.units import LEADERSHIP, Move, UnitState
+from support.world import FIRST, HALVES, UNIT, A, B, World
+
+
+def test_a_replica_refuses_to_go_back_and_accepts_gaps() -> None:
+    world = World(A)
+    with pytest.raises(ValueError, match="folded already"):
+        world.replica.read(None, 0, 0)
+    world.replica.read(None, 100, 0)
+    assert world.replica.next_offset == 101
+
+
+def test_the_digest_is_that_of_the_state_however_it_came_about() -> None:
+    world = World(A, B)
+    world.elect(A)
+    world.owned(B)
+    assert world.replica.digest == digests.of_entities(world.replica.entities)
+    copy = MemoryReplica()
+    copy.load(sorted(world.replica.entities.items(), reverse=True), world.replica.next_offset)
+    assert copy.digest == world.replica.digest
+    assert copy.horizon == copy.next_offset == world.replica.next_offset
+
+
+def test_the_digest_notices_every_change_and_forgets_what_is_gone() -> None:
+    world = World(A)
+    seen = {world.replica.digest}
+    world.must(world.tenant("acme", PolicyOp.CREATE))
+    with_tenant = world.replica.digest
+    world.must(world.tenant("acme", PolicyOp.DELETE))
+    assert world.replica.digest in seen
+    assert with_tenant not in seen
+
+
+def test_digests_of_parts_add_up() -> None:
+    world = World(A)
+    items = list(world.replica.entities.items())
+    left, right = (digests.of_entities(dict(part)) for part in (items[:2], items[2:]))
+    assert digests.combined(left, right) == world.replica.digest
+    assert digests.to_hex(digests.EMPTY) == "0" * 32
+
+
+def test_a_units_brokers_find_it() -> None:
+    world = World(A, B)
+    world.owned(A)
+    world.must(world.move(Move.RELEASE, A, broker=B))
+    assert [name for name, _ in world.replica.units_of(A)] == [UNIT]
+    assert [name for name, _ in world.replica.units_of(B)] == [UNIT]
+    assert (world.replica.unit_count(A), world.replica.unit_count(B)) == (0, 1)
+    world.must(world.move(Move.HAND_OVER, A))
+    assert list(world.replica.units_of(A)) == []
+
+
+def test_units_in_flight_or_deleted_are_unsettled() -> None:
+    world = World(A)
+    world.elect(A)
+    assert list(world.replica.unsettled()) == []
+    world.must(world.move(Move.ASSIGN, A, broker=A))
+    assert [name for name, _ in world.replica.unsettled()] == [UNIT]
+    world.must(world.move(Move.OWN, A))
+    assert list(world.replica.unsettled()) == []
+    world.must(world.move(Move.SPLIT, A, children=HALVES))
+    world.must(world.move(Move.SPLIT_COMMIT, A))
+    assert [unit.state for _, unit in world.replica.unsettled()] == [UnitState.DELETED]
+    world.must(world.move(Move.TOMBSTONE, A))
+    assert list(world.replica.unsettled()) == []
+
+
+def test_a_look_up_finds_the_live_bundle_of_a_hash() -> None:
+    world = World(A)
+    world.owned(A)
+    world.must(world.move(Move.SPLIT, A, children=HALVES))
+    world.must(world.move(Move.SPLIT_COMMIT, A))
+    hash32 = topic_hash("persistent://public/default/orders")
+    half = HALVES[0] if hash32 < 0x7FFFFFFF else HALVES[1]
+    found = world.replica.bundle_at(FIRST, hash32)
+    assert found is not None
+    assert found[0] == f"{FIRST}/{half}"
+    assert world.replica.bundle_at("public/none", hash32) is None
+    assert len(live_bundles(world.replica, FIRST)) == 2
+
+
+def test_sessions_and_tenants_are_listed_and_the_leader_is_found() -> None:
+    world = World(B, A)
+    assert leader_of(world.replica) == ("", 0)
+    world.elect(B)
+    world.must(world.session(A, SessionOp.CLOSE))
+    listed = [(broker, session.open) for broker, session in world.replica.sessions()]
+    assert listed == [(A, False), (B, True)]
+    assert list(world.replica.tenants()) == ["public"]
+    assert leader_of(world.replica) == (B, world.unit(LEADERSHIP).version)
