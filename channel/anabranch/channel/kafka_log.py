@@ -116,6 +116,7 @@ class KafkaLogReader:
         for message in messages:
             error = message.error()
             if error is not None:
+                self._next_offset = entries[-1].offset + 1 if entries else self._next_offset
                 self._raise_if_serious(error)
                 continue
             value = message.value()
