@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
-from starlette.routing import Match, Route
+from starlette.routing import Match
 
 from anabranch.broker.errors import (
     ConflictError,
@@ -32,6 +32,7 @@ STATUS_OF: Final[dict[type[AnabranchError], int]] = {
     DeadlineError: 504,
 }
 _RETRY_SECONDS: Final = "1"
+_METHODS: Final = ("DELETE", "GET", "POST", "PUT")
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -55,6 +56,11 @@ def answer_errors(app: FastAPI) -> None:
 
 
 async def _known(_: Request, error: Exception) -> JSONResponse:
+    return answer(error)
+
+
+def answer(error: Exception) -> JSONResponse:
+    """The answer that an error of ours ends a request with."""
     status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
     headers = {"Retry-After": _RETRY_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
     return refusal(status, str(error), headers)
@@ -104,8 +110,8 @@ async def _routing(request: Request, error: Exception) -> JSONResponse:
 
 
 def _methods_at(request: Request) -> list[str]:
-    found: set[str] = set()
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-            found |= route.methods or set()
-    return sorted(found)
+    def served(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return [method for method in _METHODS if served(method)]

@@ -1,9 +1,9 @@
 """Look-ups: the route, and the short way that nearly all of them take.
 
-A look-up of a bundle with an owner needs no waiting, and FastAPI would spend several times longer
-on the request than the answer takes (docs/decisions has the figures). `LookupFirst` stands in front
-of the application and gives those answers itself; whatever it cannot answer at once goes on to the
-route. Both make their bytes in `_Answers`, and a test holds that they answer alike.
+FastAPI would spend several times longer on the request than the answer takes (docs/decisions has
+the figures). `LookupFirst` stands in front of the application and gives the answers itself; what is
+malformed goes on to the route, which says why. Both make their bytes in `_Answers`, and a test
+holds that they answer alike.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import msgspec
 from fastapi import APIRouter, Path, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from anabranch.broker.http.errors import problems
+from anabranch.broker.errors import OperationError
+from anabranch.broker.http.errors import answer, problems
 from anabranch.broker.http.models import Authoritative, BundleRange, LookupData
 from anabranch.broker.http.staleness import STALE_HEADER, Marked
 from anabranch.broker.lookups import Located
@@ -76,31 +77,36 @@ def _parse(domain: str, tenant: str, namespace: str, topic: str) -> tuple[Topic,
 
 
 class LookupFirst:
-    """ASGI: answers look-ups of owned bundles; all else goes to `app`."""
+    """ASGI: answers look-ups, also those that have to wait; all else goes to `app`."""
 
     def __init__(self, app: ASGIApp, operations: Operations) -> None:
         self._app = app
         self._locate = operations.locate_cached
+        self._lookup = operations.lookup
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(LOOKUP_PREFIX):
-            located = self._located(scope)
-            if located is not None:
+            asked = self._asked(scope)
+            if asked is not None:
+                try:
+                    located = self._locate(*asked) or await self._lookup(*asked)
+                except OperationError as error:
+                    await answer(error)(scope, receive, send)
+                    return
                 headers, body = _answers.of(located)
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
                 await send({"type": "http.response.body", "body": body})
                 return
         await self._app(scope, receive, send)
 
-    def _located(self, scope: Scope) -> Located | None:
+    def _asked(self, scope: Scope) -> tuple[Topic, Namespace] | None:
         parts = scope["path"][len(LOOKUP_PREFIX) :].split("/", 3)
         if scope["method"] != "GET" or len(parts) != 4 or parts[3].endswith(_BUNDLE_SUFFIX):
             return None
         try:
-            topic, home = _parse(*parts)
+            return _parse(*parts)
         except InvalidInputError:
             return None  # the route says why
-        return self._locate(topic, home)
 
 
 def router(operations: Operations) -> APIRouter:
