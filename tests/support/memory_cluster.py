@@ -36,6 +36,7 @@ class MemoryNode:
     """A runtime, its operations, and its connection to the shared log."""
 
     def __init__(self, cluster: MemoryCluster, settings: Settings) -> None:
+        self.settings = settings
         self.view = MemoryView()
         self.metrics = Metrics()
         self.connected = True

@@ -2,7 +2,7 @@
 
 FastAPI would spend several times longer on the request than the answer takes (docs/decisions has
 the figures). `LookupFirst` stands in front of the application and gives the answers itself; what is
-malformed goes on to the route, which says why. Both make their bytes in `_Answers`, and a test
+malformed goes on to the route, which says why. Both ways make their bytes in `_Answers`, and a test
 holds that they answer alike.
 """
 
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.errors import OperationError
 from anabranch.broker.http.errors import answer, problems
+from anabranch.broker.http.guard import Guard
 from anabranch.broker.http.models import Authoritative, BundleRange, LookupData
 from anabranch.broker.http.staleness import STALE_HEADER, Marked
 from anabranch.broker.lookups import Located
@@ -81,25 +82,36 @@ class LookupFirst:
 
     def __init__(self, app: ASGIApp, operations: Operations) -> None:
         self._app = app
-        self._locate = operations.locate_cached
-        self._lookup = operations.lookup
+        self._operations = operations
+        self._wait = Guard(self._answer_when_known)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(LOOKUP_PREFIX):
-            asked = self._asked(scope)
-            if asked is not None:
-                try:
-                    located = self._locate(*asked) or await self._lookup(*asked)
-                except OperationError as error:
-                    await answer(error)(scope, receive, send)
-                    return
-                headers, body = _answers.of(located)
-                await send({"type": "http.response.start", "status": 200, "headers": headers})
-                await send({"type": "http.response.body", "body": body})
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http" or not scope["path"].startswith(LOOKUP_PREFIX):
+            await self._app(scope, receive, send)
+            return
+        asked = self._asked(scope)
+        if asked is None:
+            await self._app(scope, receive, send)
+            return
+        located = self._operations.locate_cached(*asked)
+        if located is None:
+            await self._wait(scope, receive, send)
+        else:
+            await _send(located, send)
 
-    def _asked(self, scope: Scope) -> tuple[Topic, Namespace] | None:
+    async def _answer_when_known(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = self._asked(scope)
+        if asked is None:
+            raise ValueError(f"not a look-up: {scope['path']}")
+        try:
+            located = await self._operations.lookup(*asked)
+        except OperationError as error:
+            await answer(error)(scope, receive, send)
+        else:
+            await _send(located, send)
+
+    @staticmethod
+    def _asked(scope: Scope) -> tuple[Topic, Namespace] | None:
         parts = scope["path"][len(LOOKUP_PREFIX) :].split("/", 3)
         if scope["method"] != "GET" or len(parts) != 4 or parts[3].endswith(_BUNDLE_SUFFIX):
             return None
@@ -107,6 +119,12 @@ class LookupFirst:
             return _parse(*parts)
         except InvalidInputError:
             return None  # the route says why
+
+
+async def _send(located: Located, send: Send) -> None:
+    headers, body = _answers.of(located)
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def router(operations: Operations) -> APIRouter:

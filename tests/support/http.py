@@ -1,0 +1,59 @@
+"""Nodes of a cluster in memory behind their real HTTP servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import httpx
+
+from anabranch.broker.http.app import create_app
+from anabranch.broker.http.server import HttpServer, bind
+from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster
+
+
+class HttpNode:
+    """One node and a client of its HTTP interface."""
+
+    def __init__(self, node: MemoryNode, client: httpx.AsyncClient) -> None:
+        self.node = node
+        self.http = client
+
+    @property
+    def id(self) -> str:
+        return self.node.id
+
+
+@asynccontextmanager
+async def serving(node: MemoryNode) -> AsyncIterator[HttpNode]:
+    """The node's interface on a free port."""
+    with bind("127.0.0.1", 0) as held:
+        port = held.getsockname()[1]
+        server = HttpServer(create_app(node.operations, node.settings, node.metrics), held)
+        await server.start()
+        try:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
+                yield HttpNode(node, client)
+        finally:
+            await server.stop()
+
+
+# Long enough that a busy machine breaks no lease.
+PATIENT = {"heartbeatIntervalMillis": 50, "leaseMillis": 4_000, "livenessTimeoutMillis": 6_000}
+
+Test = Callable[[list[HttpNode], MemoryCluster], Awaitable[None]]
+
+
+def with_http(test: Test, count: int = 1, **settings: object) -> None:
+    """Runs a test on that many nodes."""
+
+    async def body() -> None:
+        async with (
+            memory_cluster(count, **{**PATIENT, **settings}) as cluster,
+            AsyncExitStack() as stack,
+        ):
+            nodes = [await stack.enter_async_context(serving(node)) for node in cluster.nodes]
+            await test(nodes, cluster)
+
+    asyncio.run(body())

@@ -1,0 +1,119 @@
+import httpx
+import pytest
+
+from anabranch.broker.http.app import create_api
+from anabranch.broker.http.lookup import LOOKUP_PREFIX
+from anabranch.core.ring import parse_range, topic_hash
+from support.http import HttpNode, with_http
+from support.memory_cluster import MemoryCluster, until
+
+PATH = f"{LOOKUP_PREFIX}persistent/public/default/orders"
+
+
+async def owner_of(node: HttpNode, path: str = PATH) -> str:
+    answer = await node.http.get(path)
+    assert answer.status_code == 200, answer.text
+    found: str = answer.json()["httpUrl"]
+    return found
+
+
+def test_every_node_names_the_same_owner() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        first = await owner_of(nodes[0])
+        assert {await owner_of(node) for node in nodes} == {first}
+        assert first in {f"http://{node.id}" for node in nodes}
+
+    with_http(test, count=3)
+
+
+def test_an_answer_has_the_fields_of_pulsars_lookup_data() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        answer = (await nodes[0].http.get(PATH)).json()
+        web_url = f"http://{nodes[0].id}"
+        assert answer == {
+            "brokerUrl": web_url,
+            "brokerUrlTls": None,
+            "httpUrl": web_url,
+            "httpUrlTls": None,
+            "nativeUrl": web_url,
+        }
+
+    with_http(test)
+
+
+@pytest.mark.parametrize("name", ["public/default/orders", "public/nothing/orders"])
+def test_the_short_way_and_the_route_answer_alike(name: str) -> None:
+    path = f"{LOOKUP_PREFIX}persistent/{name}"
+
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        node = nodes[0]
+        api = create_api(node.node.operations, node.node.settings, node.node.metrics)
+        transport = httpx.ASGITransport(api)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as route:
+            waited = await node.http.get(path)
+            at_once = await node.http.get(path)
+            by_route = await route.get(path)
+        for one in (waited, at_once):
+            assert (one.status_code, one.content) == (by_route.status_code, by_route.content)
+            assert one.headers["content-type"] == by_route.headers["content-type"]
+
+    with_http(test)
+
+
+def test_the_bundle_of_a_topic_is_the_range_that_its_hash_is_in() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        answer = (await nodes[0].http.get(f"{PATH}/bundle")).json()
+        assert topic_hash("persistent://public/default/orders") in parse_range(answer["bundle"])
+
+    with_http(test)
+
+
+def test_a_local_name_may_hold_any_encoded_character() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        part = await nodes[0].http.get(
+            f"{LOOKUP_PREFIX}persistent/public/default/a%2Fb%20%C3%A4/bundle"
+        )
+        name = "persistent://public/default/a/b ä"
+        assert topic_hash(name) in parse_range(part.json()["bundle"])
+
+    with_http(test)
+
+
+def test_a_lookup_of_nothing_there_is_refused_with_its_reason() -> None:
+    cases = {
+        "persistent/nobody/default/t": (404, "nobody/default"),
+        "persistent/public/nothing/t": (404, "public/nothing"),
+        "resistant/public/default/t": (412, "domain 'resistant'"),
+        "persistent/pub%20lic/default/t": (412, "tenant name 'pub lic'"),
+        "persistent/public/default": (404, "there is no path"),
+        "persistent/public/default/" + "x" * 1100: (412, "topic name"),
+    }
+
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        for path, (status, named) in cases.items():
+            answer = await nodes[0].http.get(LOOKUP_PREFIX + path)
+            assert answer.status_code == status, path
+            assert named in answer.json()["reason"]
+
+    with_http(test)
+
+
+def test_a_node_without_its_lease_answers_what_it_knows_and_marks_it_stale() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        node = nodes[0]
+        owner = await owner_of(node)
+        assert "x-anabranch-stale" not in (await node.http.get(PATH)).headers
+        node.node.connected = False
+        await until(lambda: not node.node.runtime.has_lease)
+        answer = await node.http.get(PATH)
+        assert (answer.status_code, answer.json()["httpUrl"]) == (200, owner)
+        assert answer.headers["x-anabranch-stale"] == "true"
+        listing = await node.http.get("/admin/v2/namespaces/public/default/bundles")
+        assert listing.headers["x-anabranch-stale"] == "true"
+        unknown = await node.http.get(f"{LOOKUP_PREFIX}persistent/public/default/topic-1")
+        if unknown.status_code != 200:  # a bundle that nobody owns needs the log
+            assert unknown.status_code == 503
+            assert "safe mode" in unknown.json()["reason"]
+            assert unknown.headers["retry-after"] == "1"
+
+    with_http(test, leaseMillis=300, livenessTimeoutMillis=500)

@@ -1,0 +1,136 @@
+"""Tenants, namespaces, clusters."""
+
+from typing import Any
+
+import pytest
+
+from support.http import HttpNode, with_http
+from support.memory_cluster import MemoryCluster
+
+TENANT = {"adminRoles": ["admin"], "allowedClusters": ["standalone"]}
+ADMIN = "/admin/v2"
+
+
+async def put(node: HttpNode, path: str, body: Any, status: int) -> str:
+    answer = await node.http.put(ADMIN + path, json=body)
+    assert answer.status_code == status, answer.text
+    return str(answer.json()["reason"]) if answer.content else ""
+
+
+async def get(node: HttpNode, path: str) -> Any:
+    answer = await node.http.get(ADMIN + path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_the_tenant_and_the_namespace_that_every_cluster_has_are_there() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        assert await get(nodes[0], "/tenants") == ["public"]
+        assert await get(nodes[0], "/clusters") == ["standalone"]
+        assert await get(nodes[0], "/namespaces/public") == ["public/default"]
+        policies = await get(nodes[0], "/namespaces/public/default")
+        assert policies["bundles"]["numBundles"] == 4
+        assert policies["replication_clusters"] == ["standalone"]
+
+    with_http(test)
+
+
+def test_a_tenant_is_created_shown_changed_and_deleted() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        node, path = nodes[0], "/tenants/acme"
+        await put(node, path, TENANT, 204)
+        assert await get(node, path) == TENANT
+        changed = {**TENANT, "adminRoles": ["other"]}
+        assert (await node.http.post(ADMIN + path, json=changed)).status_code == 204
+        assert await get(node, path) == changed
+        assert (await node.http.delete(ADMIN + path)).status_code == 204
+        assert (await node.http.get(ADMIN + path)).status_code == 404
+
+    with_http(test)
+
+
+def test_what_a_tenant_cannot_be_is_refused() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        node = nodes[0]
+        assert "already exists" in await put(node, "/tenants/public", TENANT, 409)
+        assert "can not be empty" in await put(node, "/tenants/a", {}, 412)
+        other = {"allowedClusters": ["elsewhere"]}
+        assert "elsewhere" in await put(node, "/tenants/a", other, 412)
+        assert "'roles' is not known" in await put(node, "/tenants/a", {"roles": []}, 400)
+        assert "adminRoles" in await put(node, "/tenants/a", {"adminRoles": "x"}, 400)
+        assert "tenant name 'a:b'" in await put(node, "/tenants/a:b", TENANT, 412)
+        missing = await node.http.post(f"{ADMIN}/tenants/a", json=TENANT)
+        assert (missing.status_code, "a does not exist" in missing.text) == (404, True)
+        assert (await node.http.delete(f"{ADMIN}/tenants/a")).status_code == 404
+        busy = await node.http.delete(f"{ADMIN}/tenants/public")
+        assert (busy.status_code, "namespaces" in busy.json()["reason"]) == (409, True)
+
+    with_http(test)
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        (None, 4),
+        ({}, 4),
+        ({"numBundles": 3}, 3),
+        ({"bundles": {"numBundles": 8}}, 8),
+        ({"bundles": {"boundaries": [], "numBundles": 2}, "retention_policies": {}}, 2),
+        ({"bundles": {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"]}}, 2),
+        ({"replication_clusters": ["standalone"]}, 4),
+    ],
+)
+def test_a_namespace_gets_the_bundles_that_its_body_asks_for(body: Any, count: int) -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        await put(nodes[0], "/namespaces/public/n", body, 204)
+        bundles = await get(nodes[0], "/namespaces/public/n/bundles")
+        assert bundles["numBundles"] == count
+        assert len(bundles["boundaries"]) == count + 1
+        assert (bundles["boundaries"][0], bundles["boundaries"][-1]) == ("0x00000000", "0xffffffff")
+
+    with_http(test)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "named"),
+    [
+        ({"numBundles": 0}, 412, "Invalid number of bundles 0"),
+        ({"numBundles": 65_537}, 412, "Invalid number of bundles 65537"),
+        ({"numBundles": "4"}, 400, "numBundles"),
+        ({"numBundles": 2, "bundles": {"numBundles": 3}}, 412, "2 and for 3"),
+        ({"bundles": {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"]}}, 412, "unequal"),
+        ({"retention_policies": {"size": 1}}, 412, "retention_policies"),
+        ({"replication_clusters": ["mars"]}, 412, "mars"),
+        ([1], 400, "the body"),
+    ],
+)
+def test_a_namespace_that_cannot_be_made_so_is_refused(body: Any, status: int, named: str) -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        assert named in await put(nodes[0], "/namespaces/public/n", body, status)
+        assert await get(nodes[0], "/namespaces/public") == ["public/default"]
+
+    with_http(test)
+
+
+def test_namespaces_that_are_there_or_have_no_tenant_are_refused() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        node = nodes[0]
+        assert "already exists" in await put(node, "/namespaces/public/default", {}, 409)
+        assert "nobody" in await put(node, "/namespaces/nobody/n", {}, 404)
+        assert "namespace name 'a b'" in await put(node, "/namespaces/public/a%20b", {}, 412)
+        assert (await node.http.get(f"{ADMIN}/namespaces/nobody")).status_code == 404
+        assert (await node.http.get(f"{ADMIN}/namespaces/public/n/bundles")).status_code == 404
+        assert (await node.http.delete(f"{ADMIN}/namespaces/public/n")).status_code == 404
+
+    with_http(test)
+
+
+def test_a_namespace_in_use_is_unloaded_and_deleted() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        node = nodes[0]
+        await put(node, "/namespaces/public/n", None, 204)
+        assert (await node.http.get("/lookup/v2/topic/persistent/public/n/t")).status_code == 200
+        assert (await node.http.delete(f"{ADMIN}/namespaces/public/n")).status_code == 204
+        assert await get(node, "/namespaces/public") == ["public/default"]
+
+    with_http(test)
