@@ -73,7 +73,8 @@ def random_move(world: World, rng: random.Random, name: str, other: str) -> Reco
     children: tuple[str, ...] = ()
     if move is Move.SPLIT and name != LEADERSHIP:
         whole = split_bundle_name(name)[1]
-        children = tuple(str(part) for part in whole.halves()) if whole.splittable else ()
+        cuttable = whole.splittable and rng.random() < 0.9
+        children = tuple(str(part) for part in (whole.halves() if cuttable else (whole,)))
     evidence = rng.choice((0, len(world.log)))
     target = rng.choice((other, "")) if move is Move.RELEASE else other
     fields = {"broker": target, "children": children, "evidence": evidence}
