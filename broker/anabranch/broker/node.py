@@ -13,8 +13,6 @@ import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from anabranch.projections.view import View
-
 from anabranch.broker.errors import StartError
 from anabranch.broker.feeds import Feed
 from anabranch.broker.log import get_logger
@@ -35,6 +33,7 @@ from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
 from anabranch.core.leases import Heartbeat
 from anabranch.core.records import Record
+from anabranch.projections.view import View
 
 _BATCH_MAX: Final = 256  # entries folded without a pause for requests
 _POLL_S: Final = 0.2
@@ -81,7 +80,7 @@ class Node:
         self._view, self._reader = view, reader
         core = settings.node_settings()
         await asyncio.to_thread(check_not_in_use, core.broker, view, heartbeats, core.heartbeat_s)
-        writer = KafkaLogWriter(self._connection, self._topics.wal)
+        writer = KafkaLogWriter(self._connection, self._topics.wal, report_success=False)
         self._closers.append(writer.close)
 
         def append(record: Record, done: Callable[[Exception | None], None]) -> None:

@@ -34,13 +34,19 @@ _NEVER_APPENDED: Final = frozenset(
 
 
 class KafkaLogWriter:
-    """A LogWriter on one topic. `append` is for any thread, `serve` for one."""
+    """A LogWriter on one topic. `append` is for any thread, `serve` for one.
+
+    Without `report_success`, `on_done` is told of failures only: who reads its records back in the
+    log saves a thread's waking up for each.
+    """
 
     def __init__(
         self,
         connection: KafkaConnection,
         topic: str,
         delivery_timeout_s: float = _DELIVERY_TIMEOUT_S,
+        *,
+        report_success: bool = True,
     ) -> None:
         self._topic = topic
         timeout_ms = round(delivery_timeout_s * 1000)
@@ -49,6 +55,7 @@ class KafkaLogWriter:
             request_timeout_ms=timeout_ms,
             queue_buffering_max_messages=_QUEUE_MAX,
             max_in_flight_requests_per_connection=5,
+            delivery_report_only_error=not report_success,
         )
 
     def append(self, key: str, value: bytes, header: tuple[str, bytes], on_done: OnDone) -> None:
