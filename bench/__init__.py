@@ -1,0 +1,1 @@
+"""Measurements, each as a ratio to a limit that is measured in the same run: `make bench`."""

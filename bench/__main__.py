@@ -1,0 +1,48 @@
+"""Measures figures, all or those named: python -m bench [--quick] [NAME ...]."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+from anabranch.core.errors import AnabranchError
+from bench.place import Place
+from bench.registry import FIGURES
+from bench.report import Row, save, show, table
+
+
+def main() -> int:
+    """Exit status 0 when all could be measured, whether or not the goals are met."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="figures; all when none is given")
+    parser.add_argument("--list", action="store_true", help="name the figures and end")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to try it out")
+    given = parser.parse_args()
+    known = {figure.name: figure for figure in FIGURES}
+    if given.list:
+        for figure in FIGURES:
+            print(f"{figure.name:16} {figure.what}; goal: {figure.goal}")
+        return 0
+    unknown = [name for name in given.names if name not in known]
+    if unknown:
+        parser.error(f"no figure is called {', '.join(unknown)}; --list names them")
+    rows: list[Row] = []
+    with Place(given.quick) as place:
+        for figure in FIGURES:
+            if given.names and figure.name not in given.names:
+                continue
+            began = time.monotonic()
+            print(f"measuring: {figure.what} ...", flush=True)
+            try:
+                rows.append((figure, figure.run(place)))
+            except (AnabranchError, RuntimeError, OSError, subprocess.SubprocessError) as error:
+                rows.append((figure, f"{type(error).__name__}: {error}"))
+            print(f"{show(rows[-1])}  ({time.monotonic() - began:.0f} s)", flush=True)
+    print(f"\n{table(rows)}\n\nsaved as {save(rows, given.quick)}, with a plot next to it")
+    return 1 if any(isinstance(found, str) for _, found in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Where figures are measured: a scratch directory, a Kafka, a cluster, each made when needed."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from anabranch.broker.cli.children import HOST, NodeProcess, await_ready, stop_all
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded import ports
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+
+NODES = 3
+CLUSTER_PREFIX = "bench-cluster."
+# Only the logging is turned down: all times and sizes are the defaults.
+_SETTINGS = ("logLevel=warning", f"topicPrefix={CLUSTER_PREFIX}")
+_MAKE_S = 60.0
+
+
+class Place:
+    """Used as a context manager; ends everything that it started."""
+
+    def __init__(self, quick: bool = False) -> None:
+        self.quick = quick
+        self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
+        self._kafka: EmbeddedKafka | None = None
+        self._nodes: list[NodeProcess] = []
+        self._numbers = 0
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stop_all(self._nodes)
+        if self._kafka is not None:
+            self._kafka.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def number(self) -> int:
+        """Another number each time, for names."""
+        self._numbers += 1
+        return self._numbers
+
+    @property
+    def kafka(self) -> EmbeddedKafka:
+        if self._kafka is None:
+            self._kafka = EmbeddedKafka(self.folder / "kafka")
+            self._kafka.start()
+        return self._kafka
+
+    @property
+    def connection(self) -> KafkaConnection:
+        return KafkaConnection(self.kafka.bootstrap_servers)
+
+    def topics(self) -> Topics:
+        """Fresh topics of their own."""
+        topics = Topics(f"bench-{self.number()}.")
+        ensure_topics(self.connection, topics, TopicSettings(), _MAKE_S)
+        return topics
+
+    @property
+    def nodes(self) -> Sequence[NodeProcess]:
+        """Three nodes that serve, and know one another."""
+        if not self._nodes:
+            for _ in range(NODES):
+                self.another_node()
+        started = [node for node in self._nodes if not node.is_running]
+        for node in started:
+            node.start()
+        await_ready(self._nodes)
+        return self._nodes
+
+    def another_node(self) -> NodeProcess:
+        """One more node of the cluster, not started."""
+        node = NodeProcess(
+            f"node-{self.number()}",
+            ports.free_port(HOST),
+            self.kafka.bootstrap_servers,
+            self.folder,
+            *_SETTINGS,
+        )
+        self._nodes.append(node)
+        return node
+
+    def forget(self, node: NodeProcess) -> None:
+        """Ends a node and leaves it out from now on."""
+        stop_all([node])
+        self._nodes.remove(node)
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"process {pid} shows no memory")
