@@ -1,0 +1,103 @@
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.core.ring import parse_range, topic_hash
+from support.processes import Dev, dev, run
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+TOPIC = "persistent://public/default/orders"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    with dev(tmp_path_factory.mktemp("cli"), nodes=2) as running:
+        running.await_line("ready")
+        yield running
+
+
+def shown(*arguments: str) -> Any:
+    found = run(*arguments, "--json")
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout)
+
+
+def test_lookup_names_the_owner_and_the_bundle(cluster: Dev) -> None:
+    found = shown("lookup", TOPIC, "--url", cluster.url(1))
+    assert found["topic"] == TOPIC
+    assert topic_hash(TOPIC) in parse_range(found["bundle"])
+    text = run("lookup", "public/default/orders", "--url", cluster.url(0)).stdout
+    assert text == f"{TOPIC} is served by {found['httpUrl']} (bundle {found['bundle']})\n"
+
+
+def test_bundles_and_brokers_agree(cluster: Dev) -> None:
+    shown("lookup", TOPIC, "--url", cluster.url(0))
+    bundles = shown("bundles", "public/default", "--url", cluster.url(0))["bundles"]
+    brokers = shown("brokers", "--url", cluster.url(1))["brokers"]
+    assert sum(broker["bundles"] for broker in brokers) == len(
+        [bundle for bundle in bundles if bundle["state"] == "OWNED"]
+    )
+    assert [broker["leader"] for broker in brokers].count(True) == 1
+    lines = run("bundles", "--url", cluster.url(0)).stdout.splitlines()
+    assert lines[0].split() == ["BUNDLE", "STATE", "BROKER", "VERSION"]
+    assert len(lines) == 1 + len(bundles)
+    assert "leader" in run("brokers", "--url", cluster.url(0)).stdout
+
+
+def test_a_refusal_is_its_reason_and_status_1(cluster: Dev) -> None:
+    found = run("lookup", "nobody/default/t", "--url", cluster.url(0))
+    assert (found.returncode, found.stdout) == (1, "")
+    assert "404: Namespace nobody/default does not exist" in found.stderr
+
+
+def test_log_tail_shows_records_with_their_verdicts(cluster: Dev) -> None:
+    shown("lookup", TOPIC, "--url", cluster.url(0))
+    kafka = ("--bootstrap-servers", cluster.kafka)
+    found = run("log", "tail", *kafka, "--no-follow", "--json")
+    assert found.returncode == 0, found.stderr
+    entries = [json.loads(line) for line in found.stdout.splitlines()]
+    offsets = [entry["offset"] for entry in entries]
+    assert offsets == sorted(offsets)
+    # The second node wrote the cluster's settings too, if it came before it had read the first's.
+    assert entries[0]["type"] == "ClusterSettings"
+    assert entries[0]["verdict"] == "ACCEPTED"
+    moves = [entry["record"]["move"] for entry in entries if entry["type"] == "UnitMove"]
+    assert {"ELECT", "ASSIGN", "OWN"} <= set(moves)
+    later = run("log", "tail", *kafka, "--no-follow", "--from", str(offsets[2]))
+    assert later.stdout.splitlines()[0].split()[0] == str(offsets[2])
+    assert run("log", "tail", *kafka, "--no-follow", "--from", "end").stdout == ""
+    wrong = run("log", "tail", *kafka, "--no-follow", "--from", "soon")
+    assert (wrong.returncode, "neither an offset" in wrong.stderr) == (2, True)
+
+
+def test_doctor_finds_a_good_kafka_and_a_port_in_use(cluster: Dev, tmp_path: Path) -> None:
+    arguments = ("doctor", "--bootstrap-servers", cluster.kafka, "--data-dir", str(tmp_path))
+    found = run(*arguments, "--http-port", str(cluster.port), "--json")
+    findings = {finding["check"]: finding for finding in json.loads(found.stdout)}
+    assert found.returncode == 1
+    assert [name for name, finding in findings.items() if not finding["ok"]] == ["port"]
+    assert "is in use" in findings["port"]["found"]
+    assert "1 broker" in findings["kafka"]["found"]
+
+
+def test_dev_on_a_port_in_use_says_so_and_starts_nothing(cluster: Dev, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    port = str(cluster.port)
+    found = run("dev", "--nodes", "1", "--http-port", port, "--data-dir", str(folder))
+    assert found.returncode == 2
+    assert f"port {port}" in found.stderr
+    assert "another --http-port" in found.stderr
+    assert not folder.exists()
+
+
+def test_a_node_on_a_port_in_use_says_so(cluster: Dev, tmp_path: Path) -> None:
+    found = run(
+        *("node", "--bootstrap-servers", cluster.kafka, "--http-port", str(cluster.port)),
+        *("--data-dir", str(tmp_path), "--set", "bindAddress=127.0.0.1"),
+    )
+    assert found.returncode == 2
+    assert f"port {cluster.port} of 127.0.0.1" in found.stderr
+    assert "Traceback" not in found.stderr

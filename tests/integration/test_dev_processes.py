@@ -1,0 +1,77 @@
+import os
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.processes import await_gone, dev, free_ports, run
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+def look_up(url: str, topic: str) -> str:
+    answer = httpx.get(f"{url}/lookup/v2/topic/persistent/public/default/{topic}", timeout=30)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["httpUrl"])
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_dev_serves_and_leaves_no_process_however_it_ends(
+    how: signal.Signals, tmp_path: Path
+) -> None:
+    with dev(tmp_path, nodes=2) as running:
+        ready = running.await_line("ready")
+        assert "2 nodes" in ready
+        urls = [running.url(number) for number in range(2)]
+        assert look_up(urls[0], "t") == look_up(urls[1], "t")
+        had = running.end(how)
+        assert len(had) >= 4  # two nodes, Kafka, and who watches Kafka
+        await_gone(had)
+        if how is not signal.SIGKILL:
+            assert running.process.returncode == 0, running.text()
+            assert "Traceback" not in running.text()
+
+
+def test_dev_stopped_while_it_starts_leaves_no_process(tmp_path: Path) -> None:
+    with dev(tmp_path, nodes=1) as running:
+        running.await_line("starting Kafka")
+        await_gone(running.end(signal.SIGTERM))
+        assert "Traceback" not in running.text()
+
+
+def test_dev_goes_on_where_the_last_one_stopped_and_without_a_node_that_was_killed(
+    tmp_path: Path,
+) -> None:
+    with dev(tmp_path, nodes=1) as running:
+        running.await_line("ready")
+        created = httpx.put(f"{running.url(0)}/admin/v2/namespaces/public/kept", timeout=30)
+        assert created.status_code == 204
+    with dev(tmp_path, nodes=2) as running:
+        running.await_line("ready")
+        listed = httpx.get(f"{running.url(1)}/admin/v2/namespaces/public", timeout=30)
+        assert "public/kept" in listed.json()
+        line = running.await_line("node-0")
+        os.kill(int(line.partition("process ")[2].partition(",")[0]), signal.SIGKILL)
+        running.await_line("node-0 has ended")
+        owner = look_up(running.url(1), "t")
+        assert owner in (running.url(0), running.url(1))  # until the silence is long enough
+
+
+def test_a_node_without_kafka_says_what_to_check(tmp_path: Path) -> None:
+    port = free_ports(2)
+    found = run(
+        *("node", "--bootstrap-servers", f"127.0.0.1:{port}", "--http-port", str(port + 1)),
+        *("--data-dir", str(tmp_path)),
+    )
+    assert found.returncode == 2
+    assert f"Kafka at 127.0.0.1:{port} did not answer" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_a_node_is_told_of_every_setting_that_is_wrong(tmp_path: Path) -> None:
+    found = run("node", "--set", "leaseMillis=soon", "--set", "nope=1")
+    assert found.returncode == 2
+    assert "leaseMillis" in found.stderr
+    assert "nope" in found.stderr
+    assert "Traceback" not in found.stderr

@@ -1,0 +1,129 @@
+"""The command line as a child process, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from anabranch.channel.embedded import ports
+
+HOST = "127.0.0.1"
+COMMAND = (sys.executable, "-m", "anabranch.broker.cli")
+START_S_MAX = 90.0
+STOP_S_MAX = 60.0
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """One command to its end."""
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=START_S_MAX, check=False
+    )
+
+
+class Dev:
+    """A running `anabranch dev`."""
+
+    def __init__(self, folder: Path, nodes: int) -> None:
+        self.nodes = nodes
+        self.port = free_ports(nodes)
+        self.output = folder / "dev.out"
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [
+                    *(*COMMAND, "dev", "--nodes", str(nodes), "--http-port", str(self.port)),
+                    *("--data-dir", str(folder / "data")),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def url(self, number: int) -> str:
+        return f"http://{HOST}:{self.port + number}"
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    @property
+    def kafka(self) -> str:
+        """Where its Kafka is."""
+        return self.text().partition("Kafka at ")[2].partition(",")[0]
+
+    def await_line(self, start: str) -> str:
+        """The first line that starts so; fails when the command ends or takes too long."""
+        deadline = time.monotonic() + START_S_MAX
+        while time.monotonic() < deadline:
+            for line in self.text().splitlines():
+                if line.startswith(start):
+                    return line
+            assert self.process.poll() is None, f"dev ended: {self.text()}"
+            time.sleep(0.05)
+        raise AssertionError(f"no line {start!r} in time: {self.text()}")
+
+    def end(self, how: signal.Signals) -> list[int]:
+        """Ends it; returns the processes that it had, to be looked for."""
+        had = descendants(self.process.pid)
+        self.process.send_signal(how)
+        self.process.wait(STOP_S_MAX)
+        return had
+
+
+@contextmanager
+def dev(folder: Path, nodes: int) -> Iterator[Dev]:
+    """`anabranch dev` while the block runs, ready or not."""
+    running = Dev(folder, nodes)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.end(signal.SIGTERM)
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` neighbouring ports that nobody listens on."""
+    while True:
+        first = ports.free_port(HOST)
+        if all(ports.is_free(HOST, first + number) for number in range(count)):
+            return first
+
+
+def descendants(pid: int) -> list[int]:
+    """The children of a process, and theirs."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    )
+    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    found, level = [], [pid]
+    while level:
+        level = [child for child, parent in pairs if parent in level]
+        found += level
+    return found
+
+
+def await_gone(pids: list[int]) -> None:
+    """Returns when none of the processes is left; fails if that takes too long."""
+    deadline = time.monotonic() + STOP_S_MAX
+    while left := [pid for pid in pids if _is_there(pid)]:
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.05)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    if not state.exists():
+        return True
+    try:
+        # One that has ended but whose new parent has not looked yet is gone for all that matters.
+        return state.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

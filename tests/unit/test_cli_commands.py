@@ -1,0 +1,79 @@
+"""The command line without a cluster."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from anabranch.broker.cli.main import cli
+from support.processes import free_ports
+
+COMMANDS = (
+    ["dev", "node", "demo", "lookup", "bundles", "brokers", "archive", "audit", "doctor"],
+    ["log", "tail"],
+)
+
+
+@pytest.mark.parametrize("command", [*([name] for name in COMMANDS[0]), COMMANDS[1]])
+def test_every_command_explains_itself_with_an_example(command: list[str]) -> None:
+    found = CliRunner().invoke(cli, [*command, "--help"])
+    assert found.exit_code == 0, found.output
+    assert "Example: anabranch " + " ".join(command) in " ".join(found.output.split())
+
+
+def test_the_help_lists_every_command_and_the_exit_statuses() -> None:
+    found = CliRunner().invoke(cli, ["--help"])
+    for name in (*COMMANDS[0], "log"):
+        assert f"\n  {name} " in found.output
+    assert "Exit status:" in found.output
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "anabranch.broker.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--version"], 0, "anabranch "),
+        (["nope"], 2, "No such command 'nope'"),
+        (["lookup", "orders"], 2, "not of the form tenant/namespace/topic"),
+        (["bundles", "a/b/c"], 2, "not of the form tenant/namespace"),
+        (["node", "--set", "leaseMillis"], 2, "not of the form NAME=VALUE"),
+        (["node", "--config", "/nowhere.toml"], 2, "/nowhere.toml cannot be read"),
+        (["doctor", "--set", "nope=1"], 1, "nope (flag) is no setting"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_words_with_its_status(
+    arguments: list[str], status: int, said: str
+) -> None:
+    found = run(*arguments)
+    assert found.returncode == status, found.stderr
+    assert said in found.stdout + found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_where_no_node_answers_the_remedy_is_named() -> None:
+    url = f"http://127.0.0.1:{free_ports(1)}"
+    found = run("brokers", "--url", url)
+    assert found.returncode == 2
+    assert f"no node answers at {url}" in found.stderr
+    assert "--url" in found.stderr
+
+
+@pytest.mark.parametrize("module", ["main", "node", "dev"])
+def test_neither_the_help_nor_a_node_carries_spark(module: str) -> None:
+    code = (
+        f"import sys, anabranch.broker.cli.{module};"
+        "import anabranch.broker.node, anabranch.broker.http.app;"
+        "sys.exit(any(name.partition('.')[0] in ('pyspark', 'pandas', 'pyarrow') "
+        "for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
