@@ -28,7 +28,7 @@ from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
 from anabranch.core.leases import Heartbeat
 from anabranch.core.records import Record
-from support.channel import append_all, move, produce_raw, read_all, until
+from support.channel import append_all, move, produce_raw, produce_raw_many, read_all, until
 
 pytestmark = pytest.mark.integration
 
@@ -130,17 +130,32 @@ def test_a_reader_outside_the_log_is_told_on_which_side(
     for future in admin.delete_records([TopicPartition(topics.wal, 0, 4)]).values():
         future.result(30.0)
 
-    behind = KafkaLogReader(connection, topics.wal, 3)
     with pytest.raises(LogTrimmedError) as caught:
-        read_all(behind, 1)
+        KafkaLogReader(connection, topics.wal, 3)
     assert (caught.value.next_offset, caught.value.first_offset) == (3, 4)
-    ahead = KafkaLogReader(connection, topics.wal, 11)
     with pytest.raises(LogLostError, match="ends at offset 10"):
-        read_all(ahead, 1)
+        KafkaLogReader(connection, topics.wal, 11)
     at_the_edge = KafkaLogReader(connection, topics.wal, 4)
     assert [entry.offset for entry in read_all(at_the_edge, 6)] == [4, 5, 6, 7, 8, 9]
-    for reader in (behind, ahead, at_the_edge):
-        reader.close()
+    at_the_edge.close()
+
+
+def test_a_reader_that_is_overtaken_by_a_trim_is_told_so(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    # Several times what a reader fetches ahead, so that most of it is still in Kafka only.
+    count = 120
+    produce_raw_many(connection, topics.wal, [b"x" * 500_000] * count)
+    reader = KafkaLogReader(connection, topics.wal, 0)
+    read_all(reader, 1)
+    admin = connection.admin()
+    for future in admin.delete_records([TopicPartition(topics.wal, 0, count)]).values():
+        future.result(30.0)
+
+    with pytest.raises(LogTrimmedError) as caught:
+        read_all(reader, count - 1)
+    assert (caught.value.next_offset, caught.value.first_offset) == (reader.next_offset, count)
+    reader.close()
 
 
 def test_heartbeats_are_acknowledged_and_heard_by_all_from_now_on(

@@ -22,7 +22,7 @@ from anabranch.channel.errors import (
     SnapshotFailedError,
     SnapshotLostError,
 )
-from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.kafka_log import KafkaLogWriter, offsets
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
 from support.channel import DEADLINE_S, append_all, commit_archived, move, produce_raw, until
 
@@ -81,9 +81,9 @@ def _apply(state: dict[bytes, bytes], batch: list[Pair]) -> None:
 
 
 def _first_offset(connection: KafkaConnection, topics: Topics) -> int:
-    reader = KafkaLogReader(connection, topics.wal, 0)
-    first, _ = reader.offsets(DEADLINE_S)
-    reader.close()
+    consumer = connection.consumer()
+    first, _ = offsets(connection, consumer, topics.wal, DEADLINE_S)
+    consumer.close()
     return first
 
 

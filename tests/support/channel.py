@@ -73,6 +73,14 @@ def produce_raw(
     assert producer.flush(DEADLINE_S) == 0
 
 
+def produce_raw_many(connection: KafkaConnection, topic: str, values: Iterable[bytes]) -> None:
+    """The same, for many values without keys."""
+    producer = Producer({"bootstrap.servers": connection.bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(DEADLINE_S) == 0
+
+
 def commit_archived(connection: KafkaConnection, topics: Topics, next_offset: int) -> None:
     """Says, as the archive does, that everything before an offset is archived."""
     consumer = Consumer(

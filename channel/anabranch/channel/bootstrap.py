@@ -19,7 +19,7 @@ from typing import Final, cast
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from anabranch.channel.codec import HORIZON_KEY, Horizon, decode_horizon
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.errors import KafkaRefusedError, LogTrimmedError, SnapshotLostError
 from anabranch.channel.kafka_log import check_holds, is_passing, offsets
 from anabranch.channel.topics import Topics
@@ -95,7 +95,7 @@ class SnapshotReader:
                 "end: more than one cluster may be writing to this topicPrefix"
             )
         finally:
-            consumer.close()
+            close_consumer(consumer)
 
     def _is_whole(self, consumer: Consumer, end: int) -> bool:
         """Whether what was read up to `end` is all there is and the log goes on from it."""
@@ -138,7 +138,7 @@ def last_horizon(connection: KafkaConnection, topics: Topics) -> Horizon | None:
                 return horizon
             tail *= 8
     finally:
-        consumer.close()
+        close_consumer(consumer)
 
 
 def _drained(batches: Generator[Batch, None, _End]) -> Horizon | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -59,6 +60,7 @@ _UNREACHABLE: Final = frozenset(
     }
 )
 _CALM_S: Final = 30.0
+_CLOSE_S_MAX: Final = 5.0
 
 
 class _Calm(logging.Filter):
@@ -141,6 +143,17 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             "runs, that its advertised listeners are reachable from here, and the security "
             "properties"
         )
+
+
+def close_consumer(consumer: Consumer, timeout_s: float = _CLOSE_S_MAX) -> None:
+    """Closes a consumer, or gives up: librdkafka 2.16 may wait for ever when it is closed at the
+    very moment at which it learns that its offset is out of range.
+    """
+    closing = threading.Thread(target=consumer.close, name="consumer-close", daemon=True)
+    closing.start()
+    closing.join(timeout_s)
+    if closing.is_alive():
+        _log.warning("HANG a consumer did not close within %s s; it is left behind", timeout_s)
 
 
 def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import structlog
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from anabranch.channel.codec import decode_heartbeat, encode_heartbeat
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.errors import KafkaRefusedError, UnreadableError
 from anabranch.channel.kafka_log import is_passing, offsets
 from anabranch.channel.topics import Topics
@@ -45,7 +45,11 @@ class KafkaHeartbeats:
             queue_buffering_max_messages=_QUEUE_MAX,
         )
         self._consumer = connection.consumer(auto_offset_reset="latest")
-        _, end = offsets(connection, self._consumer, self._topic, _START_S_MAX)
+        try:
+            _, end = offsets(connection, self._consumer, self._topic, _START_S_MAX)
+        except BaseException:
+            self.close()
+            raise
         self._consumer.assign([TopicPartition(self._topic, 0, end)])
 
     def publish(self, beat: Heartbeat, on_acked: OnAcked) -> None:
@@ -93,4 +97,4 @@ class KafkaHeartbeats:
     def close(self) -> None:
         """Ends the clients; no other call may be under way."""
         self._producer.flush(_CLOSE_S_MAX)
-        self._consumer.close()
+        close_consumer(self._consumer)

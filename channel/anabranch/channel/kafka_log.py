@@ -12,7 +12,7 @@ from typing import Final, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from anabranch.channel.codec import Headers, header_of, knows_record
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.errors import (
     AppendError,
     AppendFailedError,
@@ -25,6 +25,7 @@ from anabranch.channel.log import Entry, OnDone
 
 _DELIVERY_TIMEOUT_S: Final = 5.0
 _QUEUE_MAX: Final = 20_000  # appends in flight: more than a clean-up round, less than a flood
+_START_S_MAX: Final = 10.0
 _CLOSE_S_MAX: Final = 5.0
 _RETRY_S: Final = 0.05
 # The broker, or librdkafka before it, looks at these before it appends anything, each time anew.
@@ -94,9 +95,19 @@ def append_error(error: KafkaError) -> AppendError:
 
 
 class KafkaLogReader:
-    """A LogReader on one topic's only partition."""
+    """A LogReader on one topic's only partition.
 
-    def __init__(self, connection: KafkaConnection, topic: str, next_offset: int) -> None:
+    Raises LogTrimmedError or LogLostError unless the log goes on from `next_offset`, or
+    KafkaUnreachableError.
+    """
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        topic: str,
+        next_offset: int,
+        timeout_s: float = _START_S_MAX,
+    ) -> None:
         self._connection = connection
         self._topic = topic
         self._next_offset = next_offset
@@ -105,6 +116,11 @@ class KafkaLogReader:
             queued_min_messages=50_000,
             queued_max_messages_kbytes=16_384,
         )
+        try:
+            check_holds(topic, next_offset, *self.offsets(timeout_s))
+        except BaseException:
+            self.close()
+            raise
         self._consumer.assign([TopicPartition(topic, 0, next_offset)])
 
     @property
@@ -151,7 +167,7 @@ class KafkaLogReader:
 
     def close(self) -> None:
         """Ends the reader; no other call may be under way."""
-        self._consumer.close()
+        close_consumer(self._consumer)
 
 
 # Said of an outage or of a topic just made; they go away by themselves or time will tell.
