@@ -30,7 +30,9 @@ class Duties:
 
     def start(self, state: Replica, now: float) -> None:
         """The state is complete."""
-        self._in_flight = {name: (unit.version, now) for name, unit in state.unsettled()}
+        self._in_flight = {
+            name: (unit.version, now) for name, unit in state.unsettled() if unit.state in IN_FLIGHT
+        }
         self._orphans_at = now
         self._monitor_at = now + self._settings.monitor_interval_s
 

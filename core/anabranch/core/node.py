@@ -10,6 +10,7 @@ take the same path.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from anabranch.core import ownership
 from anabranch.core.duties import Duties, expiries
@@ -32,7 +33,7 @@ from anabranch.core.pacing import Pacing
 from anabranch.core.records import ClusterSettings, Record, SessionChange, SessionOp
 from anabranch.core.replica import Replica
 from anabranch.core.state import Session, leader_of
-from anabranch.core.units import LEADERSHIP, UnitState
+from anabranch.core.units import IN_FLIGHT, LEADERSHIP, UnitState
 from anabranch.core.verdicts import Verdict
 
 
@@ -44,11 +45,13 @@ class NodeCore:
         self.state = replica
         self.liveness = Liveness(settings.liveness_timeout_s)
         self.serving: dict[str, bool] = {}  # unit -> open; False while it is closing
+        self._unfinished: dict[str, None] = {}  # units in flight that name this node
         self._new_id = new_id
         self._membership = Membership(settings)
         self._duties = Duties(settings)
         self._pacing = Pacing(settings.retry_s)
         self._handled = 0  # the first log offset that was not handed in yet
+        self._give_away_at = 0.0
         self._settled_at = 0.0  # not before this are others called silent
 
     # --- questions ----------------------------------------------------------------------
@@ -185,9 +188,8 @@ class NodeCore:
         if not self.lease.holds(now):
             return [*effects, *self._reopen(now)]
         self._pacing.forget(now)
-        for name, unit in list(self.state.unsettled()):
-            if self.me in (unit.broker, unit.source):
-                effects += self._reconcile(name, now)
+        for name in list(self._unfinished):
+            effects += self._reconcile(name, now)
         effects += self._look_after(now)
         return effects
 
@@ -267,6 +269,10 @@ class NodeCore:
         if name == LEADERSHIP or not self.session:
             return
         unit = self.state.unit(name)
+        if unit is not None and unit.state in IN_FLIGHT and self.me in (unit.broker, unit.source):
+            self._unfinished[name] = None
+        else:
+            self._unfinished.pop(name, None)
         serves = self.serving.get(name)
         mine = unit is not None and unit.holder == self.me
         leaving = not mine or (unit is not None and unit.state is UnitState.RELEASING)
@@ -297,10 +303,14 @@ class NodeCore:
         actor = self.actor()
         records: list[Record] = []
         if self.mode is BrokerState.DRAINING:
-            counts = self.candidates(now)
-            records += ownership.give_away(self.state, actor, counts, self._new_id)
-            if not records and ownership.nothing_left(self.state, self.me):
+            if ownership.nothing_left(self.state, self.me):
                 records.append(self._membership.closing(self._new_id))
+            elif now >= self._give_away_at:
+                # Not at every entry read: this looks at every unit that is left.
+                self._give_away_at = now + self.settings.heartbeat_s / 2
+                counts = self.candidates(now)
+                offers = ownership.give_away(self.state, actor, counts, self._new_id)
+                records += islice(offers, self.settings.burst)
         elif now >= self._settled_at:
             records += expiries(self.state, actor, self._silent(), self._new_id)
             claim = ownership.leadership(self.state, actor, self._new_id())
