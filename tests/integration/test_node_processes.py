@@ -1,0 +1,133 @@
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.embedded.ports import free_port
+
+pytestmark = pytest.mark.integration
+
+TIMES = ("heartbeatIntervalMillis=200", "leaseMillis=2000", "livenessTimeoutMillis=3000")
+HOST = "127.0.0.1"
+TOPICS = 60
+WAIT_S = 40.0
+
+Start = Callable[..., NodeProcess]
+
+
+@pytest.fixture
+def start(kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts node processes, on one topic prefix; ends those that still run."""
+    started: list[NodeProcess] = []
+
+    def node(*settings: str, port: int = 0, name: str = "") -> NodeProcess:
+        number = port or free_port(HOST)
+        process = NodeProcess(
+            name or f"node-{number}",
+            number,
+            kafka.bootstrap_servers,
+            tmp_path,
+            f"topicPrefix={topic_prefix}",
+            *TIMES,
+            *settings,
+        )
+        process.start()
+        started.append(process)
+        return process
+
+    yield node
+    stop_all(started)
+
+
+def ask(node: NodeProcess, path: str, method: str = "GET") -> Any:
+    request = urllib.request.Request(f"{node.url}{path}", method=method)
+    with urllib.request.urlopen(request, timeout=15) as answer:
+        body = answer.read()
+    return json.loads(body) if body else None
+
+
+def owners(node: NodeProcess) -> dict[str, str]:
+    """The broker of each topic, by look-ups at this node."""
+    found = {}
+    for number in range(TOPICS):
+        data = ask(node, f"/lookup/v2/topic/persistent/public/default/t{number}")
+        found[f"t{number}"] = data["httpUrl"].removeprefix("http://")
+    return found
+
+
+def leader(node: NodeProcess) -> str:
+    answer = ask(node, "/admin/v2/brokers/leaderBroker")
+    return str(answer["brokerId"])
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            if holds():
+                return
+        except urllib.error.HTTPError as error:
+            error.close()  # between owners, or between leaders
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.05)
+
+
+def agreed(nodes: list[NodeProcess]) -> None:
+    """Waits until all know each other and one leader."""
+    ids = {node.broker_id for node in nodes}
+    for node in nodes:
+        until(lambda node=node: set(ask(node, "/admin/v2/brokers/standalone")) == ids)  # type: ignore[misc]
+        until(lambda node=node: leader(node) in ids)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["owner", "leader"])
+def test_the_bundles_of_a_killed_process_are_served_elsewhere(start: Start, leads: bool) -> None:
+    nodes = [start() for _ in range(3)]
+    await_ready(nodes)
+    agreed(nodes)
+    owners(nodes[0])
+    leading = leader(nodes[0])
+    victim = next(node for node in nodes if (node.broker_id == leading) == leads)
+    victim.kill()
+    left = [node for node in nodes if node is not victim]
+    for node in left:
+        until(lambda node=node: victim.broker_id not in owners(node).values())  # type: ignore[misc]
+    agreed(left)
+    assert owners(left[0]) == owners(left[1])
+    # The same node comes back under the same name, and takes part again.
+    victim.start()
+    await_ready([victim])
+    agreed(nodes)
+    assert owners(victim) == owners(left[0])
+
+
+def test_sigterm_hands_everything_over_and_ends_with_status_0(start: Start) -> None:
+    nodes = [start() for _ in range(2)]
+    await_ready(nodes)
+    agreed(nodes)
+    owners(nodes[0])
+    nodes[0].terminate()
+    assert nodes[0].wait(WAIT_S)
+    assert nodes[0].exit_status == 0
+    assert set(owners(nodes[1]).values()) == {nodes[1].broker_id}
+
+
+def test_a_second_process_of_one_broker_id_is_refused_and_the_first_serves_on(
+    start: Start,
+) -> None:
+    first = start()
+    await_ready([first])
+    # Another address to listen on, but the same one to be known by.
+    twin = start("bindAddress=127.0.0.2", port=first.port, name="twin")
+    assert twin.wait(WAIT_S)
+    assert twin.exit_status == 2
+    assert f"broker id {first.broker_id} is in use" in twin.last_words()
+    assert "Traceback" not in twin.last_words()
+    assert owners(first)
