@@ -60,11 +60,21 @@ class Client:
         head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n"
         if body:
             head += "Content-Type: application/json\r\n"
+        request = head.encode() + b"\r\n" + body
+        kept = self._socket is not None
+        try:
+            return self._once(request)
+        except ConnectionError:
+            if not kept:
+                raise
+            return self._once(request)  # a server ends connections that nobody used for a while
+
+    def _once(self, request: bytes) -> tuple[int, Any]:
         try:
             if self._socket is None:
                 self._socket = socket.create_connection(self._address, _TIMEOUT_S)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.sendall(head.encode() + b"\r\n" + body)
+            self._socket.sendall(request)
             return self._answer(self._socket)
         except OSError:
             self.close()

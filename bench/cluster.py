@@ -6,12 +6,15 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
-from anabranch.broker.cli.children import NodeProcess
+from anabranch.broker.cli.children import HOST, NodeProcess
+from anabranch.channel.embedded import ports
 from bench.client import Client, topic_per_bundle
 from bench.figure import Measured, spread
 from bench.place import Place, resident_mb
@@ -22,6 +25,7 @@ _CLIENTS = 8
 _WRK_CONNECTIONS = 32
 _SETTLE_S = 60.0
 _MANY = 10_000
+_RATE = r"Requests/sec:\s+([\d.]+)"
 
 
 class NamespaceUnderTest:
@@ -184,7 +188,13 @@ def _kill(place: Place, *, leader: bool, goal_s: float) -> Measured:
     alive = [client for client in under.clients if client.node is not victim]
     began = time.perf_counter()
     victim.kill()
-    waits = [_served_elsewhere(client, under, lost, victim, began) for client in alive]
+    waits: list[list[float]] = [[] for _ in alive]
+    _in_threads(
+        [
+            partial(_served_elsewhere, client, under, lost, victim, began, found)
+            for client, found in zip(alive, waits, strict=True)
+        ]
+    )
     under.close()
     victim.start()
     place.nodes  # noqa: B018 - waits until it serves again
@@ -211,10 +221,14 @@ def _even_out(under: NamespaceUnderTest, victim: NodeProcess, wanted: int) -> No
 
 
 def _served_elsewhere(
-    client: Client, under: NamespaceUnderTest, lost: list[str], victim: NodeProcess, began: float
-) -> list[float]:
+    client: Client,
+    under: NamespaceUnderTest,
+    lost: list[str],
+    victim: NodeProcess,
+    began: float,
+    waits: list[float],
+) -> None:
     """For each lost bundle, seconds until a node's look-up names another owner."""
-    waits = []
     for part in lost:
         while True:
             if time.perf_counter() - began > _SETTLE_S:
@@ -227,7 +241,6 @@ def _served_elsewhere(
                 break
             time.sleep(0.001)
         waits.append(time.perf_counter() - began)
-    return waits
 
 
 # --- throughput of look-ups -----------------------------------------------------------------
@@ -257,15 +270,12 @@ def _wrk(place: Place, bundles: int, topics: int, peer: int) -> Measured:
         "request = function() at = at % #paths + 1; return wrk.format('GET', paths[at]) end\n"
     )
     seconds = 3 if place.quick else 10
-    command = ["wrk", "-t1", f"-c{_WRK_CONNECTIONS}", f"-d{seconds}s", "--latency"]
-    command += ["-s", str(script), place.nodes[0].url]
-    rates, tails = [], []
+    rates, tails, limits = [], [], []
     for _ in range(3):
-        text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        if "Non-2xx" in text or "Socket errors" in text:
-            raise RuntimeError(f"wrk met errors:\n{text}")
-        rates.append(float(_told(r"Requests/sec:\s+([\d.]+)", text)[1]))
+        text = _load(place.nodes[0].url, script, seconds)
+        rates.append(float(_told(_RATE, text)[1]))
         tails.append(_wrk_ms(_told(r"99%\s+([\d.]+)(us|ms|s)", text)))
+        limits.append(_bare_rate(script, seconds))
     under.close()
     value = statistics.median(rates)
     return Measured(
@@ -274,18 +284,32 @@ def _wrk(place: Place, bundles: int, topics: int, peer: int) -> Measured:
         value,
         peer,
         at_least=True,
-        limit=_health_rate(place, seconds),
-        limit_what="the same server's cheapest answer, GET /livez, with the same wrk",
+        limit=statistics.median(limits),
+        limit_what="the same server with a constant answer, under the same load",
         details={"p99_ms": statistics.median(tails), "bundles": bundles, "rates": rates},
     )
 
 
-def _health_rate(place: Place, seconds: int) -> float:
-    command = ["wrk", "-t1", f"-c{_WRK_CONNECTIONS}", f"-d{seconds}s"]
-    text = subprocess.run(
-        [*command, f"{place.nodes[0].url}/livez"], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-    return float(_told(r"Requests/sec:\s+([\d.]+)", text)[1])
+def _load(url: str, script: Path, seconds: int) -> str:
+    command = ["wrk", "-t1", f"-c{_WRK_CONNECTIONS}", f"-d{seconds}s", "--latency"]
+    command += ["-s", str(script), url]
+    text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    if "Non-2xx" in text or "Socket errors" in text:
+        raise RuntimeError(f"wrk met errors:\n{text}")
+    return text
+
+
+def _bare_rate(script: Path, seconds: int) -> float:
+    port = ports.free_port(HOST)
+    command = [sys.executable, "-m", "bench.bare_http", str(port)]
+    folder = Path(__file__).parents[1]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder) as server:
+        try:
+            if server.stdout is None or server.stdout.readline() != b"ready\n":
+                raise RuntimeError("the bare server did not start")
+            return float(_told(_RATE, _load(f"http://{HOST}:{port}", script, seconds))[1])
+        finally:
+            server.kill()
 
 
 def _told(pattern: str, text: str) -> re.Match[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
+from anabranch.broker.log import configure_logging
 from anabranch.broker.node import Node
 from anabranch.broker.settings import load_settings
 from anabranch.channel.codec import encode_record
@@ -111,7 +112,9 @@ async def _node_ms(connection: KafkaConnection, folder: Path, prefix: str) -> li
         "dataDir": str(folder),
         "logLevel": "warning",
     }
-    node = Node(load_settings(None, {}, named))
+    settings = load_settings(None, {}, named)
+    configure_logging(settings)
+    node = Node(settings)
     await node.start()
     took = []
     try:
