@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from anabranch.broker.errors import StartError
 from anabranch.broker.lookups import Located
@@ -17,7 +16,7 @@ from anabranch.channel.kafka_log import KafkaLogWriter
 from anabranch.channel.topics import Topics
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.core.units import UnitState
-from support.kafka_cluster import WAIT_S, KafkaCluster, kafka_cluster
+from support.kafka_cluster import WAIT_S, KafkaCluster, archive, first_offset, kafka_cluster
 from support.memory_cluster import until
 
 pytestmark = pytest.mark.integration
@@ -208,11 +207,11 @@ def test_a_snapshot_lets_the_log_be_trimmed_and_a_new_node_start_from_it(
         for number in range(60):
             await node.operations.create_tenant(f"t{number}", [], ["standalone"])
         before = node.operations.position().next_offset
-        _archive(kafka, Topics(topic_prefix), before)
+        archive(kafka, Topics(topic_prefix), before)
         await until(lambda: node.operations.position().horizon >= before, WAIT_S)
         # The next one trims what this one made trimmable at the latest.
         await node.operations.create_tenant("last", [], ["standalone"])
-        await until(lambda: _first_offset(kafka, topic_prefix) >= before, WAIT_S)
+        await until(lambda: first_offset(kafka, topic_prefix) >= before, WAIT_S)
         fresh = await nodes.start()
         assert fresh.operations.position().horizon >= before
         await until(
@@ -235,7 +234,7 @@ def test_without_an_archive_nothing_is_trimmed(
         await until(
             lambda: (written.get_sample_value(name, {"result": "written"}) or 0) >= 2, WAIT_S
         )
-        assert _first_offset(kafka, topic_prefix) == 0
+        assert first_offset(kafka, topic_prefix) == 0
 
     cluster(body, 0)
 
@@ -319,23 +318,3 @@ def test_a_log_with_several_partitions_is_refused_at_the_start(
             await nodes.start()
 
     asyncio.run(body())
-
-
-def _archive(kafka: EmbeddedKafka, topics: Topics, offset: int) -> None:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "group.id": topics.archive_group,
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.commit(offsets=[TopicPartition(topics.wal, 0, offset)], asynchronous=False)
-    consumer.close()
-
-
-def _first_offset(kafka: EmbeddedKafka, prefix: str) -> int:
-    consumer = KafkaConnection(kafka.bootstrap_servers).consumer()
-    found = consumer.get_watermark_offsets(TopicPartition(Topics(prefix).wal, 0), 10)
-    consumer.close()
-    assert found is not None
-    return int(found[0])

@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import time
 import urllib.error
 import urllib.request
@@ -11,11 +13,15 @@ import pytest
 from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.embedded.ports import free_port
+from anabranch.channel.topics import Topics
+from support.kafka_cluster import archive, first_offset
 
 pytestmark = pytest.mark.integration
 
 TIMES = ("heartbeatIntervalMillis=200", "leaseMillis=2000", "livenessTimeoutMillis=3000")
 HOST = "127.0.0.1"
+STATUS = "/admin/v2/brokers/status"
+BROKERS = "/admin/v2/brokers/standalone"
 TOPICS = 60
 WAIT_S = 40.0
 
@@ -131,3 +137,29 @@ def test_a_second_process_of_one_broker_id_is_refused_and_the_first_serves_on(
     assert f"broker id {first.broker_id} is in use" in twin.last_words()
     assert "Traceback" not in twin.last_words()
     assert owners(first)
+
+
+def test_a_node_that_slept_while_the_log_was_trimmed_builds_its_view_anew(
+    start: Start, kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    awake = start("snapshotIntervalSeconds=0.3")
+    await_ready([awake])
+    sleeper = start()
+    await_ready([sleeper])
+    agreed([awake, sleeper])
+    owners(sleeper)
+    assert sleeper.pid is not None
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    try:
+        slept_at = ask(awake, STATUS)["nextOffset"]
+        until(lambda: ask(awake, BROKERS) == [awake.broker_id])
+        owners(awake)  # all of them again: the log goes on without the sleeper
+        archive(kafka, Topics(topic_prefix), ask(awake, STATUS)["nextOffset"])
+        ask(awake, "/admin/v2/namespaces/public/default/unload", "PUT")
+        until(lambda: first_offset(kafka, topic_prefix) > slept_at + 1)
+    finally:
+        os.kill(sleeper.pid, signal.SIGCONT)
+    agreed([awake, sleeper])
+    assert owners(sleeper) == owners(awake)
+    until(lambda: ask(sleeper, STATUS)["digest"] == ask(awake, STATUS)["digest"])
+    assert "view.too_old" in sleeper.log_file.read_text()

@@ -7,10 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from confluent_kafka import Consumer, TopicPartition
+
 from anabranch.broker.node import Node
 from anabranch.broker.settings import Settings, load_settings
+from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.embedded.ports import free_port
+from anabranch.channel.topics import Topics
 from support.memory_cluster import until
 
 HOST = "127.0.0.1"
@@ -88,3 +92,25 @@ async def kafka_cluster(
         yield cluster
     finally:
         await asyncio.gather(*(node.close() for node in cluster.nodes))
+
+
+def archive(kafka: EmbeddedKafka, topics: Topics, offset: int) -> None:
+    """Says what an archive would say: everything before the offset is safe."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": topics.archive_group,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.commit(offsets=[TopicPartition(topics.wal, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def first_offset(kafka: EmbeddedKafka, prefix: str) -> int:
+    """Where the log begins."""
+    consumer = KafkaConnection(kafka.bootstrap_servers).consumer()
+    found = consumer.get_watermark_offsets(TopicPartition(Topics(prefix).wal, 0), 10)
+    consumer.close()
+    assert found is not None
+    return int(found[0])
