@@ -1,0 +1,235 @@
+"""The parts of a node that need no other part."""
+
+import asyncio
+import io
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import structlog
+
+from anabranch.broker.digest_watch import DigestWatch
+from anabranch.broker.errors import StartError
+from anabranch.broker.feeds import Feed
+from anabranch.broker.log import configure_logging, get_logger
+from anabranch.broker.metrics import Metrics
+from anabranch.broker.settings import load_settings
+from anabranch.broker.startup import connect, open_view, read_properties
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.fold import UNREADABLE, Folded, Outcome
+from anabranch.core.leases import Heartbeat
+from anabranch.core.ownership import Actor, move
+from anabranch.core.records import Cause
+from anabranch.core.units import Move, Unit, UnitState
+from anabranch.core.verdicts import Verdict
+
+UNIT = "public/default/0x00000000_0x40000000"
+
+
+# --- the feeds ------------------------------------------------------------------------------
+
+
+def unexpected(error: Exception) -> None:
+    pytest.fail(f"the feed failed: {error}")
+
+
+def test_a_feed_delivers_everything_in_order_and_never_runs_far_ahead() -> None:
+    async def body() -> None:
+        polled = 0
+        got: list[int] = []
+        ahead: list[int] = []
+        done = asyncio.Event()
+
+        def poll() -> Sequence[int]:
+            nonlocal polled
+            polled += 1
+            return [polled]
+
+        def deliver(items: Sequence[int]) -> None:
+            ahead.append(polled - items[0])
+            got.extend(items)
+            if len(got) == 500:
+                done.set()
+
+        feed = Feed("test", poll, deliver, unexpected)
+        feed.start()
+        await asyncio.wait_for(done.wait(), 10)
+        feed.stop()
+        assert await asyncio.to_thread(feed.join, 10)
+        assert got[:500] == list(range(1, 501))
+        assert max(ahead) <= 5
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("where", ["poll", "deliver"])
+def test_a_feed_that_fails_says_so_once_and_ends(where: str) -> None:
+    async def body() -> None:
+        failures: list[Exception] = []
+        failed = asyncio.Event()
+
+        def poll() -> Sequence[int]:
+            if where == "poll":
+                raise OSError("gone")
+            return [1]
+
+        def deliver(items: Sequence[int]) -> None:
+            raise OSError("gone")
+
+        def told(error: Exception) -> None:
+            failures.append(error)
+            failed.set()
+
+        feed = Feed("test", poll, deliver, told)
+        feed.start()
+        await asyncio.wait_for(failed.wait(), 10)
+        assert await asyncio.to_thread(feed.join, 10)
+        await asyncio.sleep(0)
+        assert [str(error) for error in failures] == ["gone"]
+
+    asyncio.run(body())
+
+
+def test_a_feed_that_is_stopped_delivers_nothing_more() -> None:
+    async def body() -> None:
+        release = threading.Event()
+        got: list[int] = []
+
+        def poll() -> Sequence[int]:
+            release.wait(10)
+            return [1]
+
+        feed = Feed("test", poll, got.extend, unexpected)
+        feed.start()
+        feed.stop()
+        release.set()
+        assert await asyncio.to_thread(feed.join, 10)
+        await asyncio.sleep(0)
+        assert got == []
+
+    asyncio.run(body())
+
+
+# --- the digest alarm -----------------------------------------------------------------------
+
+
+def beat(broker: str, next_offset: int, digest: str) -> Heartbeat:
+    return Heartbeat(broker, 1, 1, 0.0, "serving", next_offset, digest, -1, "", "", "")
+
+
+def test_two_digests_at_one_offset_raise_the_alarm_whoever_reports_first() -> None:
+    watch = DigestWatch()
+    assert watch.own("a:1", 5, "00") is None
+    assert watch.heard(beat("b:1", 5, "00")) is None
+    found = watch.heard(beat("c:1", 5, "01"))
+    assert found is not None
+    assert (found.next_offset, found.broker, found.other) == (5, "c:1", "a:1")
+    assert watch.heard(beat("c:1", 9, "01")) is None
+    assert watch.own("a:1", 9, "02") is not None
+
+
+def test_digests_at_different_offsets_are_not_compared_and_old_ones_are_forgotten() -> None:
+    watch = DigestWatch()
+    for offset in range(10_000):
+        assert watch.own("a:1", offset, f"{offset:x}") is None
+    assert watch.heard(beat("b:1", 0, "other")) is None
+    assert watch.heard(beat("b:1", 9_999, "other")) is not None
+
+
+# --- log lines ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    yield io.StringIO()
+    structlog.reset_defaults()
+
+
+def test_log_lines_in_json_hold_the_event_and_its_fields(lines: io.StringIO) -> None:
+    configure_logging(load_settings(None, {}, {"logFormat": "json"}), lines)
+    get_logger(broker="a:1").info("decision.own", key=UNIT, offset=3)
+    line = json.loads(lines.getvalue())
+    assert (line["level"], line["event"], line["broker"]) == ("info", "decision.own", "a:1")
+    assert (line["key"], line["offset"]) == (UNIT, 3)
+
+
+def test_log_lines_as_text_quote_what_would_be_ambiguous(lines: io.StringIO) -> None:
+    configure_logging(load_settings(None, {}, {}), lines)
+    get_logger().warning("log.append_failed", why='two "words"\nand a line', key="plain", none="")
+    line = lines.getvalue()
+    assert r'why="two \"words\"\nand a line" key=plain none=""' in line
+    assert line.count("\n") == 1
+
+
+def test_lines_below_the_level_are_left_out(lines: io.StringIO) -> None:
+    configure_logging(load_settings(None, {}, {"logLevel": "warning"}), lines)
+    get_logger(broker="a:1").info("decision.own")
+    assert lines.getvalue() == ""
+
+
+# --- metrics --------------------------------------------------------------------------------
+
+
+def folded(what: Move, verdict: Verdict, state: UnitState, since_ms: int) -> Folded:
+    unit = Unit(state, "a:1", "", 2, what, since_ms, 7, "p")
+    record = move(Actor("a:1", 1), UNIT, unit, what, "p", Cause.OPERATOR)
+    changes = ((UNIT, unit),) if verdict is Verdict.ACCEPTED else ()
+    return Folded(7, since_ms, record, Outcome(verdict, changes))
+
+
+def test_records_are_counted_by_kind_and_verdict() -> None:
+    metrics = Metrics()
+    metrics.folded(folded(Move.RELEASE, Verdict.ACCEPTED, UnitState.RELEASING, 1_000))
+    metrics.folded(folded(Move.RELEASE, Verdict.STALE_VERSION, UnitState.RELEASING, 1_010))
+    metrics.folded(Folded(8, 1_020, None, UNREADABLE))
+    value = metrics.registry.get_sample_value
+    name = "anabranch_log_records_total"
+    assert value(name, {"kind": "release", "verdict": "accepted"}) == 1
+    assert value(name, {"kind": "release", "verdict": "stale_version"}) == 1
+    assert value("anabranch_unreadable_records_total") == 1
+
+
+def test_a_hand_over_is_timed_by_the_log_from_release_to_the_next_owner() -> None:
+    metrics = Metrics()
+    metrics.folded(folded(Move.RELEASE, Verdict.ACCEPTED, UnitState.RELEASING, 1_000))
+    metrics.folded(folded(Move.HAND_OVER, Verdict.ACCEPTED, UnitState.ASSIGNING, 1_100))
+    metrics.folded(folded(Move.OWN, Verdict.ACCEPTED, UnitState.OWNED, 1_250))
+    value = metrics.registry.get_sample_value
+    assert value("anabranch_hand_over_seconds_count") == 1
+    assert value("anabranch_hand_over_seconds_sum") == pytest.approx(0.25)
+
+
+# --- what a node needs to start -------------------------------------------------------------
+
+
+def test_kafka_properties_are_lines_of_name_and_value(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# a comment\n\nsecurity.protocol=SASL_SSL\nsasl.password = a=b \n")
+    assert read_properties(file) == {"security.protocol": "SASL_SSL", "sasl.password": "a=b"}
+    assert read_properties(None) == {}
+
+
+def test_a_malformed_property_is_named_by_its_line_and_not_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("a=b\nsecret\n")
+    with pytest.raises(StartError, match="line 2, is not name=value") as caught:
+        read_properties(file)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(StartError, match="cannot be read"):
+        read_properties(tmp_path / "absent")
+
+
+def test_a_property_that_is_not_about_security_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("linger.ms=5\n")
+    settings = load_settings(None, {}, {"kafkaPropertiesFile": str(file)})
+    with pytest.raises(InvalidInputError, match=r"'linger\.ms' is not a security property"):
+        connect(settings)
+
+
+def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StartError, match="cannot be made"):
+        open_view(tmp_path / "file" / "data" / "view")
