@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import Final
 
 from rocksdict import ColumnFamily, WriteBatch
@@ -88,8 +87,7 @@ def _derive(store: Store) -> dict[str, int]:
     """Fills the indexes; how many units each broker has."""
     counts: Counter[str] = Counter()
     named: owners.Counts = Counter()
-    rows = store.rows(Family.UNITS)
-    while chunk := list(islice(rows, _CHUNK)):
+    for chunk in store.chunks(Family.UNITS, _CHUNK):
         batch = new_batch()
         _index(store, batch, chunk, counts, named)
         if len(named) > _CHUNK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum, unique
+from itertools import islice
 from pathlib import Path
 from typing import Final, cast
 
@@ -88,6 +89,15 @@ class Store:
                 if not row[0].startswith(prefix):
                     return
                 yield row
+        except Exception as error:
+            raise view_error(self._path, error) from error
+
+    def chunks(self, family: Family, size: int) -> Iterator[list[Row]]:
+        """All rows in order, `size` at a time; the fastest way through a family."""
+        try:
+            found = cast(Iterator[Row], self._rows[family].items())
+            while chunk := list(islice(found, size)):
+                yield chunk
         except Exception as error:
             raise view_error(self._path, error) from error
 
