@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum, unique
+from enum import StrEnum, unique
 from itertools import islice
 from pathlib import Path
 from typing import Final, cast
@@ -27,8 +27,8 @@ Row = tuple[bytes, bytes]
 
 
 @unique
-class Family(Enum):
-    """The column families."""
+class Family(StrEnum):
+    """The column families. Their hash is that of a str, which is computed once."""
 
     UNITS = "units"  # unit -> encoded Unit; names sort in ring order
     UNITS_BY_BROKER = "units_by_broker"  # broker, unit group -> how many of it name the broker
