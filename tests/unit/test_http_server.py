@@ -2,7 +2,9 @@
 
 import io
 import json
+import re
 import socket
+from pathlib import Path
 
 import pytest
 import structlog
@@ -221,3 +223,12 @@ def test_a_port_in_use_is_named_with_the_remedy() -> None:
 def test_an_address_that_is_not_this_machines_is_named() -> None:
     with pytest.raises(StartError, match=r"203\.0\.113\.1 .*bindAddress"):
         bind("203.0.113.1", 0)
+
+
+def test_the_documentation_has_every_route_and_no_other() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "rest.md").read_text()
+    rows = re.findall(r"^\| (GET|PUT|POST|DELETE) `([^`]+)` \|", text, re.MULTILINE)
+    documented: dict[str, set[str]] = {}
+    for verb, path in rows:
+        documented.setdefault(path, set()).add(verb.lower())
+    assert documented == ROUTES

@@ -80,6 +80,7 @@ class Demo:
                 self._kafka.bootstrap_servers,
                 self._folder,
                 f"topicPrefix={_PREFIX}",
+                "snapshotIntervalSeconds=10",  # so that there is one to hold against the log
             )
             for number in range(_NODES)
         ]
