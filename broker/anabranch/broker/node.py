@@ -39,6 +39,8 @@ _BATCH_MAX: Final = 256  # entries folded without a pause for requests
 _POLL_S: Final = 0.2
 _JOIN_S_MAX: Final = 10.0
 _SERVING_S_MAX: Final = 30.0
+_LOOK_S: Final = 0.005
+_BEATS_AWAITED: Final = 3
 _TICKS_PER_BEAT: Final = 5
 
 
@@ -108,14 +110,17 @@ class Node:
         self.runtime.joined()
         self._tasks.append(asyncio.create_task(self._ticks(), name="ticks"))
         await self._serving()
-        snapshots = Snapshots(
+        await self._acquainted()
+        self._snapshots = Snapshots(
             self.runtime,
             self._the_view,
             lambda: Compactor(self._connection, self._topics),
             settings,
             self.metrics,
         )
-        self._tasks.append(asyncio.create_task(self._guarded(snapshots.run), name="snapshots"))
+        self._tasks.append(
+            asyncio.create_task(self._guarded(self._snapshots.run), name="snapshots")
+        )
         self._log.info("node.serving", session=self.runtime.core.session)
 
     async def _serving(self) -> None:
@@ -130,7 +135,21 @@ class Node:
                     f"{self.settings.bootstrap_servers} did not accept this node's session within "
                     f"{_SERVING_S_MAX:.0f} s; see whether enough replicas are in sync"
                 )
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(_LOOK_S)
+
+    async def _acquainted(self) -> None:
+        """Waits until the others were heard and a leader is known, but not for those in trouble.
+
+        Else the first look-ups here would assign everything to this node.
+        """
+        core = self.runtime.core
+        deadline = self.runtime.now() + _BEATS_AWAITED * core.settings.heartbeat_s
+        while self.runtime.now() < deadline and not self.runtime.ended.done():
+            open_sessions = [b for b, s in self.runtime.view.sessions() if s.open]
+            strangers = [b for b in open_sessions if core.liveness.beat_of(b) is None]
+            if not strangers and self.operations.leader():
+                return
+            await asyncio.sleep(_LOOK_S)
 
     # --- running ------------------------------------------------------------------------
 
@@ -226,13 +245,14 @@ class Node:
         shutil.rmtree(fresh, ignore_errors=True)
         catch_up = CatchUp(self._connection, self._topics, fresh)
         view, reader = await asyncio.to_thread(catch_up.run)
-        # From here on without a pause: nobody may meet a view that is closed.
         view.close()
-        self._the_view().close()
-        shutil.rmtree(path)
-        fresh.rename(path)
-        self._view = View.open(path)
-        self.runtime.replaced(self._view)
+        async with self._snapshots.writing:
+            # From here on without a pause: nobody may meet a view that is closed.
+            self._the_view().close()
+            shutil.rmtree(path)
+            fresh.rename(path)
+            self._view = View.open(path)
+            self.runtime.replaced(self._view)
         self._follow(reader)
 
     # --- figures ------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from anabranch.broker.log import get_logger
 from anabranch.broker.metrics import Metrics
@@ -20,6 +20,10 @@ from anabranch.projections.view import View
 
 _LOOK_S: Final = 0.2
 _PAUSE_S: Final = 5.0  # after a failure
+_CLOSE_S_MAX: Final = 10.0
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Snapshots:
@@ -46,6 +50,8 @@ class Snapshots:
         self._compactor: Compactor | None = None
         self._epoch = 0
         self._last_s = runtime.now()
+        self._busy: asyncio.Future[Any] | None = None
+        self.writing = asyncio.Lock()  # held while a snapshot reads the view
         self._log = get_logger(broker=runtime.core.me)
 
     async def run(self) -> None:
@@ -58,7 +64,15 @@ class Snapshots:
                 elif self._due():
                     await self._attempt()
         finally:
-            await asyncio.shield(self._release())
+            # A thread cannot be cancelled, and it still reads the view.
+            if self._busy is not None and not self._busy.done():
+                await asyncio.wait((self._busy,), timeout=_CLOSE_S_MAX)
+            await self._release()
+
+    async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        running = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
+        self._busy = running
+        return await asyncio.shield(running)
 
     def _leads(self) -> bool:
         return self._runtime.has_lease and self._runtime.core.is_leader()
@@ -72,7 +86,8 @@ class Snapshots:
     async def _attempt(self) -> None:
         self._last_s = self._runtime.now()
         try:
-            await self._write()
+            async with self.writing:
+                await self._write()
         except FencedError as error:
             self._metrics.snapshots.labels("fenced").inc()
             self._log.info("snapshot.fenced", why=str(error))
@@ -91,7 +106,7 @@ class Snapshots:
             await self._release()
             self._compactor = self._connect()
             self._epoch = epoch
-            found = await asyncio.to_thread(self._compactor.begin)
+            found = await self._in_thread(self._compactor.begin)
             if found is not None and found.next_offset > self._view().next_offset:
                 self._log.info("snapshot.ahead", horizon=found.next_offset)
                 return  # the one before us had folded further; it is our turn once we have too
@@ -105,9 +120,9 @@ class Snapshots:
             epoch=epoch,
         )
         began = self._runtime.now()
-        await asyncio.to_thread(self._compactor.snapshot, frozen.changes(), horizon)
+        await self._in_thread(self._compactor.snapshot, frozen.changes(), horizon)
         self._view().horizon_reached(horizon.next_offset)
-        trimmed = await asyncio.to_thread(self._compactor.trim)
+        trimmed = await self._in_thread(self._compactor.trim)
         self._log.info(
             "snapshot.written",
             horizon=horizon.next_offset,
