@@ -22,7 +22,7 @@ from anabranch.spark_replay import sources
 from anabranch.spark_replay.checks.digests import Claim
 from anabranch.spark_replay.checks.offsets import Chunk
 from anabranch.spark_replay.job import replayed
-from anabranch.spark_replay.replay import Part, Plan
+from anabranch.spark_replay.replay import Part, Plan, SchemaNeededError
 from anabranch.spark_replay.report.html import page
 from anabranch.spark_replay.report.summary import Log, Summary, summarized
 from anabranch.spark_replay.report.table import table
@@ -97,19 +97,21 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
     started = time.monotonic()
     connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "audit")
     kafka = KafkaSource(connection, Topics(options.topic_prefix))
-    for attempt in range(1, _ATTEMPTS_MAX + 1):
-        gathered = _gather(spark, kafka, options)
+    with_schemas = False  # few logs need them, and they are a good part of what is read
+    for attempt in range(1, _ATTEMPTS_MAX + 2):
+        gathered = _gather(spark, kafka, options, with_schemas=with_schemas)
         try:
-            plan, findings = _examine(spark, kafka, gathered, options)
+            plan, findings = _examine(spark, kafka, gathered, options, with_schemas=with_schemas)
             break
+        except SchemaNeededError:
+            with_schemas = True
         except PySparkException as error:
             # The WAL may be trimmed while it is read; the archive then has what is gone.
             moved = kafka.extent(kafka.names.wal).first_offset != gathered.wal.first_offset
-            if not moved or attempt == _ATTEMPTS_MAX:
+            if not moved or attempt > _ATTEMPTS_MAX:
                 raise AuditError(f"Spark failed: {_first_line(error)}") from error
         finally:
-            if gathered.snapshot.rows is not None:
-                gathered.snapshot.rows.unpersist()
+            gathered.snapshot.forget()
     archived = gathered.archived
     log = Log(
         topic=kafka.names.wal,
@@ -129,7 +131,9 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
 # --- what there is --------------------------------------------------------------------------
 
 
-def _gather(spark: SparkSession, kafka: KafkaSource, options: AuditOptions) -> _Gathered:
+def _gather(
+    spark: SparkSession, kafka: KafkaSource, options: AuditOptions, *, with_schemas: bool
+) -> _Gathered:
     """Asks in an order in which nothing speaks of what is asked for earlier."""
     tasks = default_parallelism()
     kafka.extent(kafka.names.wal)  # a clear message before anything is started
@@ -146,7 +150,11 @@ def _gather(spark: SparkSession, kafka: KafkaSource, options: AuditOptions) -> _
     size = max(0, wal.next_offset - tail_from)
     tail = sources.log_columns(
         kafka.reader(
-            spark, kafka.names.wal, Extent(min(tail_from, next_offset), next_offset), _tasks(size)
+            spark,
+            kafka.names.wal,
+            Extent(min(tail_from, next_offset), next_offset),
+            _tasks(size),
+            headers=with_schemas,
         )
     )
     log = tail if archive is None or archived is None else archive.unionByName(tail)
@@ -207,9 +215,14 @@ def _tasks(records: int) -> int:
 
 
 def _examine(
-    spark: SparkSession, kafka: KafkaSource, gathered: _Gathered, options: AuditOptions
+    spark: SparkSession,
+    kafka: KafkaSource,
+    gathered: _Gathered,
+    options: AuditOptions,
+    *,
+    with_schemas: bool,
 ) -> tuple[Plan, Findings]:
-    plan = _plan(gathered, options)
+    plan = _plan(gathered, options, with_schemas=with_schemas)
     parts = replayed(spark, gathered.log, gathered.snapshot.rows, plan)
     beats = gathered.beats
     last_beats_ms: dict[str, int] = {}
@@ -236,7 +249,7 @@ def _claims(beats: Sequence[Beat]) -> list[Claim]:
     return list(found)
 
 
-def _plan(gathered: _Gathered, options: AuditOptions) -> Plan:
+def _plan(gathered: _Gathered, options: AuditOptions, *, with_schemas: bool) -> Plan:
     first, end = gathered.first_offset, gathered.wal.next_offset
     offsets = {beat.beat.next_offset for beat in gathered.beats}
     times: dict[str, list[int]] = {}
@@ -258,6 +271,7 @@ def _plan(gathered: _Gathered, options: AuditOptions) -> Plan:
         tolerance_ms=round(options.clock_tolerance_s * 1000),
         flap_moves=options.flap_moves,
         flap_window_ms=round(options.flap_window_s * 1000),
+        with_schemas=with_schemas,
     )
 
 
@@ -300,7 +314,13 @@ def _disagreements(
         return []
     both = Extent(wal.first_offset, archived.next_offset)
     kept = sources.log_columns(
-        kafka.reader(spark, kafka.names.wal, both, _tasks(both.next_offset - both.first_offset))
+        kafka.reader(
+            spark,
+            kafka.names.wal,
+            both,
+            _tasks(both.next_offset - both.first_offset),
+            headers=True,
+        )
     )
     sums = [
         frame.groupBy(F.floor(F.col("offset") / _CHUNK).alias("chunk")).agg(

@@ -2,78 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import gc
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (its customary name)
 
 from anabranch.channel.errors import NewerSchemaError
-from anabranch.spark_replay.replay import LOG_ROW, SNAPSHOT_ROW, Part, Plan, Replay
-from anabranch.spark_replay.sources import AuditError, divided, partition_tokens, token_parts
+from anabranch.spark_replay.replay import (
+    LOG_ROW,
+    SCHEMA_NEEDED,
+    SNAPSHOT_ROW,
+    Part,
+    Plan,
+    Replay,
+    SchemaNeededError,
+)
+from anabranch.spark_replay.sources import AuditError, divided, partition_tokens
 
-_FED = ("shared", "kind", "offset", "timestamp_ms", "key", "value", "schema")
-_ORDER = ("offset", "kind", "position")
+_CARRIED = ("timestamp_ms", "key", "value", "schema")
 _SCHEMA = pa.schema([("part", pa.binary()), ("failure", pa.string())])
 
 
 def replayed(
     spark: SparkSession, log: DataFrame, snapshot: DataFrame | None, plan: Plan
 ) -> list[Part]:
-    """What every part finds in the log; `snapshot` has the columns position, key, value.
+    """What every part finds in the log; `snapshot` has the newest value of each key.
 
-    Raises AuditError when the log holds records of a newer release.
+    Raises AuditError when the log holds records of a newer release, and SchemaNeededError when that
+    cannot be told because the rows were read without their schemas.
     """
-    tokens = partition_tokens(spark, plan.parts)
-    rows = log.select(
-        F.lit(LOG_ROW).alias("kind"),
-        "offset",
-        "timestamp_ms",
-        "key",
-        "value",
-        "schema",
-        F.lit(0).cast("long").alias("position"),
-    )
+    rows = log.select(F.lit(LOG_ROW).cast("long").alias("kind"), "offset", *_CARRIED)
     if snapshot is not None:
-        rows = rows.unionByName(
-            snapshot.select(
-                F.lit(SNAPSHOT_ROW).alias("kind"),
-                F.lit(plan.horizon).cast("long").alias("offset"),
-                F.lit(0).cast("long").alias("timestamp_ms"),
-                "key",
-                "value",
-                F.lit(None).cast("binary").alias("schema"),
-                "position",
-            )
+        placed = snapshot.select(
+            F.lit(SNAPSHOT_ROW).cast("long").alias("kind"),
+            F.lit(plan.horizon).cast("long").alias("offset"),
+            F.lit(0).cast("long").alias("timestamp_ms"),
+            "key",
+            "value",
+            F.lit(None).cast("binary").alias("schema"),
         )
-    fold = _folder(plan, token_parts(tokens))
-    found = divided(rows, tokens, _ORDER).mapInArrow(fold, "part binary, failure string").collect()
+        rows = rows.unionByName(placed)
+    if not plan.with_schemas:
+        rows = rows.drop("schema")
+    found = (
+        divided(rows, partition_tokens(spark, plan.parts))
+        .mapInArrow(_folder(plan), "part binary, failure string")
+        .collect()
+    )
     for _, failure in found:
+        if failure == SCHEMA_NEEDED:
+            raise SchemaNeededError(failure)
         if failure:
             raise AuditError(failure)
     return [msgspec.msgpack.decode(bytes(part), type=Part) for part, _ in found]
 
 
-def _folder(
-    plan: Plan, parts: Mapping[int, int]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+def _folder(plan: Plan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        replay: Replay | None = None
+        context = TaskContext.get()
+        replay = Replay(plan, context.partitionId() if context else 0)
+        # Nothing here makes cycles, and the collector would walk the state again and again.
+        gc.disable()
         try:
             for batch in batches:
-                if not batch.num_rows:
-                    continue
-                if replay is None:
-                    replay = Replay(plan, parts[batch.column("part")[0].as_py()])
-                replay.feed(*(batch.column(name).to_pylist() for name in _FED))
-        except NewerSchemaError as error:
+                _feed(replay, batch)
+        except (NewerSchemaError, SchemaNeededError) as error:
             yield _answer(None, str(error))
-            return
-        if replay is not None:
+        else:
             yield _answer(msgspec.msgpack.encode(replay.result()), None)
+        finally:
+            gc.enable()
 
     return fold
+
+
+def _feed(replay: Replay, batch: pa.RecordBatch) -> None:
+    rank = batch.column("rank").to_numpy()
+    named = batch.schema.get_field_index("schema") >= 0
+    replay.feed(
+        (rank & 1).tolist(),
+        ((rank >> 1) & 1).tolist(),
+        (rank >> 2).tolist(),
+        batch.column("timestamp_ms").to_pylist(),
+        batch.column("key").to_pylist(),
+        batch.column("value").to_pylist(),
+        batch.column("schema").to_pylist() if named else [None] * batch.num_rows,
+    )
 
 
 def _answer(part: bytes | None, failure: str | None) -> pa.RecordBatch:

@@ -16,13 +16,15 @@ from typing import Final
 
 import msgspec
 
-from anabranch.channel.codec import SCHEMA_HEADER, decode_entity, read_entry
+from anabranch.channel.codec import SCHEMA_HEADER, decode_entity, knows_record, read_entry
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
+from anabranch.channel.registry import MARKER
 from anabranch.core import digest as digests
 from anabranch.core.digest import EMPTY, Digest
 from anabranch.core.fold import UNREADABLE, Outcome, evolve
 from anabranch.core.records import (
     ClusterSettings,
+    NamespaceChange,
     Record,
     SessionChange,
     UnitMove,
@@ -45,7 +47,12 @@ Rule = Callable[[StateReader, Record, int, int], Outcome]
 
 SNAPSHOT_ROW: Final = 0  # before the record of the same offset
 LOG_ROW: Final = 1
+SCHEMA_NEEDED: Final = "schema needed"  # how a part says it
 _NEVER: Final = 1 << 62
+
+
+class SchemaNeededError(Exception):
+    """An unreadable entry may be a later release's; only its schema header can tell."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -61,6 +68,7 @@ class Plan(msgspec.Struct, frozen=True):
     tolerance_ms: int
     flap_moves: int
     flap_window_ms: int
+    with_schemas: bool = True  # the rows bring their schema headers along
 
 
 class Part(msgspec.Struct):
@@ -127,7 +135,7 @@ class Replay:
 
     def feed(
         self,
-        shared: Sequence[bool],
+        shared: Sequence[int],
         kinds: Sequence[int],
         offsets: Sequence[int],
         timestamps_ms: Sequence[int],
@@ -154,8 +162,7 @@ class Replay:
                 last = offset
                 record = read_entry(key, value)
                 if record is None:
-                    if schema is not None:
-                        _refuse_newer(offset, key, value, schema)
+                    self._refuse_newer(offset, key, value, schema)
                     outcome = UNREADABLE
                 else:
                     outcome = rule(state, record, offset, timestamp_ms)
@@ -200,6 +207,19 @@ class Replay:
             self._statistics.last_ms,
         )
 
+    def _refuse_newer(
+        self, offset: int, key: bytes | None, value: bytes | None, schema: bytes | None
+    ) -> None:
+        """Raises NewerSchemaError when an unreadable entry says that a later release wrote it."""
+        if not self._plan.with_schemas:
+            if value is not None and value.startswith(MARKER) and not knows_record(value):
+                raise SchemaNeededError(SCHEMA_NEEDED)
+        elif schema is not None:
+            try:
+                read_entry(key, value, lambda: [(SCHEMA_HEADER, schema)])
+            except NewerSchemaError as error:
+                raise NewerSchemaError(error.schema, f"offset {offset} of the log") from None
+
     def _owns(self, key: str) -> bool:
         return part_of(scope_of(key), self._plan.parts) == self._part
 
@@ -220,8 +240,9 @@ class Replay:
     def _moved(
         self, offset: int, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]
     ) -> None:
+        dirty = self._dirty
         for key, _ in changes:
-            self._dirty[key] = None
+            dirty[key] = None
         move = record.move
         if move is Move.OWN:
             self._leases.owned(offset, timestamp_ms, record)
@@ -229,7 +250,7 @@ class Replay:
             self._leadership.used(offset, record)
             self._leases.taken(offset, record, self._ownership.holder(record.unit))
         self._versions.accepted(offset, record, changes)
-        self._ownership.accepted(offset, record, changes)
+        self._ownership.moved(offset, record, changes)
         self._coverage.accepted(offset, record, changes)
         if move is not Move.ASSIGN and move is not Move.SPLIT:
             self._statistics.moved(timestamp_ms, record, changes)
@@ -239,7 +260,8 @@ class Replay:
         for key, _ in changes:
             self._dirty[key] = None
         self._versions.accepted(offset, record, changes)
-        self._ownership.accepted(offset, record, changes)
+        if type(record) is NamespaceChange:
+            self._ownership.reshaped(offset, changes)
         self._coverage.accepted(offset, record, changes)
 
     def _shared(
@@ -328,14 +350,6 @@ class Replay:
         if delta:
             change: Digest = digests.combined(EMPTY, Digest(delta))
             self._digests.append((offset, digests.to_hex(change)))
-
-
-def _refuse_newer(offset: int, key: bytes | None, value: bytes | None, schema: bytes) -> None:
-    """Raises NewerSchemaError when the entry says that a later release wrote it."""
-    try:
-        read_entry(key, value, lambda: [(SCHEMA_HEADER, schema)])
-    except NewerSchemaError as error:
-        raise NewerSchemaError(error.schema, f"offset {offset} of the log") from None
 
 
 def _beat_key(name: str) -> tuple[str, int]:

@@ -7,7 +7,7 @@ the pieces fit: heartbeats and snapshot speak of the log before the end that is 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +34,7 @@ from anabranch.spark_replay.kafka_options import spark_options
 LOG_COLUMNS: Final = ("offset", "timestamp_ms", "key", "value", "schema")
 METADATA_LOG: Final = "_spark_metadata"
 _DEADLINE_S: Final = 30.0
+_HEADERS_MAX: Final = 4  # of a record that are looked at
 _SNAPSHOT_ATTEMPTS_MAX: Final = 5
 
 
@@ -56,10 +57,16 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The snapshot topic, read once and kept on disk: columns position, key, value."""
+    """The newest value of every key, and the horizon they stand for."""
 
-    rows: DataFrame | None
+    rows: DataFrame | None  # key, value
     horizon: Horizon | None
+    kept: DataFrame | None = None  # what the topic held, on this machine's disk
+
+    def forget(self) -> None:
+        """Frees the disk."""
+        if self.kept is not None:
+            self.kept.unpersist()
 
 
 class KafkaSource(msgspec.Struct, frozen=True):
@@ -86,7 +93,15 @@ class KafkaSource(msgspec.Struct, frozen=True):
         """How Spark's connector gets to Kafka."""
         return spark_options(self.connection.bootstrap_servers, self.connection.security)
 
-    def reader(self, spark: SparkSession, topic: str, extent: Extent, tasks: int) -> DataFrame:
+    def reader(
+        self,
+        spark: SparkSession,
+        topic: str,
+        extent: Extent,
+        tasks: int,
+        *,
+        headers: bool = False,
+    ) -> DataFrame:
         """Spark's batch reader of a stretch of a topic."""
         return (
             spark.read.format("kafka")
@@ -95,7 +110,7 @@ class KafkaSource(msgspec.Struct, frozen=True):
             .option("startingOffsets", json.dumps({topic: {"0": extent.first_offset}}))
             .option("endingOffsets", json.dumps({topic: {"0": extent.next_offset}}))
             .option("minPartitions", tasks)
-            .option("includeHeaders", "true")
+            .option("includeHeaders", str(headers).lower())
             .option("failOnDataLoss", "true")
             .option("kafka.isolation.level", "read_committed")
             # A task asks for much at once, so that it seldom waits.
@@ -108,14 +123,17 @@ class KafkaSource(msgspec.Struct, frozen=True):
 
 
 def log_columns(kafka: DataFrame) -> DataFrame:
-    """A reader's rows as the archive holds them."""
-    named = F.filter(F.col("headers"), lambda header: header["key"] == SCHEMA_HEADER)
+    """A reader's rows as the archive holds them; without headers, no schema is named."""
+    # One header is ours; looking for it by place is compiled code, a filter would not be.
+    places = [F.get("headers", F.lit(place)) for place in range(_HEADERS_MAX)]
+    schemas = [F.when(header["key"] == SCHEMA_HEADER, header["value"]) for header in places]
+    schema = F.coalesce(*schemas) if "headers" in kafka.columns else F.lit(None).cast("binary")
     return kafka.select(
         F.col("offset"),
         F.unix_millis("timestamp").alias("timestamp_ms"),
         F.col("key"),
         F.col("value"),
-        F.try_element_at(named, F.lit(1))["value"].alias("schema"),
+        schema.alias("schema"),
     )
 
 
@@ -178,9 +196,9 @@ def read_snapshot(spark: SparkSession, kafka: KafkaSource, tasks: int) -> Snapsh
     value = newest[0] if newest is not None else None
     if value is None:
         return Snapshot(None, None)
-    return Snapshot(
-        rows.where(F.col("key") != F.lit(HORIZON_KEY.encode())), decode_horizon(bytes(value))
-    )
+    states = rows.where(F.col("key") != F.lit(HORIZON_KEY.encode()))
+    newest_of_each = states.groupBy("key").agg(F.max_by("value", "position").alias("value"))
+    return Snapshot(newest_of_each, decode_horizon(bytes(value)), rows)
 
 
 def read_beats(spark: SparkSession, kafka: KafkaSource) -> list[Beat]:
@@ -234,24 +252,26 @@ def partition_tokens(spark: SparkSession, parts: int) -> list[int]:
     return [found[place] for place in range(parts)]
 
 
-def divided(rows: DataFrame, tokens: Sequence[int], order: Sequence[str]) -> DataFrame:
-    """Rows (with a key column) by part: a scope's rows in one, the cluster's in each.
+def divided(rows: DataFrame, tokens: Sequence[int]) -> DataFrame:
+    """Rows (kind, offset, key and more) by part: a scope's in one, the cluster's in each.
 
-    Adds columns `part` (a token) and `shared`.
+    Part n is partition n, in the order of the column `rank`, which holds offset, kind and whether
+    the row is the cluster's: each column less is a good part of a row's way to Python.
     """
     parts = len(tokens)
     every = F.array(*[F.lit(token) for token in tokens])
     scope = scope_column(F.col("key"))
     shared = scope == F.lit("")
     own = F.element_at(every, (F.crc32(scope.cast("binary")) % F.lit(parts)).cast("int") + 1)
+    rank = F.col("offset") * 4 + F.col("kind") * 2 + shared.cast("long")
+    carried = [name for name in rows.columns if name not in ("offset", "kind")]
     return (
-        rows.withColumn("shared", shared)
-        .withColumn("part", F.explode(F.when(shared, every).otherwise(F.array(own))))
+        rows.select(
+            rank.alias("rank"),
+            *carried,
+            F.explode(F.when(shared, every).otherwise(F.array(own))).alias("part"),
+        )
         .repartition(parts, "part")
-        .sortWithinPartitions(*order)
+        .drop("part")
+        .sortWithinPartitions("rank")
     )
-
-
-def token_parts(tokens: Sequence[int]) -> Mapping[int, int]:
-    """The part's number for each token."""
-    return {token: part for part, token in enumerate(tokens)}

@@ -116,7 +116,7 @@ class Statistics:
         self._flap_moves = flap_moves
         self._flap_window_ms = flap_window_ms
         self._counts: defaultdict[int, int] = defaultdict(int)
-        self._hand_overs: Counter[int] = Counter()
+        self._hand_overs: defaultdict[int, int] = defaultdict(int)
         self._fail_overs: Counter[int] = Counter()
         self._last_signs: Counter[int] = Counter()
         self._held: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -127,7 +127,7 @@ class Statistics:
         self._ended: dict[str, tuple[int, int]] = {}  # broker -> last sign, end of its session
         self._owners: dict[str, str] = {}
         self._gains: dict[str, deque[int]] = {}
-        self._moves: Counter[str] = Counter()
+        self._moves: defaultdict[str, int] = defaultdict(int)
         self._flaps: dict[str, Flap] = {}
 
     def count(self, timestamps_ms: Sequence[int], codes: Sequence[int]) -> None:
@@ -163,8 +163,8 @@ class Statistics:
             since_ms = self._released.pop(unit, None)
             if since_ms is not None:
                 self._hand_overs[max(0, timestamp_ms - since_ms)] += 1
-            lost = self._lost.pop(unit, None)
-            if lost is not None:
+            if unit in self._lost:
+                lost = self._lost.pop(unit)
                 self._last_signs[max(0, timestamp_ms - lost[0])] += 1
                 self._fail_overs[max(0, timestamp_ms - lost[1])] += 1
             return
@@ -189,7 +189,8 @@ class Statistics:
                     self._gain(child, entity.holder, timestamp_ms)
 
     def _gain(self, unit: str, broker: str, timestamp_ms: int) -> None:
-        self._lose(unit, timestamp_ms)
+        if unit in self._holding:
+            self._lose(unit, timestamp_ms)
         self._holding[unit] = (broker, timestamp_ms)
         self._held[broker][timestamp_ms // self._bin_ms] += 1
         before = self._owners.get(unit)

@@ -8,7 +8,7 @@ and its answer must be the same at every offset.
 
 from __future__ import annotations
 
-from anabranch.core.records import NamespaceChange, Record, SessionChange, SessionOp, UnitMove
+from anabranch.core.records import SessionChange, SessionOp, UnitMove
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.state import Change, Entity, Session
 from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
@@ -40,45 +40,51 @@ class Ownership:
         else:
             self._open.discard(record.broker)
 
-    def accepted(self, offset: int, record: Record, changes: tuple[Change, ...]) -> None:
-        """An accepted record of a tenant."""
-        if type(record) is UnitMove:
-            self.tally.examined += 1
-            self._move(offset, record, changes)
-        elif type(record) is NamespaceChange:
-            self._namespace(offset, changes)
+    def moved(self, offset: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
+        """An accepted move of a bundle."""
+        self.tally.examined += 1
         holders = self._holders
+        unit, move = record.unit, record.move
+        holder = holders.get(unit, "")
+        if move is Move.OWN:
+            if holder:
+                self._two(offset, unit, holder, record.actor)
+            holders[unit] = record.actor
+        elif move is Move.RELEASE or move is Move.SPLIT:
+            if not holder:
+                self.tally.violate(offset, f"{unit}: {move.name} accepted while nobody held it")
+        elif move is Move.ASSIGN or move is Move.TOMBSTONE:
+            if holder:
+                self._two(offset, unit, holder, record.broker or record.actor)
+        else:
+            self._lost(offset, record, holder)
+            if move is Move.SPLIT_COMMIT:
+                self._children(offset, unit, record.actor, changes)
         for key, entity in changes:
-            claimed = _claimed(entity) if type(entity) is Unit else ""
-            if holders.get(key, "") != claimed:
-                self.tally.violate(
-                    offset,
-                    f"{key}: by its accepted moves {holders.get(key) or 'nobody'} holds it, by "
-                    f"the fold {claimed or 'nobody'}",
-                )
-                holders[key] = claimed  # go on from what the cluster believed
+            if holders.get(key, "") != _claimed(entity):
+                self._differs(offset, key, _claimed(entity))
+
+    def reshaped(self, offset: int, changes: tuple[Change, ...]) -> None:
+        """A namespace was made or deleted."""
+        for key, entity in changes:
+            holder = self._holders.pop(key, "")
+            if holder:
+                self.tally.violate(offset, f"{key}: deleted or made anew while {holder} held it")
+            if _claimed(entity):
+                self._differs(offset, key, _claimed(entity))
+
+    def _differs(self, offset: int, key: str, claimed: str) -> None:
+        derived = self._holders.get(key)
+        self.tally.violate(
+            offset,
+            f"{key}: by its accepted moves {derived or 'nobody'} holds it, by the fold "
+            f"{claimed or 'nobody'}",
+        )
+        self._holders[key] = claimed  # go on from what the cluster believed
 
     def holder(self, unit: str) -> str:
         """Who may act as the unit's owner; "" for nobody."""
         return self._holders.get(unit, "")
-
-    def _move(self, offset: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
-        unit, move, actor = record.unit, record.move, record.actor
-        holder = self._holders.get(unit, "")
-        if move is Move.OWN:
-            if holder:
-                self._two(offset, unit, holder, actor)
-            self._holders[unit] = actor
-        elif move is Move.ASSIGN or move is Move.TOMBSTONE:
-            if holder:
-                self._two(offset, unit, holder, record.broker or actor)
-        elif move is Move.RELEASE or move is Move.SPLIT:
-            if not holder:
-                self.tally.violate(offset, f"{unit}: {move.name} accepted while nobody held it")
-        else:
-            self._lost(offset, record, holder)
-            if move is Move.SPLIT_COMMIT:
-                self._children(offset, unit, actor, changes)
 
     def _lost(self, offset: int, record: UnitMove, holder: str) -> None:
         unit, move = record.unit, record.move
@@ -102,19 +108,15 @@ class Ownership:
                 self._two(offset, key, former, owner)
             self._holders[key] = owner
 
-    def _namespace(self, offset: int, changes: tuple[Change, ...]) -> None:
-        for key, _ in changes:
-            holder = self._holders.pop(key, "")
-            if holder:
-                self.tally.violate(offset, f"{key}: deleted or made anew while {holder} held it")
-
     def _two(self, offset: int, unit: str, holder: str, other: str) -> None:
         self.tally.violate(offset, f"{unit}: given to {other} while {holder} still held it")
 
 
-def _claimed(unit: Unit) -> str:
+def _claimed(entity: Entity | None) -> str:
     """Whom the fold's state names as the one who may act."""
-    state = unit.state
+    if type(entity) is not Unit:
+        return ""
+    state = entity.state
     if state is UnitState.OWNED or state is UnitState.SPLITTING:
-        return unit.broker
-    return unit.source if state is UnitState.RELEASING else ""
+        return entity.broker
+    return entity.source if state is UnitState.RELEASING else ""
