@@ -91,9 +91,9 @@ class Place:
         self._nodes.remove(node)
 
 
-def resident_mb(pid: int) -> float:
-    """Resident memory of a process."""
+def resident_mb(pid: int, which: str = "VmRSS") -> float:
+    """Resident memory of a process; VmHWM: at its highest."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{which}:"):
             return int(line.split()[1]) / 1024
     raise RuntimeError(f"process {pid} shows no memory")

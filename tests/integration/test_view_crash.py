@@ -61,24 +61,24 @@ LOAD = """
 """
 
 
-def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+def start(script: str, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
+        bufsize=0,  # a line that was read ahead would be hidden from select
         env={**os.environ, **ENVIRONMENT},
     )
 
 
-def next_line(child: subprocess.Popen[str]) -> str:
+def next_line(child: subprocess.Popen[bytes]) -> str:
     assert child.stdout is not None
     ready, _, _ = select.select([child.stdout], [], [], DEADLINE_S)
     assert ready, "the child says nothing"
-    return child.stdout.readline().strip()
+    return child.stdout.readline().decode().strip()
 
 
-def kill(child: subprocess.Popen[str]) -> None:
+def kill(child: subprocess.Popen[bytes]) -> None:
     child.send_signal(signal.SIGKILL)
     child.communicate(timeout=DEADLINE_S)
 
