@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ def main() -> int:
     first = secrets.randbelow(1 << 40) if options.first is None else options.first
     end = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     seeds = takewhile(lambda _: time.monotonic() < end, count(first))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     done = failed = 0
     began = time.monotonic()
     sys.stdout.write(f"seeds from {first}; interrupt to stop\n")
