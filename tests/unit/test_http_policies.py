@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
 
@@ -68,45 +66,46 @@ def test_what_a_tenant_cannot_be_is_refused() -> None:
     with_http(test)
 
 
-@pytest.mark.parametrize(
-    ("body", "count"),
-    [
-        (None, 4),
-        ({}, 4),
-        ({"numBundles": 3}, 3),
-        ({"bundles": {"numBundles": 8}}, 8),
-        ({"bundles": {"boundaries": [], "numBundles": 2}, "retention_policies": {}}, 2),
-        ({"bundles": {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"]}}, 2),
-        ({"replication_clusters": ["standalone"]}, 4),
-    ],
-)
-def test_a_namespace_gets_the_bundles_that_its_body_asks_for(body: Any, count: int) -> None:
+GOOD_POLICIES: list[tuple[Any, int]] = [
+    (None, 4),
+    ({}, 4),
+    ({"numBundles": 3}, 3),
+    ({"bundles": {"numBundles": 8}}, 8),
+    ({"bundles": {"boundaries": [], "numBundles": 2}, "retention_policies": {}}, 2),
+    ({"bundles": {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"]}}, 2),
+    ({"replication_clusters": ["standalone"]}, 4),
+]
+
+
+def test_a_namespace_gets_the_bundles_that_its_body_asks_for() -> None:
     async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        await put(nodes[0], "/namespaces/public/n", body, 204)
-        bundles = await get(nodes[0], "/namespaces/public/n/bundles")
-        assert bundles["numBundles"] == count
-        assert len(bundles["boundaries"]) == count + 1
-        assert (bundles["boundaries"][0], bundles["boundaries"][-1]) == ("0x00000000", "0xffffffff")
+        for number, (body, count) in enumerate(GOOD_POLICIES):
+            home = f"/namespaces/public/n{number}"
+            await put(nodes[0], home, body, 204)
+            bundles = await get(nodes[0], f"{home}/bundles")
+            edges = bundles["boundaries"]
+            assert (bundles["numBundles"], len(edges)) == (count, count + 1), body
+            assert (edges[0], edges[-1]) == ("0x00000000", "0xffffffff")
 
     with_http(test)
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "named"),
-    [
-        ({"numBundles": 0}, 412, "Invalid number of bundles 0"),
-        ({"numBundles": 65_537}, 412, "Invalid number of bundles 65537"),
-        ({"numBundles": "4"}, 400, "numBundles"),
-        ({"numBundles": 2, "bundles": {"numBundles": 3}}, 412, "2 and for 3"),
-        ({"bundles": {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"]}}, 412, "unequal"),
-        ({"retention_policies": {"size": 1}}, 412, "retention_policies"),
-        ({"replication_clusters": ["mars"]}, 412, "mars"),
-        ([1], 400, "the body"),
-    ],
-)
-def test_a_namespace_that_cannot_be_made_so_is_refused(body: Any, status: int, named: str) -> None:
+BAD_POLICIES: list[tuple[Any, int, str]] = [
+    ({"numBundles": 0}, 412, "Invalid number of bundles 0"),
+    ({"numBundles": 65_537}, 412, "Invalid number of bundles 65537"),
+    ({"numBundles": "4"}, 400, "numBundles"),
+    ({"numBundles": 2, "bundles": {"numBundles": 3}}, 412, "2 and for 3"),
+    ({"bundles": {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"]}}, 412, "unequal"),
+    ({"retention_policies": {"size": 1}}, 412, "retention_policies"),
+    ({"replication_clusters": ["mars"]}, 412, "mars"),
+    ([1], 400, "the body"),
+]
+
+
+def test_a_namespace_that_cannot_be_made_so_is_refused() -> None:
     async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        assert named in await put(nodes[0], "/namespaces/public/n", body, status)
+        for body, status, named in BAD_POLICIES:
+            assert named in await put(nodes[0], "/namespaces/public/n", body, status), body
         assert await get(nodes[0], "/namespaces/public") == ["public/default"]
 
     with_http(test)

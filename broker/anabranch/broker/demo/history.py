@@ -52,11 +52,12 @@ class History:
             _, end = reader.offsets(_KAFKA_S_MAX)
             while reader.next_offset < end:
                 for entry in reader.poll(_BATCH_MAX, _POLL_S):
-                    self._take(replica.read(entry.record(), entry.offset, entry.timestamp_ms))
+                    self.take(replica.read(entry.record(), entry.offset, entry.timestamp_ms))
         finally:
             reader.close()
 
-    def _take(self, folded: Folded) -> None:
+    def take(self, folded: Folded) -> None:
+        """The next entry of the log."""
         self.records += 1
         self.verdicts[folded.outcome.verdict.name] += 1
         for change in folded.outcome.changes:
