@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -75,15 +76,19 @@ class Node:
         self._connection = connect(settings)
         self._topics: Topics = await asyncio.to_thread(prepare_topics, settings, self._connection)
         heartbeats = await asyncio.to_thread(KafkaHeartbeats, self._connection, self._topics)
+        watched_since = time.monotonic()
         self._closers.append(heartbeats.close)
+        # It connects while the view catches up.
+        writer = KafkaLogWriter(self._connection, self._topics.wal, report_success=False)
+        self._closers.append(writer.close)
         path = settings.view_dir
         catch_up = CatchUp(self._connection, self._topics, path)
         view, reader = await asyncio.to_thread(catch_up.run)
         self._view, self._reader = view, reader
         core = settings.node_settings()
-        await asyncio.to_thread(check_not_in_use, core.broker, view, heartbeats, core.heartbeat_s)
-        writer = KafkaLogWriter(self._connection, self._topics.wal, report_success=False)
-        self._closers.append(writer.close)
+        heard = await asyncio.to_thread(
+            check_not_in_use, core.broker, view, heartbeats, core.heartbeat_s, watched_since
+        )
 
         def append(record: Record, done: Callable[[Exception | None], None]) -> None:
             writer.append(record.key, encode_record(record), schema_header(record), done)
@@ -98,6 +103,7 @@ class Node:
             verbose=settings.load_balancer_debug_mode_enabled,
         )
         self.operations = Operations(self.runtime, settings)
+        self.runtime.heard(heard)
         self._measure()
         self._follow(reader)
         beats = Feed(

@@ -16,6 +16,7 @@ from anabranch.channel.errors import LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader, check_holds
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.core.leases import Heartbeat
 from anabranch.projections.view import View
 
 _KAFKA_S_MAX: Final = 10.0
@@ -153,21 +154,29 @@ class CatchUp:
 
 
 def check_not_in_use(
-    broker: str, view: View, heartbeats: KafkaHeartbeats, heartbeat_s: float
-) -> None:
+    broker: str, view: View, heartbeats: KafkaHeartbeats, heartbeat_s: float, watched_since: float
+) -> list[tuple[Heartbeat, int]]:
     """Raises StartError when another process is alive under this broker id.
 
-    Only a broker with an open session can be; so only the restart after a crash has to wait.
+    Only a broker with an open session can be; so only the restart after a crash has to wait, for
+    heartbeats that came after `watched_since`, when the reader began. Returns each other broker's
+    last one, with the log's timestamp.
     """
+    heard: dict[str, tuple[Heartbeat, int]] = {}
     session = view.session(broker)
     if session is None or not session.open:
-        return
-    deadline = time.monotonic() + _BEATS_WATCHED * heartbeat_s
-    while (left := deadline - time.monotonic()) > 0:
-        for beat, _ in heartbeats.poll(min(left, _POLL_S)):
+        return []
+    deadline = watched_since + _BEATS_WATCHED * heartbeat_s
+    left = _POLL_S  # what was read meanwhile is looked at in any case
+    while left > 0:
+        beats = heartbeats.poll(min(left, _POLL_S))
+        left = deadline - time.monotonic()
+        for beat, log_ms in beats:
+            heard[beat.broker] = (beat, log_ms)
             if beat.broker == broker:
                 raise StartError(
                     f"broker id {broker} is in use: another node sends heartbeats under it "
                     f"(session {beat.session}, heartbeat {beat.sequence}). Stop that node, or give "
                     "this one an advertisedAddress or webServicePort of its own"
                 )
+    return list(heard.values())
