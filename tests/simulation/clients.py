@@ -36,6 +36,8 @@ class Clients:
             return
         process = self._sched.rng.choice(self._cluster.processes)
         process.call(partial(self._ask, process))
+        if self._sched.chance(0.01):
+            self._cluster.scribble()
         self._sched.after(
             self._sched.rng.expovariate(1.0 / self._cluster.plan.client_interval_s), self._request
         )

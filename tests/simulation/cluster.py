@@ -90,7 +90,11 @@ class Cluster:
         for _ in range(times):
             self.sched.after(self._delay_s(sender), partial(self._append, key, value, schema))
 
-    def _append(self, key: bytes, value: bytes, schema: bytes) -> None:
+    def scribble(self) -> None:
+        """A stranger writes to the log what is no record."""
+        self._append(self.sched.rng.randbytes(4), self.sched.rng.randbytes(40), None)
+
+    def _append(self, key: bytes, value: bytes, schema: bytes | None) -> None:
         entry = self.wal.append_raw(key, value, schema)
         record = self.record_at(entry)
         folded = self.checks.truth.read(record, entry.offset, entry.timestamp_ms)
