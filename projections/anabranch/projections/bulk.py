@@ -65,15 +65,18 @@ def bulk_load(
 def _store(store: Store, pairs: Batch) -> None:
     batch = new_batch()
     rest = dict(pairs)  # a key's last value
-    policies = [key for key in rest if b":" in key or key == _CLUSTER]
-    gone = [key for key, value in rest.items() if value is None]
-    for key in {*policies, *gone}:
-        family = Family.POLICIES if b":" in key or key == _CLUSTER else Family.UNITS
-        _put(batch, key, rest.pop(key), store.families[family])
-    # A loop in C: this is where a start-up spends its time.
+    # This is where a start-up spends its time: whole batches are looked at by loops in C.
+    if None in rest.values() or _CLUSTER in rest or b":" in b"".join(rest):
+        for key in [key for key, value in rest.items() if value is None or _is_policy(key)]:
+            family = Family.POLICIES if _is_policy(key) else Family.UNITS
+            _put(batch, key, rest.pop(key), store.families[family])
     batch.set_default_column_family(store.families[Family.UNITS])
     deque(map(batch.put, rest.keys(), rest.values()), maxlen=0)
     store.write(batch)
+
+
+def _is_policy(key: bytes) -> bool:
+    return b":" in key or key == _CLUSTER
 
 
 def _put(batch: WriteBatch, key: bytes, value: bytes | None, family: ColumnFamily) -> None:

@@ -42,6 +42,7 @@ _BLOCK_CACHE_BYTES: Final = 16 << 20
 _WRITE_BUFFER_BYTES: Final = 8 << 20
 _ALL_BUFFERS_BYTES: Final = 24 << 20
 _BULK_BUFFER_BYTES: Final = 32 << 20
+_LEVEL0_FILES: Final = 8
 _OPEN_FILES_MAX: Final = 256
 
 
@@ -154,6 +155,8 @@ def _options(tables: BlockBasedOptions, *, bulk: bool) -> Options:
         options.set_db_write_buffer_size(_ALL_BUFFERS_BYTES)
         options.set_max_total_wal_size(_ALL_BUFFERS_BYTES)
         options.set_compression_type(DBCompressionType.lz4())
+        # More than a bulk load of a million units leaves: no compaction while a node starts.
+        options.set_level_zero_file_num_compaction_trigger(_LEVEL0_FILES)
     return options
 
 
