@@ -48,6 +48,9 @@ Rule = Callable[[StateReader, Record, int, int], Outcome]
 SNAPSHOT_ROW: Final = 0  # before the record of the same offset
 LOG_ROW: Final = 1
 SCHEMA_NEEDED: Final = "schema needed"  # how a part says it
+# Before Python 3.12 an enum's member is looked up by a function; every record meets these.
+_ACCEPTED: Final = Verdict.ACCEPTED
+_ASSIGN, _OWN, _SPLIT, _SPLIT_COMMIT = Move.ASSIGN, Move.OWN, Move.SPLIT, Move.SPLIT_COMMIT
 _NEVER: Final = 1 << 62
 
 
@@ -228,7 +231,7 @@ class Replay:
     def _changed(self, offset: int, timestamp_ms: int, record: Record, outcome: Outcome) -> None:
         changes = outcome.changes
         self.state.apply(changes)
-        if outcome.verdict is not Verdict.ACCEPTED:
+        if outcome.verdict is not _ACCEPTED:
             self._versions.rejected(offset, record, outcome)
         elif type(record) is UnitMove and record.unit != LEADERSHIP:
             self._moved(offset, timestamp_ms, record, changes)
@@ -244,15 +247,15 @@ class Replay:
         for key, _ in changes:
             dirty[key] = None
         move = record.move
-        if move is Move.OWN:
+        if move is _OWN:
             self._leases.owned(offset, timestamp_ms, record)
-        elif move in LEADERS_MOVES:
+        elif move > _SPLIT_COMMIT and move in LEADERS_MOVES:
             self._leadership.used(offset, record)
             self._leases.taken(offset, record, self._ownership.holder(record.unit))
         self._versions.accepted(offset, record, changes)
         self._ownership.moved(offset, record, changes)
         self._coverage.accepted(offset, record, changes)
-        if move is not Move.ASSIGN and move is not Move.SPLIT:
+        if move is not _ASSIGN and move is not _SPLIT:
             self._statistics.moved(timestamp_ms, record, changes)
 
     def _policy(self, offset: int, record: Record, changes: tuple[Change, ...]) -> None:

@@ -86,6 +86,8 @@ class KafkaSource(msgspec.Struct, frozen=True):
                     "the topic prefix; the topics are made by the cluster's first node"
                 )
             return Extent(*offsets(self.connection, consumer, topic, _DEADLINE_S))
+        except KafkaException as error:
+            raise self.connection.explained(error, f"to find the ends of {topic}") from None
         finally:
             consumer.close()
 

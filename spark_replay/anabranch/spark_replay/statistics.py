@@ -42,6 +42,9 @@ _TENANT: Final = _SESSION + len(SessionOp)
 _NAMESPACE: Final = _TENANT + len(PolicyOp)
 _CLUSTER: Final = _NAMESPACE + len(PolicyOp)
 _UNREADABLE: Final = _CLUSTER + 1
+# Before Python 3.12 an enum's member is looked up by a function; every record meets these.
+_OWN, _RELEASE, _HAND_OVER = Move.OWN, Move.RELEASE, Move.HAND_OVER
+_RECLAIM, _DISCARD, _SPLIT_COMMIT = Move.RECLAIM, Move.DISCARD, Move.SPLIT_COMMIT
 KIND_PLACE: Final = 100  # counts are kept by one number: bin, kind and verdict
 NOT_COUNTED: Final = -1  # instead of a code, which is kind and verdict
 
@@ -158,7 +161,7 @@ class Statistics:
     def moved(self, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
         """An accepted move of a bundle, but for ASSIGN and SPLIT, which change no holder."""
         unit, move = record.unit, record.move
-        if move is Move.OWN:
+        if move is _OWN:
             self._gain(unit, record.actor, timestamp_ms)
             since_ms = self._released.pop(unit, None)
             if since_ms is not None:
@@ -168,7 +171,7 @@ class Statistics:
                 self._last_signs[max(0, timestamp_ms - lost[0])] += 1
                 self._fail_overs[max(0, timestamp_ms - lost[1])] += 1
             return
-        if move is Move.RELEASE:
+        if move is _RELEASE:
             if record.broker:
                 self._released[unit] = timestamp_ms
         else:
@@ -176,14 +179,14 @@ class Statistics:
 
     def _gave_up(self, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
         unit, move = record.unit, record.move
-        if move is Move.RECLAIM or move is Move.DISCARD:
+        if move is _RECLAIM or move is _DISCARD:
             holding = self._holding.get(unit)
             if holding is not None and holding[0] in self._ended:
                 self._lost[unit] = self._ended[holding[0]]
-        if move is not Move.HAND_OVER:
+        if move is not _HAND_OVER:
             self._released.pop(unit, None)
         self._lose(unit, timestamp_ms)
-        if move is Move.SPLIT_COMMIT:
+        if move is _SPLIT_COMMIT:
             for child, entity in changes[1:]:
                 if isinstance(entity, Unit) and entity.holder:
                     self._gain(child, entity.holder, timestamp_ms)

@@ -9,6 +9,9 @@ from anabranch.core.state import Change, Entity
 from anabranch.core.units import LEADERSHIP, Unit, UnitState
 from anabranch.spark_replay.tally import Tally
 
+# Before Python 3.12 an enum's member is looked up by a function; every record meets this one.
+_DELETED = UnitState.DELETED
+
 
 class Coverage:
     """Follows the live ranges of every namespace.
@@ -25,7 +28,7 @@ class Coverage:
 
     def start(self, key: str, entity: Entity) -> None:
         """A replay from a snapshot starts with this; `started` follows."""
-        if isinstance(entity, Unit) and entity.state is not UnitState.DELETED:
+        if isinstance(entity, Unit) and entity.state is not _DELETED:
             self._change(key, present=True)
 
     def started(self, offset: int) -> None:
@@ -38,11 +41,7 @@ class Coverage:
         self.tally.examined += 1
         if len(changes) == 1:
             key, entity = changes[0]
-            if (
-                type(entity) is Unit
-                and entity.state is not UnitState.DELETED
-                and key in self._units
-            ):
+            if type(entity) is Unit and entity.state is not _DELETED and key in self._units:
                 return
         self._reshaped(offset, record, changes)
 
@@ -50,7 +49,7 @@ class Coverage:
         gone: dict[str, list[HashRange]] = {}
         come: dict[str, list[HashRange]] = {}
         for key, entity in changes:
-            live = isinstance(entity, Unit) and entity.state is not UnitState.DELETED
+            live = isinstance(entity, Unit) and entity.state is not _DELETED
             if key == LEADERSHIP or key.count("/") != 2 or (key in self._units) == live:
                 continue
             moved = self._change(key, present=live)

@@ -14,6 +14,10 @@ from anabranch.core.state import Change, Entity, Session
 from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
 from anabranch.spark_replay.tally import Tally
 
+# Before Python 3.12 an enum's member is looked up by a function; every record meets these.
+_ASSIGN, _OWN, _RELEASE, _SPLIT = Move.ASSIGN, Move.OWN, Move.RELEASE, Move.SPLIT
+_TOMBSTONE, _SPLIT_COMMIT = Move.TOMBSTONE, Move.SPLIT_COMMIT
+_OWNED, _RELEASING, _SPLITTING = UnitState.OWNED, UnitState.RELEASING, UnitState.SPLITTING
 _OWN_WORDS = (Move.HAND_OVER, Move.FREE, Move.SPLIT_COMMIT)
 _TAKEN_AWAY = (Move.RECLAIM, Move.DISCARD)
 
@@ -46,23 +50,24 @@ class Ownership:
         holders = self._holders
         unit, move = record.unit, record.move
         holder = holders.get(unit, "")
-        if move is Move.OWN:
+        if move is _OWN:
             if holder:
                 self._two(offset, unit, holder, record.actor)
             holders[unit] = record.actor
-        elif move is Move.RELEASE or move is Move.SPLIT:
+        elif move is _RELEASE or move is _SPLIT:
             if not holder:
                 self.tally.violate(offset, f"{unit}: {move.name} accepted while nobody held it")
-        elif move is Move.ASSIGN or move is Move.TOMBSTONE:
+        elif move is _ASSIGN or move is _TOMBSTONE:
             if holder:
                 self._two(offset, unit, holder, record.broker or record.actor)
         else:
             self._lost(offset, record, holder)
-            if move is Move.SPLIT_COMMIT:
+            if move is _SPLIT_COMMIT:
                 self._children(offset, unit, record.actor, changes)
         for key, entity in changes:
-            if holders.get(key, "") != _claimed(entity):
-                self._differs(offset, key, _claimed(entity))
+            claimed = _claimed(entity)
+            if holders.get(key, "") != claimed:
+                self._differs(offset, key, claimed)
 
     def reshaped(self, offset: int, changes: tuple[Change, ...]) -> None:
         """A namespace was made or deleted."""
@@ -117,6 +122,6 @@ def _claimed(entity: Entity | None) -> str:
     if type(entity) is not Unit:
         return ""
     state = entity.state
-    if state is UnitState.OWNED or state is UnitState.SPLITTING:
+    if state is _OWNED or state is _SPLITTING:
         return entity.broker
-    return entity.source if state is UnitState.RELEASING else ""
+    return entity.source if state is _RELEASING else ""
