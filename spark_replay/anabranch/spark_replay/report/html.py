@@ -17,8 +17,8 @@ from anabranch.spark_replay.report.charts import (
     stacked,
     timeline,
 )
-from anabranch.spark_replay.report.summary import Latency, Summary, clock
-from anabranch.spark_replay.report.table import origin, words
+from anabranch.spark_replay.report.summary import Latency, Summary
+from anabranch.spark_replay.report.table import extent, origin, words
 from anabranch.spark_replay.statistics import split_count_key
 from anabranch.spark_replay.verdict import CheckReport, CheckResult
 
@@ -76,8 +76,7 @@ def page(summary: Summary) -> str:
             '<meta name=viewport content="width=device-width,initial-scale=1">',
             f"<title>Audit of {escape(log.topic)}</title><style>{_STYLE}</style></head><body>",
             f"<main><h1>Audit of <code>{escape(log.topic)}</code></h1>",
-            f"<p>Offsets {log.first_offset:,} to {log.next_offset - 1:,}, {clock(log.first_ms)} ",
-            f"to {clock(log.last_ms)}; read from {escape(origin(log))}.</p>",
+            f"<p>{escape(extent(log))}; read from {escape(origin(log))}.</p>",
             *_verdict(summary),
             *_facts(summary),
             "<h2>Checks</h2><table><tr><th>check<th>result<th class=n>examined",

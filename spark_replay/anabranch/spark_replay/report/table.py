@@ -14,13 +14,18 @@ def table(summary: Summary) -> str:
 
 def _head(summary: Summary) -> Iterator[str]:
     log = summary.log
-    yield (
+    yield extent(log)
+    yield f"read from {origin(log)}; {summary.records:,} records in {summary.seconds:.1f} s"
+
+
+def extent(log: Log) -> str:
+    """What was audited, in words."""
+    if log.next_offset <= log.first_offset:
+        return f"{log.topic}, empty"
+    return (
         f"{log.topic}, offsets {log.first_offset:,} to {log.next_offset - 1:,}, "
         f"{clock(log.first_ms)} to {clock(log.last_ms)}"
-        if log.next_offset > log.first_offset
-        else f"{log.topic}, empty"
     )
-    yield f"read from {origin(log)}; {summary.records:,} records in {summary.seconds:.1f} s"
 
 
 def origin(log: Log) -> str:

@@ -1,0 +1,69 @@
+"""librdkafka's security properties, said to Spark's Kafka client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.core.errors import InvalidInputError
+from anabranch.spark_replay.kafka_options import java_properties, spark_options
+
+
+def test_without_security_only_the_servers_are_named() -> None:
+    assert spark_options("a:1,b:2", {}) == {"kafka.bootstrap.servers": "a:1,b:2"}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module"),
+    [("PLAIN", "plain.PlainLoginModule"), ("SCRAM-SHA-512", "scram.ScramLoginModule")],
+)
+def test_a_login_becomes_a_jaas_line_with_quotes_escaped(mechanism: str, module: str) -> None:
+    java = java_properties(
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": mechanism,
+            "sasl.username": "me",
+            "sasl.password": 'a"b\\c',
+        }
+    )
+    assert java["security.protocol"] == "SASL_SSL"
+    assert java["sasl.mechanism"] == mechanism
+    assert java["sasl.jaas.config"] == (
+        f'org.apache.kafka.common.security.{module} required username="me" password="a\\"b\\\\c";'
+    )
+
+
+def test_certificates_are_given_as_pem(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    certificate.write_text("CERT")
+    key.write_text("KEY")
+    java = java_properties(
+        {
+            "ssl.ca.location": "/etc/ca.pem",
+            "ssl.certificate.location": str(certificate),
+            "ssl.key.location": str(key),
+            "ssl.endpoint.identification.algorithm": "none",
+        }
+    )
+    assert java == {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/etc/ca.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "CERT",
+        "ssl.keystore.key": "KEY",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"ssl.keystore.location": "/etc/keystore.p12"},
+        {"sasl.mechanism": "OAUTHBEARER"},
+        {"ssl.certificate.location": "/no/such/file", "ssl.key.location": "/no/such/file"},
+    ],
+)
+def test_what_spark_cannot_be_told_is_named(properties: dict[str, str]) -> None:
+    with pytest.raises(InvalidInputError, match=r"ssl\.keystore|OAUTHBEARER|cannot be read"):
+        java_properties(properties)
