@@ -87,3 +87,8 @@ def test_the_last_hash_of_the_ring_belongs_to_the_last_bundle() -> None:
         if topic_hash(name := f"persistent://{HOMES[0]}/{n}") >= split_bundle_name(last)[1].lower
     )
     assert routes.owner(above, HOMES[0]) == "x:1"
+
+
+def test_a_look_up_names_the_owner_while_it_serves_and_nobody_while_a_bundle_moves() -> None:
+    named = {state for state in UnitState if owner_to_name(unit(state, "x:1"))}
+    assert named == {UnitState.OWNED, UnitState.SPLITTING}
