@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from anabranch.core.ring import parse_range, topic_hash
-from support.processes import Dev, dev, run
+from support.processes import Dev, dev, free_ports, run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 TOPIC = "persistent://public/default/orders"
@@ -101,3 +101,18 @@ def test_a_node_on_a_port_in_use_says_so(cluster: Dev, tmp_path: Path) -> None:
     assert found.returncode == 2
     assert f"port {cluster.port} of 127.0.0.1" in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_a_node_with_other_settings_than_the_cluster_is_told_which(
+    cluster: Dev, tmp_path: Path
+) -> None:
+    arguments = ("node", "--bootstrap-servers", cluster.kafka, "--data-dir", str(tmp_path))
+    alone = ("--set", "replicationFactor=1", "--set", "minInsyncReplicas=1")
+    port = ("--http-port", str(free_ports(1)))
+    other_lease = run(*arguments, *port, *alone, "--set", "leaseMillis=3000")
+    assert other_lease.returncode == 2
+    assert "leaseMillis is 4000, not 3000" in other_lease.stderr
+    other_topics = run(*arguments, *port)
+    assert other_topics.returncode == 2
+    assert "anabranch.wal has replication factor 1, expected at least 3" in other_topics.stderr
+    assert "Traceback" not in other_lease.stderr + other_topics.stderr

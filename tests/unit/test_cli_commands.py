@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from anabranch.broker.cli import main as main_module
 from anabranch.broker.cli.main import cli
 from support.processes import free_ports
 
@@ -77,3 +79,20 @@ def test_neither_the_help_nor_a_node_carries_spark(module: str) -> None:
         "for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_a_fault_is_told_in_a_line_and_its_stack_kept_in_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(main_module, "cli", broken)
+    with pytest.raises(SystemExit) as ended:
+        main_module.main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("anabranch: a fault, ZeroDivisionError: by zero; please report it")
+    kept = Path(said.strip().rpartition(" ")[2])
+    assert "Traceback" in kept.read_text()
+    kept.unlink()

@@ -1,8 +1,10 @@
-"""Errors that people can do something about, in words; all else is a bug and shows itself."""
+"""Errors in words: those that people can do something about, and faults of ours."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
+import traceback
 
 
 def describe(error: BaseException) -> str | None:
@@ -15,6 +17,15 @@ def describe(error: BaseException) -> str | None:
         where = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror}{where}"
     return None
+
+
+def keep(error: BaseException) -> str:
+    """Writes a fault's stack to a file; returns what to print."""
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="anabranch-fault-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        traceback.print_exception(error, file=file)
+    return f"a fault, {type(error).__name__}: {error}; please report it, with {file.name}"
 
 
 def _embedded_error() -> type[Exception]:

@@ -78,7 +78,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The entry point: errors that have a remedy are said in words, on standard error."""
-    from anabranch.broker.cli.failures import describe
+    from anabranch.broker.cli.failures import describe, keep
 
     try:
         status = cli(standalone_mode=False)
@@ -90,10 +90,7 @@ def main() -> NoReturn:
     except BrokenPipeError:
         status = 0  # `anabranch log tail | head` is no failure
         sys.stderr.close()
-    except Exception as error:
-        said = describe(error)
-        if said is None:
-            raise
-        click.echo(f"anabranch: {said}", err=True)
+    except Exception as error:  # noqa: BLE001 - what is not foreseen has its stack kept in a file
+        click.echo(f"anabranch: {describe(error) or keep(error)}", err=True)
         status = 2
     sys.exit(status if isinstance(status, int) else 0)
