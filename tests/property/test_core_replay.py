@@ -240,5 +240,5 @@ def test_the_random_logs_contain_what_they_are_to_test() -> None:
         Verdict.NO_CLUSTER,
         Verdict.VERSION_GAP,
         Verdict.CHILD_EXISTS,
-        Verdict.CLUSTER_DIFFERS,
+        Verdict.CLUSTER_EXISTS,
     }

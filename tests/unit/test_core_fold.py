@@ -24,7 +24,7 @@ def test_every_guard_has_a_predicate_and_each_row_is_in_the_order_of_precedence(
 
 def test_verdict_numbers_are_fixed() -> None:
     assert [verdict.value for verdict in Verdict] == list(range(25))
-    assert (Verdict.ACCEPTED, Verdict.UNREADABLE, Verdict.CLUSTER_DIFFERS) == (0, 1, 24)
+    assert (Verdict.ACCEPTED, Verdict.UNREADABLE, Verdict.CLUSTER_EXISTS) == (0, 1, 24)
 
 
 # --- the first record -----------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_settings_are_written_once() -> None:
     world = World()
     assert world.tell(SETTINGS) is Verdict.REPEATED
     other = msgspec.structs.replace(SETTINGS, proposal_id="other", lease_ms=5000)
-    assert world.tell(other) is Verdict.CLUSTER_DIFFERS
+    assert world.tell(other) is Verdict.CLUSTER_EXISTS
 
 
 @pytest.mark.parametrize(

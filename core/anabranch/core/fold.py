@@ -249,7 +249,7 @@ def _cluster(
     before = state.cluster()
     if before is not None:
         same = before.proposal_id == record.proposal_id
-        return _REJECTED[Verdict.REPEATED if same else Verdict.CLUSTER_DIFFERS]
+        return _REJECTED[Verdict.REPEATED if same else Verdict.CLUSTER_EXISTS]
     if record.version != 1:
         return _REJECTED[Verdict.VERSION_GAP]
     times_ordered = 0 < record.heartbeat_ms < record.lease_ms

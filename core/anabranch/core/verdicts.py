@@ -37,4 +37,4 @@ class Verdict(IntEnum):
     TENANT_BUSY = 21  # it still has namespaces
     NAMESPACE_BUSY = 22  # one of its bundles is owned or moving
     INVALID_VALUE = 23
-    CLUSTER_DIFFERS = 24  # the cluster's settings are written already
+    CLUSTER_EXISTS = 24  # the cluster's settings are written already
