@@ -164,18 +164,19 @@ def _measured(
     source = KafkaSource(KafkaConnection(kafka.bootstrap_servers), topics)
     _checksum(spark, source, min(count, _WARM))
     options = AuditOptions(kafka.bootstrap_servers, topic_prefix=topics.prefix)
-    audit(spark, options) if count <= _WARM else None
-    read_s = [_checksum(spark, source, count) for _ in range(2)]
+    _checksum(spark, source, count)  # reads the topic into the page cache, for both
+    read_s = [_checksum(spark, source, count)]
     started = time.monotonic()
     summary = audit(spark, options)
     audit_s = time.monotonic() - started
+    read_s.append(_checksum(spark, source, count))  # the machine may not be ours alone
     if not summary.sound or summary.records != count:
         raise RuntimeError(f"the audit is wrong: {summary.json()}")
     return {
         "records": count,
         "read_and_checksum_s": [round(one, 2) for one in read_s],
         "audit_s": round(audit_s, 2),
-        "ratio": round(audit_s / min(read_s), 2),
+        "ratio": round(2 * audit_s / sum(read_s), 2),
         "ratio_max": RATIO_MAX,
         "records_per_s": round(count / audit_s),
     }

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded.errors import EmbeddedError
+from anabranch.channel.embedded.java import find_java
 from anabranch.channel.topics import Topics
 from anabranch.core.errors import AnabranchError
 from anabranch.spark_replay.session import local_session
@@ -61,6 +62,9 @@ class ArchiveOptions(msgspec.Struct, frozen=True):
 def run_archive(options: ArchiveOptions) -> int:
     """Archives until SIGTERM or Ctrl-C, or once; answers 0, or 2 when it could not go on."""
     try:
+        find_java()
+        kafka = _source(options)
+        kafka.extent(kafka.names.wal)  # a clear message before Spark is started
         with local_session("anabranch archive", options.scratch_dir) as spark:
             if options.once:
                 until = archive_once(spark, options)
@@ -123,10 +127,7 @@ class Archive:
     def __init__(self, options: ArchiveOptions) -> None:
         self._options = options
         self._folder = options.archive_dir
-        self._kafka = KafkaSource(
-            KafkaConnection(options.bootstrap_servers, options.kafka_properties, "archive"),
-            Topics(options.topic_prefix),
-        )
+        self._kafka = _source(options)
         wal = self._kafka.extent(self._kafka.names.wal)
         until = next_offset(self._folder)
         if until is not None and wal.first_offset > until:
@@ -194,6 +195,11 @@ class Archive:
     def close(self) -> None:
         """Nothing more will be published."""
         self._committer.close()
+
+
+def _source(options: ArchiveOptions) -> KafkaSource:
+    connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "archive")
+    return KafkaSource(connection, Topics(options.topic_prefix))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 (its customary name)
 
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded.errors import EmbeddedError
+from anabranch.channel.embedded.java import find_java
 from anabranch.channel.topics import Topics
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
@@ -78,6 +79,9 @@ class _Gathered(msgspec.Struct, frozen=True):
 def run_audit(options: AuditOptions) -> int:
     """Audits, reports as asked, and answers 0 (sound), 1 (violations) or 2 (could not run)."""
     try:
+        find_java()
+        kafka = _source(options)
+        kafka.extent(kafka.names.wal)  # a clear message before Spark is started
         with local_session("anabranch audit", options.scratch_dir) as spark:
             summary = audit(spark, options)
         _write(summary, options)
@@ -95,8 +99,7 @@ def run_audit(options: AuditOptions) -> int:
 def audit(spark: SparkSession, options: AuditOptions) -> Summary:
     """The audit's result. Raises AnabranchError when it cannot be made."""
     started = time.monotonic()
-    connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "audit")
-    kafka = KafkaSource(connection, Topics(options.topic_prefix))
+    kafka = _source(options)
     with_schemas = False  # few logs need them, and they are a good part of what is read
     for attempt in range(1, _ATTEMPTS_MAX + 2):
         gathered = _gather(spark, kafka, options, with_schemas=with_schemas)
@@ -128,6 +131,11 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
     return summarized(log, findings, plan.bin_ms, time.monotonic() - started)
 
 
+def _source(options: AuditOptions) -> KafkaSource:
+    connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "audit")
+    return KafkaSource(connection, Topics(options.topic_prefix))
+
+
 # --- what there is --------------------------------------------------------------------------
 
 
@@ -136,7 +144,7 @@ def _gather(
 ) -> _Gathered:
     """Asks in an order in which nothing speaks of what is asked for earlier."""
     tasks = default_parallelism()
-    kafka.extent(kafka.names.wal)  # a clear message before anything is started
+    kafka.extent(kafka.names.wal)  # a clear message, not Spark's
     beats = sources.read_beats(spark, kafka)
     snapshot = sources.read_snapshot(spark, kafka, tasks)
     for _ in range(_ATTEMPTS_MAX):

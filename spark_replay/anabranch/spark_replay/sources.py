@@ -34,7 +34,7 @@ from anabranch.spark_replay.kafka_options import spark_options
 
 LOG_COLUMNS: Final = ("offset", "timestamp_ms", "key", "value", "schema")
 METADATA_LOG: Final = "_spark_metadata"
-_DEADLINE_S: Final = 30.0
+_DEADLINE_S: Final = 10.0
 _HEADERS_MAX: Final = 4  # of a record that are looked at
 _SNAPSHOT_ATTEMPTS_MAX: Final = 5
 
