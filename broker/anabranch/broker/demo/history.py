@@ -17,11 +17,12 @@ from anabranch.core.fold import Folded
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.ring import split_bundle_name, topic_hash
 from anabranch.core.state import Change
-from anabranch.core.units import Unit, UnitState
+from anabranch.core.units import Move, Unit, UnitState
 
 _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.25
 _KAFKA_S_MAX: Final = 10.0
+_REPAIRS: Final = (Move.RECLAIM, Move.DISCARD, Move.OVERRIDE)
 # A node answers from its view, which follows the log; so an answer may be this much out of date.
 LAG_MS_MAX: Final = 1_000
 
@@ -75,7 +76,9 @@ class History:
             stretches.append(Held(holder, at_ms))
         if unit is None:
             return
-        if unit.state is UnitState.RELEASING:
+        if unit.move in _REPAIRS:
+            self._released.pop(name, None)  # a crash came between: that is a fail-over
+        elif unit.state is UnitState.RELEASING:
             self._released.setdefault(name, at_ms)
         elif unit.state is UnitState.OWNED and name in self._released:
             self.hand_overs_ms.append(at_ms - self._released.pop(name))
