@@ -116,4 +116,4 @@ def test_a_node_without_its_lease_answers_what_it_knows_and_marks_it_stale() -> 
             assert "safe mode" in unknown.json()["reason"]
             assert unknown.headers["retry-after"] == "1"
 
-    with_http(test, leaseMillis=300, livenessTimeoutMillis=500)
+    with_http(test, leaseMillis=2_000, livenessTimeoutMillis=3_000)

@@ -208,7 +208,7 @@ def test_a_node_that_lost_its_lease_is_alive_but_not_ready() -> None:
             assert answer.status_code == 503
             assert "does not serve" in answer.json()["reason"]
 
-    with_http(test, leaseMillis=300, livenessTimeoutMillis=500)
+    with_http(test, leaseMillis=2_000, livenessTimeoutMillis=3_000)
 
 
 def test_a_port_in_use_is_named_with_the_remedy() -> None:
