@@ -30,7 +30,7 @@ class UnavailableError(OperationError):
 
 
 class DeadlineError(OperationError):
-    """It was begun and is not known to be done; it may yet happen (408)."""
+    """It was begun and is not known to be done; it may yet happen (504)."""
 
 
 class StartError(AnabranchError):
