@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -85,7 +86,29 @@ def publish(
             writer.produce(topics.snapshot, value, key.encode(), 0)
         writer.produce(topics.snapshot, encode_horizon(snapshot.horizon), HORIZON_KEY.encode(), 0)
         writer.commit_transaction(_DEADLINE_S)
+        _until_visible(kafka, topics.snapshot)
     return topics
+
+
+def _until_visible(kafka: EmbeddedKafka, topic: str) -> None:
+    """Kafka answers a commit before readers of what is committed can see it."""
+    place = TopicPartition(topic, 0)
+    deadline = time.monotonic() + _DEADLINE_S
+    ends: set[int] = set()
+    while len(ends) != 1:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"the end of {topic} did not become visible")
+        ends = set()
+        for level in ("read_committed", "read_uncommitted"):
+            consumer = Consumer(
+                {
+                    "bootstrap.servers": kafka.bootstrap_servers,
+                    "group.id": "nobody",
+                    "isolation.level": level,
+                }
+            )
+            ends.add(consumer.get_watermark_offsets(place, timeout=_DEADLINE_S)[1])
+            consumer.close()
 
 
 def trim(kafka: EmbeddedKafka, topics: Topics, up_to: int) -> None:
