@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
@@ -17,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from anabranch.broker import clock
 from anabranch.broker.digest_watch import DigestWatch, Mismatch
 from anabranch.broker.errors import UnavailableError
 from anabranch.broker.log import get_logger
@@ -103,29 +103,29 @@ class Runtime:
     @staticmethod
     def now() -> float:
         """The clock that leases and silence are measured on."""
-        return time.monotonic()
+        return clock.now()
 
     @property
     def has_lease(self) -> bool:
         """Whether this node may act for itself and knows that what it reads is recent."""
-        return self.core.lease.holds(time.monotonic())
+        return self.core.lease.holds(clock.now())
 
     def may_act(self, unit: str) -> bool:
         """Whether this node may serve as the unit's owner at this instant."""
-        return self.core.may_act(unit, time.monotonic())
+        return self.core.may_act(unit, clock.now())
 
     # --- what comes in ------------------------------------------------------------------
 
     def joined(self) -> None:
         """The view has caught up: take part from now on."""
-        self._do(self.core.joined(time.monotonic()))
+        self._do(self.core.joined(clock.now()))
 
     def replaced(self, view: FoldingReplica) -> None:
         """The view was built anew, because the log no longer leads on from the old one."""
         self.view = self.core.state = view
         self.routes = Routes(view)
         self.generation += 1
-        self._do(self.core.joined(time.monotonic()))
+        self._do(self.core.joined(clock.now()))
         self._wake_all()
 
     def received(self, entries: Sequence[Entry]) -> None:
@@ -137,7 +137,7 @@ class Runtime:
         self.routes.changed(changes)
         if any(isinstance(entity, Session) for _, entity in changes):
             self.generation += 1
-        effects = self.core.folded(folded, time.monotonic())
+        effects = self.core.folded(folded, clock.now())
         self._do(effects)
         for entry in folded:
             self.metrics.folded(entry)
@@ -152,7 +152,7 @@ class Runtime:
         """Heartbeats were read, each with the log's timestamp."""
         if self.ended.done():
             return
-        now = time.monotonic()
+        now = clock.now()
         for beat, log_ms in beats:
             self._do(self.core.heard(beat, log_ms, now))
             self._alarm(self._digests.heard(beat))
@@ -168,13 +168,13 @@ class Runtime:
         """Time has passed."""
         if self.ended.done():
             return
-        self._do(self.core.tick(time.monotonic()))
+        self._do(self.core.tick(clock.now()))
         self._mode_changed()
 
     def drain(self) -> None:
         """A graceful stop was asked for; `ended` tells when everything is given away."""
         self._log.info("node.draining", units=len(self.core.serving))
-        self._do(self.core.drain(time.monotonic()))
+        self._do(self.core.drain(clock.now()))
 
     def fail(self, reason: str) -> None:
         """The node must not go on."""
@@ -192,7 +192,7 @@ class Runtime:
         if self.ended.done():
             future.set_exception(UnavailableError("the node is stopping"))
             return future
-        self._proposed[record.proposal_id] = (future, time.monotonic())
+        self._proposed[record.proposal_id] = (future, clock.now())
         future.add_done_callback(lambda _: self._proposed.pop(record.proposal_id, None))
         self._send(record)
         return future
@@ -230,7 +230,7 @@ class Runtime:
             future, since = waiting
             if not future.done():
                 future.set_result(entry)
-                self.metrics.verdict.observe(time.monotonic() - since)
+                self.metrics.verdict.observe(clock.now() - since)
         if mine and entry.outcome.verdict is not Verdict.ACCEPTED:
             self._wake_one(record.key)
         if mine or self._verbose:
@@ -311,7 +311,7 @@ class Runtime:
                 self._beat(effect.beat)
             elif isinstance(effect, Close):
                 # Nothing of a bundle is served by a process of its own yet: it is closed at once.
-                queue.extend(self.core.closed(effect.unit, time.monotonic()))
+                queue.extend(self.core.closed(effect.unit, clock.now()))
             elif isinstance(effect, Halt):
                 self._end(Ended(effect.reason, effect.clean))
             elif self._verbose:  # Open: the folded state itself says who serves a bundle
@@ -325,11 +325,12 @@ class Runtime:
         self._loop.call_soon_threadsafe(self._acked, beat)
 
     def _acked(self, beat: Heartbeat) -> None:
-        self._do(self.core.beat_acked(beat, time.monotonic()))
+        self._do(self.core.beat_acked(beat, clock.now()))
 
     def _end(self, ended: Ended) -> None:
         if self.ended.done():
             return
+        self.core.stop()
         self.ended.set_result(ended)
         log = self._log.info if ended.clean else self._log.error
         log("node.ended", reason=ended.reason, clean=ended.clean)

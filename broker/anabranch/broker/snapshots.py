@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
 from anabranch.broker.log import get_logger
@@ -12,7 +12,7 @@ from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.channel.codec import Horizon
 from anabranch.channel.compactor import Compactor
-from anabranch.channel.errors import FencedError
+from anabranch.channel.errors import FencedError, SnapshotLostError
 from anabranch.core.digest import to_hex
 from anabranch.core.errors import AnabranchError
 from anabranch.core.state import leader_of
@@ -62,7 +62,9 @@ class Snapshots:
                 if not self._leads():
                     await self._release()
                 elif self._due():
-                    await self._attempt()
+                    await self._attempt(self._write)
+                elif self._trim_due():
+                    await self._attempt(self._trim)
         finally:
             # A thread cannot be cancelled, and it still reads the view.
             if self._busy is not None and not self._busy.done():
@@ -83,11 +85,16 @@ class Snapshots:
         waited = self._runtime.now() - self._last_s >= self._interval_s
         return behind >= self._records or (behind > 0 and waited)
 
-    async def _attempt(self) -> None:
+    def _trim_due(self) -> bool:
+        """The archive may have caught up since the last snapshot, though nothing has changed."""
+        waited = self._runtime.now() - self._last_s >= self._interval_s
+        return waited and self._compactor is not None
+
+    async def _attempt(self, what: Callable[[], Awaitable[None]]) -> None:
         self._last_s = self._runtime.now()
         try:
             async with self.writing:
-                await self._write()
+                await what()
         except FencedError as error:
             self._metrics.snapshots.labels("fenced").inc()
             self._log.info("snapshot.fenced", why=str(error))
@@ -95,7 +102,6 @@ class Snapshots:
             self._metrics.snapshots.labels("failed").inc()
             self._log.warning("snapshot.failed", why=str(error))
         else:
-            self._metrics.snapshots.labels("written").inc()
             return
         await self._release()
         await asyncio.sleep(_PAUSE_S)
@@ -106,12 +112,21 @@ class Snapshots:
             await self._release()
             self._compactor = self._connect()
             self._epoch = epoch
-            found = await self._in_thread(self._compactor.begin)
-            if found is not None and found.next_offset > self._view().next_offset:
-                self._log.info("snapshot.ahead", horizon=found.next_offset)
-                return  # the one before us had folded further; it is our turn once we have too
+            await self._in_thread(self._compactor.begin)
+        found = self._compactor.horizon
+        if found is not None and found.next_offset > self._view().next_offset:
+            self._log.info("snapshot.ahead", horizon=found.next_offset)
+            return  # the one before us had folded further; it is our turn once we have too
+        if found is not None and found.next_offset < self._view().horizon:
+            raise SnapshotLostError(
+                f"the newest snapshot in Kafka stands for offset {found.next_offset}, but one for "
+                f"{self._view().horizon} was committed: the snapshot topic has lost records. "
+                "Delete that topic; it is made and written anew, from this node's state"
+            )
         # Between two batches, so that every value is the one at the horizon.
         frozen = self._view().freeze()
+        # An empty topic needs every row, also where this view knows of an earlier snapshot.
+        rows = frozen.everything() if found is None else frozen.changes()
         horizon = Horizon(
             next_offset=frozen.next_offset,
             digest=to_hex(frozen.digest),
@@ -120,15 +135,21 @@ class Snapshots:
             epoch=epoch,
         )
         began = self._runtime.now()
-        await self._in_thread(self._compactor.snapshot, frozen.changes(), horizon)
+        await self._in_thread(self._compactor.snapshot, rows, horizon)
         self._view().horizon_reached(horizon.next_offset)
-        trimmed = await self._in_thread(self._compactor.trim)
+        self._metrics.snapshots.labels("written").inc()
         self._log.info(
             "snapshot.written",
             horizon=horizon.next_offset,
-            log_begins_at=trimmed,
             seconds=round(self._runtime.now() - began, 3),
         )
+        await self._trim()
+
+    async def _trim(self) -> None:
+        if self._compactor is not None:
+            begins_at = await self._in_thread(self._compactor.trim)
+            if begins_at is not None:
+                self._log.info("log.trimmed", log_begins_at=begins_at)
 
     async def _release(self) -> None:
         compactor, self._compactor = self._compactor, None

@@ -170,6 +170,10 @@ class NodeCore:
         # Others should know at once that this broker takes no more units.
         return [Beat(self._membership.beat(self.state, now)), *self.tick(now)]
 
+    def stop(self) -> None:
+        """The process is about to end, for whatever reason: act no more."""
+        self._membership.stop()
+
     def tick(self, now: float) -> list[Effect]:
         """Time has passed; call it at least twice in a heartbeat interval."""
         effects: list[Effect] = []

@@ -20,7 +20,7 @@ def decode_offset(value: bytes) -> int:
 
 
 class Frozen:
-    """What has changed since the horizon, as of `next_offset`. Read it once, from one thread.
+    """A view as of `next_offset`. Read either iterator once, from one thread.
 
     The cursors are made together, between two batches, and RocksDB keeps what each of them sees.
     """
@@ -45,3 +45,12 @@ class Frozen:
             yield key, rows.value() if rows.valid() and rows.key() == key else None
             changed.next()
         changed.status()
+
+    def everything(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """All rows with their encoded values, for a snapshot topic that holds none of them."""
+        for rows in (self._policies, self._units):
+            rows.seek_to_first()
+            while rows.valid():
+                yield rows.key(), rows.value()
+                rows.next()
+            rows.status()

@@ -1,0 +1,66 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from anabranch.channel.bootstrap import SnapshotReader
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.topics import Topics
+from support.kafka_cluster import WAIT_S, archive, first_offset, kafka_cluster
+from support.memory_cluster import until
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_snapshot_topic_that_was_lost_is_written_whole(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    topics, connection = Topics(topic_prefix), KafkaConnection(kafka.bootstrap_servers)
+
+    def stored() -> set[str]:
+        snapshot = SnapshotReader(connection, topics)
+        rows = [row for batch in snapshot.batches() for row in batch]
+        return {key.decode() for key, value in rows if value is not None} if rows else set()
+
+    async def body() -> None:
+        async with kafka_cluster(kafka, topic_prefix, tmp_path, 0) as nodes:
+            settings = nodes.settings(snapshotIntervalSeconds=0.2)
+            node = await nodes.start(settings)
+            await node.operations.create_tenant("old", [], ["standalone"])
+            end = node.operations.position().next_offset
+            await until(lambda: node.operations.position().horizon >= end, WAIT_S)
+            await node.stop()
+            await nodes.crash(node)
+            admin = connection.admin()
+            await asyncio.to_thread(admin.delete_topics([topics.snapshot])[topics.snapshot].result)
+            again = await nodes.start(settings)
+            await again.operations.create_tenant("new", [], ["standalone"])
+            end = again.operations.position().next_offset
+            await until(lambda: again.operations.position().horizon >= end, WAIT_S)
+            assert await asyncio.to_thread(stored) >= {
+                "cluster",
+                "leadership",
+                "tenant:old",
+                "tenant:new",
+                "namespace:public/default",
+                "public/default/0x00000000_0x40000000",
+            }
+
+    asyncio.run(body())
+
+
+def test_the_log_is_trimmed_when_the_archive_catches_up_though_nothing_changes(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        async with kafka_cluster(kafka, topic_prefix, tmp_path, 0) as nodes:
+            node = await nodes.start(nodes.settings(snapshotIntervalSeconds=0.2))
+            await node.operations.create_tenant("one", [], ["standalone"])
+            end = node.operations.position().next_offset
+            await until(lambda: node.operations.position().horizon >= end, WAIT_S)
+            assert first_offset(kafka, topic_prefix) == 0
+            archive(kafka, Topics(topic_prefix), end)
+            await until(lambda: first_offset(kafka, topic_prefix) >= end, WAIT_S)
+
+    asyncio.run(body())
