@@ -357,3 +357,11 @@ def leaders_epoch(history: History) -> int:
     """The epoch of the leader at the end."""
     unit = history.state.unit(LEADERSHIP)
     return unit.version if unit else 0
+
+
+def ready(rule: Rule = evolve) -> History:
+    """Three brokers; the first leads and owns the first bundle."""
+    history = History(rule)
+    history.found()
+    history.assign(history.units(DEFAULT)[0], BROKERS[0])
+    return history
