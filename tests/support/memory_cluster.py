@@ -18,7 +18,8 @@ from anabranch.core.leases import Heartbeat
 from anabranch.core.records import Record
 from anabranch.core.replica import MemoryReplica
 
-FAST = {"heartbeatIntervalMillis": 20, "leaseMillis": 300, "livenessTimeoutMillis": 500}
+# Short, but a busy machine must not let a lease lapse that a test does not mean to.
+FAST = {"heartbeatIntervalMillis": 50, "leaseMillis": 1_500, "livenessTimeoutMillis": 2_000}
 WAIT_S = 10.0
 
 
@@ -41,6 +42,7 @@ class MemoryNode:
         self.metrics = Metrics()
         self.connected = True
         self.failing = 0  # appends still to be reported as failed
+        self.failure: Exception = ConnectionError("the append failed")
         self.runtime = Runtime(
             settings.node_settings(), self.view, self._append, self._publish, self.metrics
         )
@@ -54,7 +56,7 @@ class MemoryNode:
     def _append(self, record: Record, done: Callable[[Exception | None], None]) -> None:
         if self.failing:
             self.failing -= 1
-            done(ConnectionError("the append failed"))
+            done(self.failure)
         elif self.connected:
             self._cluster.append(record)
             done(None)

@@ -12,6 +12,7 @@ from anabranch.broker.errors import (
     UnavailableError,
 )
 from anabranch.broker.lookups import Located
+from anabranch.channel.errors import AppendFailedError
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.core.units import UnitState
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
@@ -217,7 +218,7 @@ def test_tenants_are_created_changed_and_deleted_with_pulsars_answers() -> None:
             with pytest.raises(NotFoundError, match="Tenant acme does not exist"):
                 await operation if asyncio.iscoroutine(operation) else operation("acme")
         with pytest.raises(PreconditionError, match="Clusters can not be empty"):
-            await operations.create_tenant("acme", [], [])
+            await operations.create_tenant("acme", [], ["standalone"])
         with pytest.raises(PreconditionError, match=r"Clusters \[other\] do not exist"):
             await operations.create_tenant("acme", [], ["other"])
         with pytest.raises(PreconditionError, match="is not valid"):
@@ -357,13 +358,13 @@ def test_a_second_process_of_one_broker_ends_the_first() -> None:
 
 def test_a_node_with_other_settings_than_the_cluster_ends_and_names_them() -> None:
     async def test(cluster: MemoryCluster) -> None:
-        node = cluster.node(4, clusterName="other", leaseMillis=310)
+        node = cluster.node(4, clusterName="other", leaseMillis=1_510)
         cluster.nodes.append(node)
         node.pump()
         node.runtime.joined()
         ended = await asyncio.wait_for(node.runtime.ended, 10)
         assert "clusterName is 'standalone', not 'other'" in ended.reason
-        assert "leaseMillis is 300, not 310" in ended.reason
+        assert "leaseMillis is 1500, not 1510" in ended.reason
 
     run(test)
 
@@ -375,5 +376,15 @@ def test_nodes_whose_states_differ_raise_the_alarm() -> None:
         await node.operations.create_tenant("acme", [], ["standalone"])
         name = "anabranch_digest_mismatch_total"
         await until(lambda: bool(node.metrics.registry.get_sample_value(name)))
+
+    run(test)
+
+
+def test_a_record_that_the_log_cannot_take_is_answered_at_once() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        node.failing, node.failure = 1, AppendFailedError("the message is too large")
+        with pytest.raises(UnavailableError, match="too large"):
+            await node.operations.create_tenant("acme", [], ["standalone"])
 
     run(test)

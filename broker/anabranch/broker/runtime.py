@@ -22,6 +22,7 @@ from anabranch.broker.errors import UnavailableError
 from anabranch.broker.log import get_logger
 from anabranch.broker.metrics import Metrics, record_kind
 from anabranch.broker.routes import Routes
+from anabranch.channel.errors import AppendFailedError
 from anabranch.channel.log import Entry
 from anabranch.core.digest import to_hex
 from anabranch.core.effects import (
@@ -93,6 +94,9 @@ class Runtime:
         self.watching = 0
         self._urls: dict[str, str] = {}
         self._mode = BrokerState.JOINING
+        self.diverged = (
+            False  # this state and another node's differ, and nobody knows whose is right
+        )
         self.ahead = 0  # the furthest that any node has folded
         self.generation = 0  # changes whenever a broker may be reached otherwise, or no more
         self.ended: asyncio.Future[Ended] = self._loop.create_future()
@@ -197,14 +201,14 @@ class Runtime:
         self._send(record)
         return future
 
-    def _send(self, record: Record) -> None:
+    def _send(self, record: Record, *, again: bool = False) -> None:
         def done(error: Exception | None) -> None:
             if error is not None:
-                self._loop.call_soon_threadsafe(self._append_failed, record, error)
+                self._loop.call_soon_threadsafe(self._append_failed, record, error, again)
 
         self._append(record, done)
 
-    def _append_failed(self, record: Record, error: Exception) -> None:
+    def _append_failed(self, record: Record, error: Exception, again: bool) -> None:
         self.metrics.append_failures.inc()
         self._log.warning(
             "log.append_failed",
@@ -212,12 +216,17 @@ class Runtime:
             key=record.key,
             why=str(error),
         )
-        if record.proposal_id in self._proposed:
+        future, _ = self._proposed.get(record.proposal_id, (None, 0.0))
+        if future is None or future.done():
+            return
+        if isinstance(error, AppendFailedError) and not again:  # no earlier attempt can be there
+            future.set_exception(UnavailableError(f"the log did not take the record: {error}"))
+        else:
             self._loop.call_later(APPEND_AGAIN_S, self._append_again, record)
 
     def _append_again(self, record: Record) -> None:
         if record.proposal_id in self._proposed and not self.ended.done():
-            self._send(record)
+            self._send(record, again=True)
 
     def _settle(self, entry: Folded) -> None:
         record = entry.record
@@ -353,6 +362,7 @@ class Runtime:
 
     def _alarm(self, mismatch: Mismatch | None) -> None:
         if mismatch is not None:
+            self.diverged = True
             self.metrics.digest_mismatches.inc()
             self._log.error("digest.mismatch", **msgspec.structs.asdict(mismatch))
 

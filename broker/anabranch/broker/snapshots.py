@@ -77,7 +77,9 @@ class Snapshots:
         return await asyncio.shield(running)
 
     def _leads(self) -> bool:
-        return self._runtime.has_lease and self._runtime.core.is_leader()
+        # A state that may be wrong must not become the one that others start from.
+        trusted = self._runtime.has_lease and not self._runtime.diverged
+        return trusted and self._runtime.core.is_leader()
 
     def _due(self) -> bool:
         view = self._view()

@@ -27,6 +27,7 @@ from anabranch.core.units import UnitState
 
 _HALVES: Final = "range_equally_divide"
 _POSITIONS: Final = "specified_positions_divide"
+_POSITIONS_MAX: Final = 1_024  # all children are named in one record
 _ALGORITHMS: Final = (_HALVES, _POSITIONS)
 # Bundles that Pulsar finds by their load; no load is reported in this version.
 _BY_LOAD: Final = ("LARGEST", "HOT")
@@ -223,6 +224,10 @@ def _cuts(algorithm: str, positions: list[int]) -> list[int]:
     if not positions:
         raise PreconditionError(
             f"With {_POSITIONS} split algorithm, splitBoundaries must not be empty"
+        )
+    if len(positions) > _POSITIONS_MAX:
+        raise InvalidInputError(
+            f"{len(positions)} positions are too many for one split: give at most {_POSITIONS_MAX}"
         )
     outside = [position for position in positions if not 0 <= position <= RING_END]
     if outside:

@@ -7,10 +7,16 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from anabranch.core.names import NAME_LENGTH_MAX
+
 Authoritative = Annotated[
     bool, Query(description="Accepted and not needed: every node serves every request.")
 ]
-_Roles = Annotated[list[str], Field(default_factory=list)]
+# Bounded so that a tenant's record stays far below what Kafka takes as one message.
+_Roles = Annotated[
+    list[Annotated[str, Field(max_length=NAME_LENGTH_MAX)]],
+    Field(default_factory=list, max_length=1_000),
+]
 
 
 class Problem(BaseModel):
