@@ -91,16 +91,30 @@ class ViewMachine(RuleBasedStateMachine):
     @initialize()
     def found(self) -> None:
         self.log.found()
+        for tenant in TENANTS[1:]:
+            self.log.tenant(tenant)
+        for home in NAMESPACES[1:]:
+            self.log.namespace(home, 2)
 
     # --- the log grows ------------------------------------------------------------------
 
-    @rule(home=namespaces, number=small, other=brokers, cut=st.booleans())
-    def natural_move(self, home: str, number: int, other: str, cut: bool) -> None:
-        """What a healthy cluster would propose next for a unit."""
-        units = list(self.log.state.bundles(home))
-        if not units:
-            return
-        name, unit = units[number % len(units)]
+    @rule(
+        home=namespaces,
+        number=small,
+        other=brokers,
+        cut=st.booleans(),
+        steps=st.integers(1, 5),
+    )
+    def natural_moves(self, home: str, number: int, other: str, cut: bool, steps: int) -> None:
+        """What a healthy cluster would propose for a unit, step by step."""
+        units = [name for name, _ in self.log.state.bundles(home)]
+        for _ in range(steps if units else 0):
+            name = units[number % len(units)]
+            found = self.log.state.unit(name)
+            if found is not None:
+                self._natural_move(name, found, other, cut)
+
+    def _natural_move(self, name: str, unit: Unit, other: str, cut: bool) -> None:
         if unit.state is UnitState.OWNED and cut:
             self.log.append(self._split(name, unit))
         elif unit.state is UnitState.RELEASING:
@@ -111,7 +125,8 @@ class ViewMachine(RuleBasedStateMachine):
             target = other if what in (Move.ASSIGN, Move.RELEASE) else ""
             leads = what is Move.TOMBSTONE
             actor = self._leader() if leads else (unit.broker or other)
-            self.log.append(self.log.move(name, what, actor, broker="" if cut else target))
+            frees = cut and what is Move.RELEASE
+            self.log.append(self.log.move(name, what, actor, broker="" if frees else target))
 
     def _split(self, name: str, unit: Unit) -> Any:
         low, _, high = name.rpartition("/")[2].partition("_")
@@ -252,7 +267,7 @@ class ViewMachine(RuleBasedStateMachine):
 
 
 ViewMachine.TestCase.settings = settings(
-    max_examples=20,
+    max_examples=40,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
