@@ -218,7 +218,7 @@ def test_tenants_are_created_changed_and_deleted_with_pulsars_answers() -> None:
             with pytest.raises(NotFoundError, match="Tenant acme does not exist"):
                 await operation if asyncio.iscoroutine(operation) else operation("acme")
         with pytest.raises(PreconditionError, match="Clusters can not be empty"):
-            await operations.create_tenant("acme", [], ["standalone"])
+            await operations.create_tenant("acme", [], [])
         with pytest.raises(PreconditionError, match=r"Clusters \[other\] do not exist"):
             await operations.create_tenant("acme", [], ["other"])
         with pytest.raises(PreconditionError, match="is not valid"):
