@@ -20,7 +20,7 @@ from anabranch.core.records import (
 )
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.ring import FULL_RING, split_bundle_name, tiles
-from anabranch.core.state import Entity, leader_of, live_bundles
+from anabranch.core.state import Entity, NamespaceInfo, Tenant, leader_of, live_bundles
 from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.verdicts import Verdict
 from support.world import A, B, C, World
@@ -171,7 +171,9 @@ def test_along_every_log_bundles_tile_and_versions_ascend_by_one(world: World) -
 
 
 def continues(before: Entity | None, after: Entity | None, offset: int) -> None:
-    if isinstance(after, Unit) and before is None and after.move is Move.CREATE:
+    unit_born = isinstance(after, Unit) and after.move is Move.CREATE
+    if before is None and (unit_born or isinstance(after, Tenant | NamespaceInfo)):
+        assert after is not None
         assert after.version == offset + 1
     elif after is not None:
         assert after.version == (before.version if before else 0) + 1

@@ -201,6 +201,32 @@ def test_a_tenant_lives_from_creation_to_deletion() -> None:
     assert world.replica.tenant("acme") is None
 
 
+def test_a_late_change_of_an_earlier_tenant_or_namespace_of_the_same_name_never_fits() -> None:
+    world = World(A)
+    world.must(world.tenant("acme", PolicyOp.CREATE))
+    late_changes = [world.tenant("acme", op) for op in (PolicyOp.UPDATE, PolicyOp.DELETE)]
+    world.must(world.tenant("acme", PolicyOp.DELETE))
+    world.must(world.tenant("acme", PolicyOp.CREATE))
+    late_namespace = world.namespace(FIRST, PolicyOp.DELETE)
+    world.must(world.namespace(FIRST, PolicyOp.DELETE))
+    world.must(world.namespace(FIRST, PolicyOp.CREATE))
+    for late in (*late_changes, late_namespace):
+        assert world.tell(late) is Verdict.STALE_VERSION
+    assert world.tell(world.tenant("acme", PolicyOp.DELETE)) is Verdict.ACCEPTED
+
+
+def test_a_creation_names_version_1_and_what_it_makes_starts_at_its_place_in_the_log() -> None:
+    world = World(A)
+    place = len(world.log)
+    made = world.tenant("acme", PolicyOp.CREATE)
+    assert made.version == 1
+    world.must(made)
+    tenant = world.replica.tenant("acme")
+    assert tenant is not None
+    assert tenant.version == place + 1
+    assert world.tell(world.tenant("other", PolicyOp.CREATE, version=2)) is Verdict.VERSION_GAP
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a:b", "x" * 256])
 def test_a_tenant_needs_a_proper_name(name: str) -> None:
     world = World(A)

@@ -97,7 +97,7 @@ def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -
     if type(record) is SessionChange:
         return _session(state, record, offset, timestamp_ms)
     if type(record) is TenantChange:
-        return _tenant(state, record, timestamp_ms)
+        return _tenant(state, record, offset, timestamp_ms)
     if type(record) is NamespaceChange:
         return _namespace(state, record, offset, timestamp_ms)
     raise TypeError(f"{type(record).__name__} is not a record of the log")
@@ -207,11 +207,19 @@ def _moved(
 
 
 def _born(state: UnitState, broker: str, proposal_id: str, offset: int, timestamp_ms: int) -> Unit:
-    """A unit that did not exist. Its version starts at its place in the log, so that it is above
-    that of any earlier unit of this name: no late proposal for that one fits this one.
-    """
-    version = offset + 1
+    """A unit that did not exist."""
+    version = _first_version(offset)
     return Unit(state, broker, "", version, Move.CREATE, timestamp_ms, offset, proposal_id)
+
+
+def _first_version(offset: int) -> int:
+    """Of a unit, tenant or namespace: its place in the log, so that it is above that of any earlier
+    one of this name. No late proposal to move, change or delete that one fits this one.
+
+    A CREATE proposes version 1, whatever was there before: what is gone leaves no trace to compare
+    with. One that is delivered again after a deletion thus creates again, while its session lasts.
+    """
+    return offset + 1
 
 
 # --- sessions and the cluster ---------------------------------------------------------------
@@ -266,7 +274,8 @@ def _cluster(
         record.default_bundles,
         record.proposal_id,
     )
-    tenant_made = Tenant(1, (), (record.cluster,), timestamp_ms, record.proposal_id)
+    version = _first_version(offset)
+    tenant_made = Tenant(version, (), (record.cluster,), timestamp_ms, record.proposal_id)
     home = namespace(*FIRST_NAMESPACE)
     made = _created(home, record.default_bundles, record.proposal_id, offset, timestamp_ms)
     first: tuple[Change, ...] = ((CLUSTER_KEY, after), (tenant_key(tenant_of(home)), tenant_made))
@@ -282,7 +291,7 @@ def _policy_op(op: PolicyOp, exists: bool, unknown: Verdict) -> Verdict | None:
     return None if exists else unknown
 
 
-def _tenant(state: StateReader, record: TenantChange, timestamp_ms: int) -> Outcome:
+def _tenant(state: StateReader, record: TenantChange, offset: int, timestamp_ms: int) -> Outcome:
     before = state.tenant(record.tenant)
     repeated = before is not None and before.proposal_id == record.proposal_id
     wrong = (
@@ -301,7 +310,7 @@ def _tenant(state: StateReader, record: TenantChange, timestamp_ms: int) -> Outc
     if not _is_valid(tenant, record.tenant):
         return _REJECTED[Verdict.INVALID_VALUE]
     after = Tenant(
-        record.version,
+        record.version if before else _first_version(offset),
         record.admin_roles,
         record.allowed_clusters,
         timestamp_ms,
@@ -349,7 +358,7 @@ def _created(
     home: Namespace, bundles: int, proposal_id: str, offset: int, timestamp_ms: int
 ) -> tuple[Change, ...]:
     """A new namespace and the free bundles that tile its ring."""
-    info = NamespaceInfo(1, bundles, timestamp_ms, proposal_id)
+    info = NamespaceInfo(_first_version(offset), bundles, timestamp_ms, proposal_id)
     born = _born(UnitState.FREE, "", proposal_id, offset, timestamp_ms)
     units: list[Change] = [(bundle_name(home, part), born) for part in even_ranges(bundles)]
     return ((namespace_key(home), info), *units)

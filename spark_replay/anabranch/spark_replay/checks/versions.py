@@ -1,17 +1,21 @@
 """Version continuity: what a key holds counts up by one with every accepted record.
 
-It starts at 1; a unit that a namespace's creation or a split brings forth starts at its place in
-the log, so that its versions are above those of any earlier unit of its name.
+It starts at 1. What can be deleted and created again (tenants, namespaces, their units) starts at
+its place in the log, so that its versions are above those of any earlier one of its name.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from anabranch.core.fold import Outcome
 from anabranch.core.records import Record
-from anabranch.core.state import Change, Entity
-from anabranch.core.units import Unit
+from anabranch.core.state import Change, Entity, NamespaceInfo, Tenant
+from anabranch.core.units import LEADERSHIP, Unit
 from anabranch.core.verdicts import Verdict
 from anabranch.spark_replay.tally import Tally
+
+_BORN: Final = (Unit, Tenant, NamespaceInfo)
 
 
 class Versions:
@@ -37,8 +41,8 @@ class Versions:
                 versions.pop(key, None)
                 continue
             expected = versions.get(key, 0) + 1
-            if expected == 1 and key != own and type(entity) is Unit:
-                expected = offset + 1  # born: above every earlier unit of this name
+            if expected == 1 and key != LEADERSHIP and type(entity) in _BORN:
+                expected = offset + 1
             if entity.version != expected:
                 self._violate(offset, key, entity.version)
             versions[key] = entity.version
