@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -17,19 +18,21 @@ class Feed(Generic[T]):
     """Polls a source in a thread and hands each batch to the loop, a bounded number ahead.
 
     `poll` blocks for a bounded time and returns what there is. `deliver` runs in the loop, in
-    order. Whatever either raises goes to `failed`, in the loop, once; then the feed is over.
+    order; it may return some of the last items, and gets them again after others had their turn.
+    Whatever either raises goes to `failed`, in the loop, once; then the feed is over.
     """
 
     def __init__(
         self,
         name: str,
         poll: Callable[[], Sequence[T]],
-        deliver: Callable[[Sequence[T]], None],
+        deliver: Callable[[Sequence[T]], Sequence[T] | None],
         failed: Callable[[Exception], None],
     ) -> None:
         self._poll = poll
         self._deliver = deliver
         self._failed = failed
+        self._arrived: deque[Sequence[T]] = deque()  # the loop's: at most as many as slots
         self._slots = threading.Semaphore(_AHEAD_MAX)
         self._over = threading.Event()
         self._loop = asyncio.get_running_loop()
@@ -71,13 +74,24 @@ class Feed(Generic[T]):
             self._over.set()
 
     def _take(self, items: Sequence[T]) -> None:
+        self._arrived.append(items)
+        if len(self._arrived) == 1:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        rest: Sequence[T] | None = None
         try:
             if not self._over.is_set():
-                self._deliver(items)
+                rest = self._deliver(self._arrived[0])
         except Exception as error:  # noqa: BLE001 - a fault, not to be swallowed by the loop
             self._fail(error)
-        finally:
+        if rest:
+            self._arrived[0] = rest
+        else:
+            self._arrived.popleft()
             self._slots.release()
+        if self._arrived:
+            self._loop.call_soon(self._hand_over)
 
     def _fail(self, error: Exception) -> None:
         if not self._over.is_set():

@@ -25,7 +25,7 @@ from anabranch.broker.snapshots import Snapshots
 from anabranch.broker.startup import CatchUp, check_not_in_use, connect, prepare_topics
 from anabranch.channel.codec import encode_record, schema_header
 from anabranch.channel.compactor import Compactor
-from anabranch.channel.errors import LogTrimmedError
+from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.log import Entry
@@ -43,6 +43,7 @@ _SERVING_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.005
 _BEATS_AWAITED: Final = 3
 _TICKS_PER_BEAT: Final = 5
+_REBUILD_PAUSE_S: Final = 1.0
 
 
 class Node:
@@ -87,7 +88,7 @@ class Node:
         self._view, self._reader = view, reader
         core = settings.node_settings()
         heard = await asyncio.to_thread(
-            check_not_in_use, core.broker, view, heartbeats, core.heartbeat_s, watched_since
+            check_not_in_use, core.broker, view, heartbeats, core.lease_s, watched_since
         )
 
         def append(record: Record, done: Callable[[Exception | None], None]) -> None:
@@ -104,6 +105,13 @@ class Node:
         )
         self.operations = Operations(self.runtime, settings)
         self.runtime.heard(heard)
+        self._snapshots = Snapshots(
+            self.runtime,
+            self._the_view,
+            lambda: Compactor(self._connection, self._topics),
+            settings,
+            self.metrics,
+        )
         self._measure()
         self._follow(reader)
         beats = Feed(
@@ -117,13 +125,6 @@ class Node:
         self._tasks.append(asyncio.create_task(self._ticks(), name="ticks"))
         await self._serving()
         await self._acquainted()
-        self._snapshots = Snapshots(
-            self.runtime,
-            self._the_view,
-            lambda: Compactor(self._connection, self._topics),
-            settings,
-            self.metrics,
-        )
         self._tasks.append(
             asyncio.create_task(self._guarded(self._snapshots.run), name="snapshots")
         )
@@ -214,9 +215,17 @@ class Node:
     def _follow(self, reader: KafkaLogReader) -> None:
         self._reader = reader
         self._wal = Feed(
-            "log", lambda: reader.poll(_BATCH_MAX, _POLL_S), self.runtime.received, self._failed
+            "log", lambda: reader.poll(_BATCH_MAX, _POLL_S), self._received, self._failed
         )
         self._wal.start()
+
+    def _received(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Folds as much as the loop may do without a pause; returns the rest."""
+        self.runtime.received(entries)
+        if self.runtime.ended.done():
+            return ()
+        next_offset = self._the_view().next_offset
+        return [entry for entry in entries if entry.offset >= next_offset]
 
     def _the_view(self) -> View:
         if self._view is None:
@@ -249,8 +258,15 @@ class Node:
         path = self.settings.view_dir
         fresh = path.with_name(f"{path.name}.next")
         shutil.rmtree(fresh, ignore_errors=True)
-        catch_up = CatchUp(self._connection, self._topics, fresh)
-        view, reader = await asyncio.to_thread(catch_up.run)
+        catch_up = CatchUp(self._connection, self._topics, fresh, self._the_view().log_id)
+        while True:
+            try:
+                view, reader = await asyncio.to_thread(catch_up.run)
+            except KafkaUnreachableError as error:
+                self._log.warning("view.waits", why=str(error))
+                await asyncio.sleep(_REBUILD_PAUSE_S)
+            else:
+                break
         view.close()
         async with self._snapshots.writing:
             # From here on without a pause: nobody may meet a view that is closed.

@@ -14,9 +14,10 @@ from anabranch.channel.codec import Horizon
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
-from anabranch.channel.kafka_log import KafkaLogReader, check_holds
-from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.channel.kafka_log import KafkaLogReader
+from anabranch.channel.topics import Topics, TopicSettings, ensure_topics, topic_id
 from anabranch.core.leases import Heartbeat
+from anabranch.projections.errors import ViewLogError
 from anabranch.projections.view import View
 
 _KAFKA_S_MAX: Final = 10.0
@@ -24,7 +25,6 @@ _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.5
 _QUIET_S_MAX: Final = 5.0  # without an entry though the log goes on: the rest are gaps
 _ATTEMPTS_MAX: Final = 5  # of loading a snapshot while the log is trimmed behind it
-_BEATS_WATCHED: Final = 3
 
 _log = get_logger()
 
@@ -80,16 +80,27 @@ def open_view(path: Path) -> View:
 class CatchUp:
     """Brings a view up to the log's end, and leaves a reader that goes on from there."""
 
-    def __init__(self, connection: KafkaConnection, topics: Topics, path: Path) -> None:
+    def __init__(
+        self, connection: KafkaConnection, topics: Topics, path: Path, log_id: str = ""
+    ) -> None:
+        """`log_id`: of the log that an empty view must meet; "" for whichever is there."""
         self._connection = connection
         self._topics = topics
         self._path = path
+        self._log_id = log_id
 
     def run(self) -> tuple[View, KafkaLogReader]:
-        """Resumes the view, or builds it from the snapshot where it is empty or too old."""
+        """Resumes the view, or builds it from the snapshot where it is empty or too old.
+
+        Raises ViewLogError when the view was folded from another log.
+        """
         began = time.monotonic()
         view = open_view(self._path)
         try:
+            found = topic_id(self._connection, self._topics.wal, _KAFKA_S_MAX)
+            if self._log_id not in ("", found):
+                raise ViewLogError(self._path, self._log_id, found, self._topics.wal)
+            view.belong_to(found, self._topics.wal)
             resumed_at = view.next_offset
             if resumed_at == 0 and last_horizon(self._connection, self._topics) is not None:
                 self._load(view)
@@ -136,13 +147,13 @@ class CatchUp:
     def _follow(self, view: View) -> KafkaLogReader:
         reader = KafkaLogReader(self._connection, self._topics.wal, view.next_offset)
         try:
-            first, end = reader.offsets(_KAFKA_S_MAX)
-            check_holds(self._topics.wal, view.next_offset, first, end)
+            _, end = reader.offsets(_KAFKA_S_MAX)
             heard = time.monotonic()
             while view.next_offset < end:
                 entries = reader.poll(_BATCH_MAX, _POLL_S)
                 if entries:
-                    view.read_batch(entries)
+                    while entries[-1].offset >= view.next_offset:
+                        view.read_batch(entries)
                     heard = time.monotonic()
                 elif time.monotonic() - heard > _QUIET_S_MAX:
                     reader.offsets(_KAFKA_S_MAX)  # Kafka is there: nothing is left to read
@@ -154,7 +165,7 @@ class CatchUp:
 
 
 def check_not_in_use(
-    broker: str, view: View, heartbeats: KafkaHeartbeats, heartbeat_s: float, watched_since: float
+    broker: str, view: View, heartbeats: KafkaHeartbeats, lease_s: float, watched_since: float
 ) -> list[tuple[Heartbeat, int]]:
     """Raises StartError when another process is alive under this broker id.
 
@@ -166,7 +177,10 @@ def check_not_in_use(
     session = view.session(broker)
     if session is None or not session.open:
         return []
-    deadline = watched_since + _BEATS_WATCHED * heartbeat_s
+    # The old process may act until its lease ends, heard or not: it may be cut off, or paused. A
+    # heartbeat acknowledged before the reader began gives it a lease's time from then at most; a
+    # later one is read here.
+    deadline = watched_since + lease_s
     left = _POLL_S  # what was read meanwhile is looked at in any case
     while left > 0:
         beats = heartbeats.poll(min(left, _POLL_S))

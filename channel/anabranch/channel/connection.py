@@ -16,7 +16,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError, ProducerLostError
 from anabranch.core.errors import AnabranchError, InvalidInputError
 
 _T = TypeVar("_T")
@@ -103,9 +103,15 @@ class KafkaConnection(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"KafkaConnection({self.bootstrap_servers!r})"  # security may hold passwords
 
-    def producer(self, **settings: Any) -> Producer:
-        """An idempotent producer; `settings` with underscores for dots."""
-        return self._made(Producer, {**_PRODUCER, **_dotted(settings)})
+    def producer(
+        self, on_error: Callable[[KafkaError], None] | None = None, **settings: Any
+    ) -> Producer:
+        """An idempotent producer; `settings` with underscores for dots.
+
+        `on_error` is told of errors that are no record's own, on the thread that polls.
+        """
+        told = {} if on_error is None else {"error_cb": on_error}
+        return self._made(Producer, {**_PRODUCER, **_dotted(settings), **told})
 
     def consumer(self, **settings: Any) -> Consumer:
         """A consumer that is assigned its partitions and commits nothing."""
@@ -143,6 +149,28 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             "runs, that its advertised listeners are reachable from here, and the security "
             "properties"
         )
+
+
+class ProducerHealth:
+    """Notes the error after which an idempotent producer refuses everything for ever.
+
+    librdkafka raises it when it cannot tell any more what was appended, as after a log that was
+    truncated behind its back; only another producer helps.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._lost: ProducerLostError | None = None
+
+    def note(self, error: KafkaError) -> None:
+        """An error of the producer, of whatever kind."""
+        if self._lost is None and (error.fatal() or error.code() == KafkaError._FATAL):
+            self._lost = ProducerLostError(self._topic, error.str())
+
+    def check(self) -> None:
+        """Raises ProducerLostError if the producer is lost."""
+        if self._lost is not None:
+            raise self._lost
 
 
 def close_consumer(consumer: Consumer, timeout_s: float = _CLOSE_S_MAX) -> None:

@@ -50,6 +50,16 @@ class LogLostError(FaultError):
     """The log holds less than was read from it, so it is not the log that it was."""
 
 
+class ProducerLostError(FaultError):
+    """Kafka and this process's producer no longer agree on what was appended."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(
+            f"the producer for {topic} can send nothing any more ({reason}): start this node "
+            "again; what was acknowledged is safe in the log"
+        )
+
+
 class SnapshotLostError(FaultError):
     """The log was trimmed up to an offset that no snapshot stands for."""
 

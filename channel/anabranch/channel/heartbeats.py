@@ -2,6 +2,10 @@
 
 A late heartbeat is worth nothing, so one that Kafka does not take within a second or two is
 dropped. A reader starts at the topic's end: older heartbeats would count as signs of life.
+
+A heartbeat changes no state, so one of a schema that a later release added is passed over, unlike
+such a record of the log. Its sender seems silent to an older node, which would take its bundles
+away: a later release must keep sending what the one before it reads.
 """
 
 from __future__ import annotations
@@ -10,11 +14,11 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from anabranch.channel.codec import decode_heartbeat, encode_heartbeat
-from anabranch.channel.connection import KafkaConnection, close_consumer
-from anabranch.channel.errors import KafkaRefusedError, UnreadableError
+from anabranch.channel.connection import KafkaConnection, ProducerHealth, close_consumer
+from anabranch.channel.errors import KafkaRefusedError, NewerSchemaError, UnreadableError
 from anabranch.channel.kafka_log import is_passing, offsets
 from anabranch.channel.topics import Topics
 from anabranch.core.leases import Heartbeat
@@ -39,7 +43,10 @@ class KafkaHeartbeats:
     def __init__(self, connection: KafkaConnection, topics: Topics) -> None:
         self._topic = topics.brokers
         self.unreadable = 0  # heartbeats of no known schema, skipped: the next one is on its way
+        self._newer = ""  # the schema last warned of
+        self._health = ProducerHealth(self._topic)
         self._producer = connection.producer(
+            self._health.note,
             delivery_timeout_ms=_DELIVERY_TIMEOUT_MS,
             request_timeout_ms=_DELIVERY_TIMEOUT_MS,
             queue_buffering_max_messages=_QUEUE_MAX,
@@ -59,6 +66,7 @@ class KafkaHeartbeats:
             if error is None:
                 on_acked(beat)
             else:
+                self._health.note(error)
                 _log.info("heartbeat.lost", sequence=beat.sequence, reason=error.str())
 
         try:
@@ -67,15 +75,20 @@ class KafkaHeartbeats:
             )
         except BufferError:
             _log.info("heartbeat.lost", sequence=beat.sequence, reason="too many are waiting")
+        except KafkaException as error:
+            self._health.note(error.args[0])
+            _log.info("heartbeat.lost", sequence=beat.sequence, reason=error.args[0].str())
 
     def poll(self, timeout_s: float) -> list[tuple[Heartbeat, int]]:
         """New heartbeats with the log's timestamps; calls the callbacks of those acknowledged.
 
-        Returns as soon as there is one. Raises NewerSchemaError or KafkaRefusedError.
+        Returns as soon as there is one. Raises KafkaRefusedError, or ProducerLostError when no
+        heartbeat can be sent any more.
         """
         self._producer.poll(0)
         first = self._consumer.poll(timeout_s)
         self._producer.poll(0)
+        self._health.check()
         if first is None:
             return []
         beats: list[tuple[Heartbeat, int]] = []
@@ -92,6 +105,11 @@ class KafkaHeartbeats:
                 beats.append((decode_heartbeat(value), message.timestamp()[1]))
             except UnreadableError:
                 self.unreadable += 1
+            except NewerSchemaError as newer:
+                self.unreadable += 1
+                if newer.schema != self._newer:
+                    self._newer = newer.schema
+                    _log.warning("heartbeat.newer", schema=newer.schema, sender=message.key())
         return beats
 
     def close(self) -> None:

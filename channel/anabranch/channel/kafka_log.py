@@ -12,12 +12,13 @@ from typing import Final, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from anabranch.channel.codec import Headers, header_of, knows_record
-from anabranch.channel.connection import KafkaConnection, close_consumer
+from anabranch.channel.connection import KafkaConnection, ProducerHealth, close_consumer
 from anabranch.channel.errors import (
     AppendError,
     AppendFailedError,
     AppendUnknownError,
     KafkaRefusedError,
+    KafkaUnreachableError,
     LogLostError,
     LogTrimmedError,
 )
@@ -50,8 +51,10 @@ class KafkaLogWriter:
         report_success: bool = True,
     ) -> None:
         self._topic = topic
+        self._health = ProducerHealth(topic)
         timeout_ms = round(delivery_timeout_s * 1000)
         self._producer = connection.producer(
+            self._health.note,
             delivery_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
             queue_buffering_max_messages=_QUEUE_MAX,
@@ -61,6 +64,8 @@ class KafkaLogWriter:
 
     def append(self, key: str, value: bytes, header: tuple[str, bytes], on_done: OnDone) -> None:
         def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                self._health.note(error)
             on_done(None if error is None else append_error(error))
 
         try:
@@ -70,11 +75,17 @@ class KafkaLogWriter:
         except BufferError:
             on_done(AppendFailedError(f"{_QUEUE_MAX} appends are waiting for Kafka already"))
         except KafkaException as error:
+            self._health.note(error.args[0])
             on_done(append_error(error.args[0]))
 
     def serve(self, timeout_s: float) -> int:
-        """Calls the callbacks of appends that are settled; waits for the first one."""
-        return self._producer.poll(timeout_s)
+        """Calls the callbacks of appends that are settled; waits for the first one.
+
+        Raises ProducerLostError when no append can succeed any more.
+        """
+        count = self._producer.poll(timeout_s)
+        self._health.check()
+        return count
 
     def close(self, timeout_s: float = _CLOSE_S_MAX) -> None:
         """Waits for what is in flight, up to the time-out; the rest is reported as unknown."""
@@ -111,6 +122,7 @@ class KafkaLogReader:
         self._connection = connection
         self._topic = topic
         self._next_offset = next_offset
+        self._out_of_range = False  # librdkafka waits to be told where to go on
         self._consumer = connection.consumer(
             isolation_level="read_uncommitted",
             queued_min_messages=50_000,
@@ -129,6 +141,8 @@ class KafkaLogReader:
 
     def poll(self, max_records: int, timeout_s: float) -> list[Entry]:
         # consume(n, t) would wait the whole time for n messages: wait for one, take what is there.
+        if self._out_of_range and not self._is_back(timeout_s):
+            return []
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
@@ -155,11 +169,19 @@ class KafkaLogReader:
 
     def _raise_if_serious(self, error: KafkaError) -> None:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            first, end = offsets(self._connection, self._consumer, self._topic, _DELIVERY_TIMEOUT_S)
-            check_holds(self._topic, self._next_offset, first, end)
-            self._consumer.seek(TopicPartition(self._topic, 0, self._next_offset))
+            self._out_of_range = True  # looked into at the next poll: Kafka may be gone by now
         elif not is_passing(error):
             raise KafkaRefusedError(f"{self._topic} cannot be read: {error.str()}")
+
+    def _is_back(self, timeout_s: float) -> bool:
+        """Whether the log, which seemed not to hold the next offset, was found to hold it."""
+        try:
+            check_holds(self._topic, self._next_offset, *self.offsets(timeout_s))
+        except KafkaUnreachableError:
+            return False
+        self._consumer.assign([TopicPartition(self._topic, 0, self._next_offset)])
+        self._out_of_range = False
+        return True
 
     def offsets(self, timeout_s: float) -> tuple[int, int]:
         """The first offset that the log holds, and its end. Raises KafkaUnreachableError."""

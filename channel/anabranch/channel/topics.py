@@ -14,7 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is public all the same
     AdminClient,
     ConfigResource,
@@ -139,6 +139,14 @@ def check_kafka(connection: KafkaConnection, deadline_s: float) -> int:
     return _Keeper(connection, time.monotonic() + deadline_s).check_release()
 
 
+def topic_id(connection: KafkaConnection, topic: str, deadline_s: float) -> str:
+    """Kafka's own id of a topic: another one once the topic was deleted and made anew.
+
+    Raises KafkaUnreachableError or KafkaRefusedError.
+    """
+    return _Keeper(connection, time.monotonic() + deadline_s).topic_id(topic)
+
+
 def check_topic(
     name: str,
     replicas: list[int],
@@ -261,6 +269,11 @@ class _Keeper:
             resource.name: _values(self._answer(future, f"to describe topic {resource.name}"))
             for resource, future in found.items()
         }
+
+    def topic_id(self, name: str) -> str:
+        """As Kafka's own tools print it."""
+        future = self._admin.describe_topics(TopicCollection([name]))[name]
+        return str(self._answer(future, f"to describe topic {name}").topic_id)
 
     def check_release(self) -> int:
         """How many brokers there are. Raises KafkaTooOldError, unless their settings are hidden."""

@@ -32,11 +32,11 @@ _UNSETTLED: Final = frozenset((*IN_FLIGHT, UnitState.DELETED))
 
 
 def bulk_load(
-    folder: ViewFolder, batches: Iterable[Batch], horizon: Callable[[], Horizon], least: int
+    folder: ViewFolder, batches: Iterable[Batch], horizon: Callable[[], Horizon], before: Meta
 ) -> Meta:
     """Writes the folder's next generation, complete and closed. Raises ViewError.
 
-    `least`: the offset that the snapshot must have reached.
+    The snapshot must have reached the offset of the generation `before`, and is of the same log.
     """
     folder.discard_unfinished()
     store = Store(folder.unfinished, bulk=True)
@@ -44,15 +44,22 @@ def bulk_load(
         for pairs in batches:
             _store(store, pairs)
         place = horizon()
-        if place.next_offset < least:
+        if place.next_offset < before.next_offset:
             raise ViewOffsetError(
                 f"the snapshot stands for offset {place.next_offset} of the log, but the view in "
-                f"{folder.path} is at {least} already: check bootstrap servers and topic prefix; "
-                "if the log was made anew, delete the folder"
+                f"{folder.path} is at {before.next_offset} already: check bootstrap "
+                "servers and topic prefix; if the log was made anew, delete the folder"
             )
         store.flush()
         counts = _derive(store)
-        meta = Meta(place.next_offset, place.digest, place.next_offset, place.timestamp_ms, counts)
+        meta = Meta(
+            place.next_offset,
+            place.digest,
+            place.next_offset,
+            place.timestamp_ms,
+            counts,
+            before.log_id,
+        )
         batch = new_batch()
         batch.put(META_KEY, encode_meta(meta), store.families[Family.META])
         store.write(batch)

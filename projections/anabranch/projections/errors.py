@@ -56,6 +56,18 @@ class ViewOffsetError(ViewError):
     """The view was asked to go back in the log."""
 
 
+class ViewLogError(ViewError):
+    """The view was folded from another log: its offsets mean nothing in this one."""
+
+    def __init__(self, path: Path, found: str, log_id: str, log: str) -> None:
+        super().__init__(
+            f"the view in {path} was folded from the log with topic id {found or '(not known)'}, "
+            f"but {log} has topic id {log_id}: if topicPrefix and bootstrapServers are those that "
+            "are meant, delete the folder, and the view is rebuilt from the snapshot and the log; "
+            "otherwise correct them, or name another dataDir"
+        )
+
+
 _NO_ROOM = ("No space left", "File too large", "Disk quota")
 
 

@@ -25,7 +25,10 @@ class Frozen:
     The cursors are made together, between two batches, and RocksDB keeps what each of them sees.
     """
 
-    def __init__(self, store: Store, next_offset: int, digest: Digest, timestamp_ms: int) -> None:
+    def __init__(
+        self, store: Store, horizon: int, next_offset: int, digest: Digest, timestamp_ms: int
+    ) -> None:
+        self._horizon = horizon
         self.next_offset = next_offset
         self.digest = digest
         self.timestamp_ms = timestamp_ms
@@ -39,10 +42,11 @@ class Frozen:
         changed.seek_to_first()
         while changed.valid():
             key: bytes = changed.key()
-            is_policy = b":" in key or key == CLUSTER_KEY.encode()
-            rows = self._policies if is_policy else self._units
-            rows.seek(key)
-            yield key, rows.value() if rows.valid() and rows.key() == key else None
+            if decode_offset(changed.value()) >= self._horizon:  # else clean, and soon forgotten
+                is_policy = b":" in key or key == CLUSTER_KEY.encode()
+                rows = self._policies if is_policy else self._units
+                rows.seek(key)
+                yield key, rows.value() if rows.valid() and rows.key() == key else None
             changed.next()
         changed.status()
 

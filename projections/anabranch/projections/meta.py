@@ -22,6 +22,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
     horizon: int = -1
     timestamp_ms: int = 0  # the log's, of the last entry folded
     counts: dict[str, int] = {}  # broker -> units that name it as their broker
+    log_id: str = ""  # of the log that was folded; "" until the view is told
 
 
 _decoder: Final = msgspec.msgpack.Decoder(Meta)

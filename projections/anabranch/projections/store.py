@@ -102,6 +102,14 @@ class Store:
         except Exception as error:
             raise view_error(self._path, error) from error
 
+    def slice(self, family: Family, start: bytes, size: int) -> list[Row]:
+        """The first rows in order, at most `size`, from the key `start` on."""
+        try:
+            found = cast(Iterator[Row], self._rows[family].items(from_key=start))
+            return list(islice(found, size))
+        except Exception as error:
+            raise view_error(self._path, error) from error
+
     def cursor(self, family: Family) -> RdictIter:
         """A cursor over the family as it is now, whatever is written later."""
         return self._rows[family].iter()

@@ -8,7 +8,7 @@ folded again. Within a batch a key is hashed, encoded and put once, in its last 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ from anabranch.core.state import Change, Cluster, Entity, Session
 from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Unit, UnitState
 from anabranch.projections import owners
 from anabranch.projections.bulk import bulk_load
-from anabranch.projections.errors import ViewError, ViewOffsetError
+from anabranch.projections.errors import ViewError, ViewLogError, ViewOffsetError
 from anabranch.projections.folder import ViewFolder
 from anabranch.projections.frozen import Frozen, decode_offset, encode_offset
 from anabranch.projections.meta import META_KEY, Meta, encode_meta, read_meta
@@ -34,7 +34,9 @@ from anabranch.projections.store import Family, Store, new_batch
 Listener = Callable[[tuple[Change, ...]], None]
 
 _UNSETTLED: Final = (*IN_FLIGHT, UnitState.DELETED)
-_FORGET_MAX: Final = 50_000  # keys in one write when a horizon is reached
+_CHANGES_MAX: Final = 10_000  # keys after which a batch is written: whoever folds must not stop
+_FORGET_MAX: Final = 10_000  # keys looked at when a horizon is reached
+_FORGET_SOME: Final = 500  # and with each batch after that, until all are forgotten
 
 
 class View(StoredState):
@@ -70,6 +72,10 @@ class View(StoredState):
         self._horizon = meta.horizon
         self._timestamp_ms = meta.timestamp_ms
         self._counts = dict(meta.counts)
+        self._log_id = meta.log_id
+        # Where to go on to forget what is clean: an earlier process may not have got to the end.
+        self._forget_from: bytes | None = b"" if meta.horizon >= 0 else None
+        self._forget_again = False
 
     def close(self) -> None:
         """Lets go of the folder. Calling it again does nothing."""
@@ -112,6 +118,23 @@ class View(StoredState):
         """The log's timestamp of the last entry folded; 0 for none."""
         return self._timestamp_ms
 
+    @property
+    def log_id(self) -> str:
+        """Kafka's id of the topic that was folded; "" when the view was not told yet."""
+        return self._log_id
+
+    def belong_to(self, log_id: str, log: str) -> None:
+        """The log that is folded from now on: an empty view adopts it, one that holds something
+        must be of the same. Raises ViewLogError; `log` is the topic's name for its message.
+        """
+        self._check()
+        if log_id == self._log_id:
+            return
+        if self._next_offset:
+            raise ViewLogError(self.path, self._log_id, log_id, log)
+        self._log_id = log_id
+        self._write_meta()
+
     def continues(self, log_start: int, log_end: int) -> bool:
         """Whether the log still holds what comes next; if not, load a snapshot.
 
@@ -130,6 +153,8 @@ class View(StoredState):
     def read_batch(self, entries: Sequence[Entry]) -> list[Folded]:
         """Folds entries in order and returns once they are stored. Gaps are allowed.
 
+        After an entry with which many keys have changed it leaves the rest: whoever gives it the
+        entries from `next_offset` on, until there are none, can do something else in between.
         Entries that were folded already are left out, so a repeated delivery changes nothing.
         Raises ViewError or NewerSchemaError with nothing of the batch stored, after which the view
         must be opened again.
@@ -154,6 +179,8 @@ class View(StoredState):
                     touched[key] = offset
             folded.append(Folded(offset, entry.timestamp_ms, record, outcome))
             next_offset = offset + 1
+            if len(touched) >= _CHANGES_MAX:
+                break
         if folded:
             self._next_offset = next_offset
             self._timestamp_ms = max(self._timestamp_ms, folded[-1].timestamp_ms)
@@ -162,6 +189,7 @@ class View(StoredState):
         if touched:
             self._tell(tuple((key, self._recent[key]) for key in touched))
         self._trim()
+        self._forget(_FORGET_SOME)
         return folded
 
     def _check(self) -> None:
@@ -237,7 +265,13 @@ class View(StoredState):
             self._horizon,
             self._timestamp_ms,
             self._counts,
+            self._log_id,
         )
+
+    def _write_meta(self) -> None:
+        batch = new_batch()
+        batch.put(META_KEY, encode_meta(self._meta()), self._store.families[Family.META])
+        self._store.write(batch)
 
     # --- listeners ----------------------------------------------------------------------
 
@@ -266,7 +300,7 @@ class View(StoredState):
         the snapshot is older than the view.
         """
         self._check()
-        place = bulk_load(self._folder, batches, horizon, self._next_offset)
+        place = bulk_load(self._folder, batches, horizon, self._meta())
         self._store.close()
         self._failed = True
         self._folder.replace()
@@ -278,7 +312,9 @@ class View(StoredState):
 
     def freeze(self) -> Frozen:
         """The state at this offset: what has changed since the horizon. Any thread may read it."""
-        return Frozen(self._store, self._next_offset, self._digest, self._timestamp_ms)
+        return Frozen(
+            self._store, self._horizon, self._next_offset, self._digest, self._timestamp_ms
+        )
 
     def dirty_keys(self, limit: int) -> list[tuple[bytes, bytes | None]]:
         """At most `limit` keys that changed since the horizon, with their encoded values (None:
@@ -300,19 +336,24 @@ class View(StoredState):
                 f"the snapshot at offset {next_offset} is ahead of the view in {self.path}, which "
                 f"has folded the log up to {self._next_offset}: read the log first"
             )
-        clean = self._clean_keys(next_offset)
-        family = self._store.families[Family.CHANGED]
-        while names := list(islice(clean, _FORGET_MAX)):
-            batch = new_batch()
-            for name in names:
-                batch.delete(name, family)
-            self._store.write(batch)
         self._horizon = next_offset
-        batch = new_batch()
-        batch.put(META_KEY, encode_meta(self._meta()), self._store.families[Family.META])
-        self._store.write(batch)
+        self._write_meta()
+        self._forget_again = self._forget_from is not None
+        self._forget_from = self._forget_from or b""
+        self._forget(_FORGET_MAX)
 
-    def _clean_keys(self, horizon: int) -> Iterator[bytes]:
-        for name, offset in self._store.rows(Family.CHANGED):
-            if decode_offset(offset) < horizon:
-                yield name
+    def _forget(self, limit: int) -> None:
+        """Removes keys that are clean, some at a time: nobody is told of them any more anyway."""
+        if self._forget_from is None:
+            return
+        rows = self._store.slice(Family.CHANGED, self._forget_from, limit)
+        batch = new_batch()
+        for name, offset in rows:
+            if decode_offset(offset) < self._horizon:
+                batch.delete(name, self._store.families[Family.CHANGED])
+        self._store.write(batch)
+        if len(rows) == limit:
+            self._forget_from = rows[-1][0] + b"\0"
+        else:
+            self._forget_from = b"" if self._forget_again else None
+            self._forget_again = False
