@@ -185,6 +185,25 @@ def test_heartbeats_are_acknowledged_and_heard_by_all_from_now_on(
     other.close()
 
 
+def test_a_heartbeat_of_a_newer_release_is_counted_and_passed_over(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    beats = KafkaHeartbeats(connection, topics)
+    newer = b"\xc3\x01" + b"\x07" * 8 + b"a body we cannot know"
+    produce_raw(connection, topics.brokers, b"b9:8080", newer)
+    beats.publish(_beat(1), lambda _: None)
+    heard: list[Heartbeat] = []
+
+    def is_heard() -> bool:
+        heard.extend(beat for beat, _ in beats.poll(0.1))
+        return bool(heard)
+
+    until(is_heard, "the heartbeat after it is heard")
+    assert heard == [_beat(1)]
+    assert beats.unreadable == 1
+    beats.close()
+
+
 def test_the_channel_recovers_by_itself_when_kafka_was_stopped_and_started_again(
     tmp_path: Path,
 ) -> None:
@@ -205,6 +224,8 @@ def test_the_channel_recovers_by_itself_when_kafka_was_stopped_and_started_again
 
         kafka.stop()
         assert [type(answer) for answer in append_all(writer, [move(1)])] == [AppendUnknownError]
+        reader._out_of_range = True  # said by Kafka just before it went
+        assert reader.poll(10, 0.2) == []
         assert reader.poll(10, 0.2) == []
         assert beats.poll(0.2) == []
         with pytest.raises(KafkaUnreachableError, match=r"wal.*check that it runs"):

@@ -16,7 +16,8 @@ from anabranch.channel.errors import (
     KafkaUnreachableError,
     WrongTopicError,
 )
-from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.channel.topics import Topics, TopicSettings, ensure_topics, topic_id
+from support.channel import until
 
 pytestmark = pytest.mark.integration
 
@@ -47,6 +48,28 @@ def test_nodes_that_start_together_make_each_topic_once_and_all_find_it_sound(
 
     assert sorted(made) == sorted([topics.wal, topics.snapshot, topics.load, topics.brokers])
     assert ensure_topics(connection, topics, SETTINGS, 60.0) == []
+
+
+def test_a_topic_that_was_made_anew_has_another_id(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    topics = Topics(topic_prefix)
+    ensure_topics(connection, topics, SETTINGS, 60.0)
+    before = topic_id(connection, topics.wal, 30.0)
+    assert before
+    assert topic_id(connection, topics.wal, 30.0) == before
+    admin = connection.admin()
+    admin.delete_topics([topics.wal])[topics.wal].result(30.0)
+    # Until Kafka has forgotten it, it is neither there nor can it be made.
+    until(lambda: _is_made(connection, topics), "the topic is made anew")
+    assert topic_id(connection, topics.wal, 30.0) != before
+
+
+def _is_made(connection: KafkaConnection, topics: Topics) -> bool:
+    try:
+        return topics.wal in ensure_topics(connection, topics, SETTINGS, 5.0)
+    except (KafkaRefusedError, KafkaUnreachableError):
+        return False
 
 
 SOUND = {

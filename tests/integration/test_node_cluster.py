@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,17 @@ import pytest
 from anabranch.broker.errors import StartError
 from anabranch.broker.lookups import Located
 from anabranch.broker.node import Node
+from anabranch.broker.startup import check_not_in_use
 from anabranch.channel.compactor import Compactor
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.errors import KafkaUnreachableError, NewerSchemaError, WrongTopicError
+from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogWriter
-from anabranch.channel.topics import Topics
+from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.core.units import UnitState
+from anabranch.projections.errors import ViewLogError
 from support.kafka_cluster import WAIT_S, KafkaCluster, archive, first_offset, kafka_cluster
 from support.memory_cluster import until
 
@@ -177,6 +181,39 @@ def test_a_second_node_of_the_same_broker_id_does_not_start(
         with pytest.raises(StartError, match=f"broker id {named(node)} is in use"):
             await nodes.start(twin)
         assert not node.runtime.ended.done()
+
+    cluster(body, 1)
+
+
+def test_a_predecessor_with_an_open_session_is_waited_for_as_long_as_its_lease(
+    cluster: Cluster, kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    async def body(nodes: KafkaCluster) -> None:
+        node = nodes.nodes[0]
+        connection = KafkaConnection(kafka.bootstrap_servers)
+        elsewhere = Topics(f"{topic_prefix}other.")
+        await asyncio.to_thread(ensure_topics, connection, elsewhere, TopicSettings(), WAIT_S)
+        quiet = KafkaHeartbeats(connection, elsewhere)
+        assert node._view is not None
+        asked = time.monotonic()
+        heard = check_not_in_use(named(node), node._view, quiet, 1.0, asked)
+        assert heard == []
+        assert time.monotonic() - asked >= 1.0
+        assert check_not_in_use("nobody:1", node._view, quiet, 60.0, time.monotonic()) == []
+        quiet.close()
+
+    cluster(body, 1)
+
+
+def test_a_view_of_another_log_is_refused_at_the_start(cluster: Cluster, topic_prefix: str) -> None:
+    async def body(nodes: KafkaCluster) -> None:
+        node = nodes.nodes[0]
+        await look_up(node)
+        await nodes.crash(node)
+        settings = node.settings.model_copy(update={"topic_prefix": f"{topic_prefix}other."})
+        with pytest.raises(ViewLogError, match=r"topic id .* has topic id .*delete the folder"):
+            await nodes.start(settings)
+        await nodes.start(node.settings)
 
     cluster(body, 1)
 

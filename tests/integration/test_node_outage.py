@@ -7,6 +7,7 @@ import pytest
 from anabranch.broker.errors import UnavailableError
 from anabranch.broker.node import Node
 from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.errors import LogTrimmedError
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.core.units import UnitState
 from support.kafka_cluster import WAIT_S, kafka_cluster
@@ -63,6 +64,31 @@ def test_without_kafka_nodes_answer_in_safe_mode_and_recover_when_it_is_back(
             states = {unit.state for _, unit in node.operations.bundles(HOME)}
             assert states == {UnitState.FREE}
             assert all(not n.runtime.ended.done() for n in nodes)
+
+    asyncio.run(body())
+
+
+def test_a_view_that_is_rebuilt_while_kafka_is_away_waits_for_it(
+    own_kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        async with kafka_cluster(own_kafka, "rebuild.", tmp_path, count=1) as cluster:
+            node = cluster.nodes[0]
+            known = await node.operations.lookup(TOPIC, NAMESPACE)
+            reader = node._reader
+            await asyncio.to_thread(own_kafka.stop)
+            assert node._wal is not None
+            node._wal.stop()  # as a feed that has failed
+            node._failed(LogTrimmedError("rebuild.wal", 1, 2))
+            await until(lambda: mode(node) == "safe", WAIT_S)
+            stale = await node.operations.lookup(TOPIC, NAMESPACE)
+            assert (stale.stale, stale.broker) == (True, known.broker)
+
+            await asyncio.to_thread(own_kafka.start)
+            await until(lambda: mode(node) == "serving", WAIT_S)
+            assert node._reader is not reader
+            assert not node.runtime.ended.done()
+            assert (await node.operations.lookup(TOPIC, NAMESPACE)).broker == known.broker
 
     asyncio.run(body())
 

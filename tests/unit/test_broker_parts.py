@@ -5,6 +5,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,34 @@ def test_a_feed_delivers_everything_in_order_and_never_runs_far_ahead() -> None:
         assert await asyncio.to_thread(feed.join, 10)
         assert got[:500] == list(range(1, 501))
         assert max(ahead) <= 5
+
+    asyncio.run(body())
+
+
+def test_what_is_not_taken_comes_again_before_what_follows_and_others_have_their_turn() -> None:
+    async def body() -> None:
+        numbers = count()
+        got: list[int] = []
+        turns: list[int] = []  # how many items had been taken at each turn of somebody else
+        done = asyncio.Event()
+
+        def poll() -> Sequence[int]:
+            return [next(numbers) for _ in range(3)]
+
+        def deliver(items: Sequence[int]) -> Sequence[int]:
+            asyncio.get_running_loop().call_soon(lambda: turns.append(len(got)))
+            got.append(items[0])
+            if len(got) == 300:
+                done.set()
+            return items[1:]
+
+        feed = Feed("test", poll, deliver, unexpected)
+        feed.start()
+        await asyncio.wait_for(done.wait(), 10)
+        feed.stop()
+        assert await asyncio.to_thread(feed.join, 10)
+        assert got[:300] == list(range(300))
+        assert set(range(1, 300)) <= set(turns)
 
     asyncio.run(body())
 

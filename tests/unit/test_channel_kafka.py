@@ -7,16 +7,17 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.connection import KafkaConnection, ProducerHealth
 from anabranch.channel.errors import (
     AppendFailedError,
     AppendUnknownError,
     KafkaTooOldError,
+    ProducerLostError,
     WrongTopicError,
 )
-from anabranch.channel.kafka_log import append_error
+from anabranch.channel.kafka_log import KafkaLogWriter, append_error
 from anabranch.channel.topics import Topics, TopicSettings, check_release, check_topic
-from anabranch.core.errors import InvalidInputError
+from anabranch.core.errors import FaultError, InvalidInputError
 
 MUST = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
 GOOD = {"cleanup.policy": "delete,compact", "retention.ms": "-1", "min.insync.replicas": "2"}
@@ -39,6 +40,34 @@ def test_an_append_counts_as_failed_only_where_no_attempt_can_have_succeeded(
     code: int, kind: type[Exception]
 ) -> None:
     assert type(append_error(KafkaError(code))) is kind
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError(KafkaError._FATAL),
+        KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "out of order", True),
+    ],
+)
+def test_a_producer_that_is_lost_says_so_and_an_error_that_passes_does_not(
+    error: KafkaError,
+) -> None:
+    health = ProducerHealth("a.wal")
+    health.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    health.check()
+    health.note(error)
+    for _ in range(2):
+        with pytest.raises(ProducerLostError, match=r"a\.wal.*start this node again"):
+            health.check()
+
+
+def test_a_writer_whose_producer_is_lost_ends_whoever_serves_it() -> None:
+    writer = KafkaLogWriter(KafkaConnection("127.0.0.1:1"), "a.wal")
+    assert writer.serve(0) >= 0
+    writer._health.note(KafkaError(KafkaError._FATAL))
+    with pytest.raises(FaultError, match="start this node again"):
+        writer.serve(0)
+    writer.close(0)
 
 
 def test_only_security_properties_can_be_set() -> None:
