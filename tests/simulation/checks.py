@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from anabranch.core.fold import Folded
 from anabranch.core.guards import session_open
-from anabranch.core.records import ClusterSettings, Record, UnitMove
+from anabranch.core.records import ClusterSettings, Record, SessionChange, UnitMove
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.ring import FULL_RING, HashRange, split_bundle_name, tiles
-from anabranch.core.state import leader_of, live_bundles
+from anabranch.core.state import Entity, leader_of, live_bundles
 from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.verdicts import Verdict
 from simulation.scheduler import ViolationError
@@ -29,6 +29,7 @@ class Checks:
         self.truth = MemoryReplica()
         self._digests = [self.truth.digest]  # by next offset
         self._ranges: dict[str, tuple[str, HashRange]] = {}
+        self._aims: dict[str, Entity] = {}  # proposal -> what its proposer saw under its key
         self._second = 0
         self._in_second = 0
         self.busiest_second = 0
@@ -100,6 +101,20 @@ class Checks:
             if self.truth.namespace(home) is not None and not tiles(parts, FULL_RING):
                 raise ViolationError(f"the bundles of {home} do not tile the ring: {folded}")
 
+    def proposed(self, process: Process, record: Record) -> None:
+        seen = process.replica.entities.get(record.key)
+        if seen is not None and not isinstance(record, SessionChange | ClusterSettings):
+            self._aims[record.proposal_id] = seen
+
+    def meant(self, folded: Folded, before: Entity | None) -> None:
+        """What wins changes what its proposer saw, not another thing of the same name."""
+        record = folded.record
+        if record is None or folded.outcome.verdict is not Verdict.ACCEPTED:
+            return
+        aim = self._aims.get(record.proposal_id)
+        if aim is not None and aim != before:
+            raise ViolationError(f"{record} was meant for {aim} and met {before}")
+
     def handed_over(self, folded: Folded) -> None:
         """Who says that it gave a unit up has stopped serving it: not even closing is left."""
         record = folded.record
@@ -116,17 +131,21 @@ class Checks:
 
     def unsettled(self) -> list[str]:
         """What still keeps the cluster from being at rest, in words."""
-        found = [f"{p.name} is not serving" for p in self._cluster.processes if not p.settled]
+        settling = [p for p in self._cluster.processes if not p.exiled]
+        found = [f"{p.name} is not serving" for p in settling if not p.settled]
         if found:
             return found
         leader, _ = leader_of(self.truth)
         if not leader or not session_open(self.truth, leader):
             found.append(f"no leader ({leader or 'none'})")
         acting = {p.name: p.units_acted_on() for p in self._cluster.processes}
+        exiled = {p.name for p in self._cluster.processes if p.exiled}
         for name, entity in self.truth.entities.items():
             if not isinstance(entity, Unit) or name == LEADERSHIP:
                 continue
-            if entity.state in IN_FLIGHT or entity.state is UnitState.FREE:
+            if entity.responsible in exiled:
+                found.append(f"{name} is left to {entity.responsible}, which has no log")
+            elif entity.state in IN_FLIGHT or entity.state is UnitState.FREE:
                 found.append(f"{name} is {entity}")
             elif entity.state is UnitState.OWNED and name not in acting.get(entity.broker, ()):
                 found.append(f"{name} is not served by its owner {entity.broker}")
@@ -141,7 +160,7 @@ class Checks:
 
     def views_agree(self) -> None:
         for process in self._cluster.processes:
-            if process.replica.entities != self.truth.entities:
+            if not process.exiled and process.replica.entities != self.truth.entities:
                 raise ViolationError(f"{process.name} does not hold what the whole log says")
 
 

@@ -9,7 +9,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace
 from anabranch.core.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
 from anabranch.core.state import live_bundles
-from anabranch.core.units import Unit, UnitState
+from anabranch.core.units import LEADERSHIP, Unit, UnitState
 from simulation.cluster import Cluster
 from simulation.process import Process
 
@@ -32,6 +32,7 @@ class Clients:
     def _request(self) -> None:
         if self._cluster.calm:
             self._look_up_all()
+            self._evacuate()
             self._sched.after(1.0, self._request)
             return
         process = self._sched.rng.choice(self._cluster.processes)
@@ -133,6 +134,23 @@ class Clients:
                 if unit.state is UnitState.FREE:
                     process = self._sched.rng.choice(self._cluster.processes)
                     process.call(partial(self._look_up, process, name))
+
+    def _evacuate(self) -> None:
+        """What answers to a broker that has lost the log is unloaded, at one that has not."""
+        exiled = {process.name for process in self._cluster.processes if process.exiled}
+        for name, entity in list(self._cluster.checks.truth.entities.items()):
+            if isinstance(entity, Unit) and entity.broker in exiled and name != LEADERSHIP:
+                process = self._sched.rng.choice(self._cluster.processes)
+                process.call(partial(self._unload, process, name))
+
+    def _unload(self, process: Process, name: str) -> None:
+        core = process.core
+        unit = core.state.unit(name)
+        if unit is not None and core.lease.holds(process.local_now()):
+            actor, new_id = core.actor(), self._new_id()
+            record = ownership.release(actor, name, unit, "", new_id, Cause.OPERATOR)
+            if record is not None:
+                process.append(record)
 
     def _look_up(self, process: Process, name: str) -> None:
         core = process.core

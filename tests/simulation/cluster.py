@@ -69,26 +69,28 @@ class Cluster:
         slow = not self.calm and self.sched.chance(self.plan.slowness)
         return self.sched.rng.expovariate(2.0) if slow else self.sched.rng.uniform(0.001, 0.008)
 
-    def _arrives(self, sender: Process) -> bool:
-        if sender.link.works("sends"):
+    def _arrives(self, sender: Process, connected: bool) -> bool:
+        if connected:
             return self.calm or not self.sched.chance(self.plan.append_lost)
         return sender.link.holds_back
 
-    def _delay_s(self, sender: Process) -> float:
+    def _delay_s(self, connected: bool) -> float:
         """What is held back while its sender is cut off comes late, even if that has died since."""
-        held_s = 0.0 if sender.link.works("sends") else self.sched.rng.uniform(0.5, LATE_S_MAX)
+        held_s = 0.0 if connected else self.sched.rng.uniform(0.5, LATE_S_MAX)
         return held_s + self._latency_s()
 
     def send(self, sender: Process, record: Record) -> None:
         """A proposal is on its way; it may arrive late, twice or never, and out of order."""
+        self.checks.proposed(sender, record)
         value, key = encode_record(record), record.key.encode()
         schema = schema_header(record)[1]
-        if not self._arrives(sender):
+        connected = sender.link.works("sends") and sender.link.works("log_sends")
+        if not self._arrives(sender, connected):
             self.sched.note(f"lost {record.proposal_id}")
             return
         times = 1 + (not self.calm and self.sched.chance(self.plan.append_twice))
         for _ in range(times):
-            self.sched.after(self._delay_s(sender), partial(self._append, key, value, schema))
+            self.sched.after(self._delay_s(connected), partial(self._append, key, value, schema))
 
     def scribble(self) -> None:
         """A stranger writes to the log what is no record."""
@@ -97,15 +99,18 @@ class Cluster:
     def _append(self, key: bytes, value: bytes, schema: bytes | None) -> None:
         entry = self.wal.append_raw(key, value, schema)
         record = self.record_at(entry)
+        before = self.checks.truth.entities.get(record.key) if record is not None else None
         folded = self.checks.truth.read(record, entry.offset, entry.timestamp_ms)
         self.sched.note(f"{entry.offset} {record} {folded.outcome.verdict.name}")
         self.checks.appended(folded)
+        self.checks.meant(folded, before)
         self.checks.handed_over(folded)
         self._wake()
 
     def send_beat(self, sender: Process, beat: Heartbeat) -> None:
-        if self._arrives(sender):
-            self.sched.after(self._delay_s(sender), partial(self._publish, sender, beat))
+        connected = sender.link.works("sends")
+        if self._arrives(sender, connected):
+            self.sched.after(self._delay_s(connected), partial(self._publish, sender, beat))
 
     def _publish(self, sender: Process, beat: Heartbeat) -> None:
         self.beats.append((beat, self._log_ms()))

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from simulation.cluster import Cluster
-from simulation.process import Process
+from simulation.plan import LOG_CUTS
+from simulation.process import DIRECTIONS, Process
+
+CUTS = {
+    "cut_both": ("sends", "reads", "acks"),
+    "cut_log": LOG_CUTS,
+    **{f"cut_{direction}": (direction,) for direction in DIRECTIONS},
+}
 
 
 class Weather:
@@ -88,8 +96,8 @@ class Weather:
     def _cut(self, victim: Process, kind: str) -> None:
         """Each direction for a time of its own, so that they heal in any order."""
         victim.link.holds_back = self._sched.chance(0.5)
-        for direction in ("sends", "reads", "acks"):
-            if kind in ("cut_both", f"cut_{direction}"):
+        for direction in DIRECTIONS:
+            if direction in CUTS[kind]:
                 duration_s = self._duration_s()
                 victim.link.cut(direction, duration_s)
                 self._sched.after(duration_s, victim.plan_read)
@@ -104,3 +112,11 @@ class Weather:
             process.resume()
             self._revive(process)
             process.plan_read()
+        if self._plan.exile >= 0:
+            self._exile(self._cluster.processes[self._plan.exile])
+
+    def _exile(self, victim: Process) -> None:
+        self._sched.note(f"exile {victim.name}")
+        victim.exiled, victim.link.holds_back = True, False
+        for direction in self._plan.exile_cuts:
+            victim.link.cut(direction, math.inf)

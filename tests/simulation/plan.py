@@ -16,10 +16,14 @@ FAULT_KINDS = (
     "cut_sends",
     "cut_reads",
     "cut_acks",
+    "cut_log",
+    "cut_log_sends",
+    "cut_log_reads",
     "slow",
     "restart",
     "drain",
 )
+LOG_CUTS = ("log_sends", "log_reads")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -42,6 +46,8 @@ class Plan(msgspec.Struct, frozen=True):
     compact_interval_s: float
     clock_rates: tuple[float, ...]
     namespaces: int
+    exile: int  # this node never gets the log back, though its heartbeats arrive; -1 for none
+    exile_cuts: tuple[str, ...]
 
 
 def draw(rng: random.Random) -> Plan:
@@ -73,6 +79,8 @@ def draw(rng: random.Random) -> Plan:
         compact_interval_s=rng.choice((2.0, 5.0, 20.0)),
         clock_rates=tuple(rng.uniform(0.99, 1.01) for _ in range(nodes)),
         namespaces=rng.choice((1, 2, 3)),
+        exile=rng.randrange(nodes) if rng.random() < 0.3 else -1,
+        exile_cuts=rng.choice((LOG_CUTS, LOG_CUTS[:1], LOG_CUTS[1:], ("reads",))),
     )
 
 

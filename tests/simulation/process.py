@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 TICK_S = 0.25
 READ_MAX = 500
+DIRECTIONS = ("sends", "reads", "acks", "log_sends", "log_reads")
 BEATS_BACK = 20  # how much of the heartbeats' topic a new process finds
 
 
 class Link:
-    """A broker's connection to the log, each direction with its own fate."""
+    """A broker's connection, each direction with its own fate, and so for the log alone."""
 
     def __init__(self, sched: Scheduler) -> None:
         self._sched = sched
-        self._cut_until = {"sends": 0.0, "reads": 0.0, "acks": 0.0}
+        self._cut_until = dict.fromkeys(DIRECTIONS, 0.0)
         self.holds_back = False  # what is sent while cut off arrives later, or never
 
     def cut(self, direction: str, duration_s: float) -> None:
@@ -66,6 +67,7 @@ class Process:
         self._beats_read = 0
         self._joined = False
         self._read_planned = False
+        self.exiled = False  # cut off from the log for good
         self._flushed: tuple[list[tuple[str, Entity]], int] | None = None
 
     @property
@@ -189,6 +191,8 @@ class Process:
             self.do(self.core.heard(beat, log_ms, self.local_now()))
 
     def _read_wal(self) -> None:
+        if not self.link.works("log_reads"):
+            return
         try:
             entries = self._reader.poll(READ_MAX)
         except LogTrimmedError:

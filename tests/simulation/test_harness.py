@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.channel import codec
 from anabranch.core import fold, ownership
+from anabranch.core.contact import Contact
 from anabranch.core.effects import Effect
 from anabranch.core.guards import GUARDS
 from anabranch.core.leases import Heartbeat, Lease
@@ -58,6 +59,17 @@ def test_a_lease_that_revives(monkeypatch: pytest.MonkeyPatch) -> None:
     violation_found("")
 
 
+@pytest.mark.parametrize(
+    ("rule", "answer"), [("lost", False), ("asks", False), ("heard", None), ("proposed", None)]
+)
+def test_a_lease_that_outlasts_contact_with_the_log(
+    monkeypatch: pytest.MonkeyPatch, rule: str, answer: object
+) -> None:
+    """Without the whole rule, and without each part of it."""
+    monkeypatch.setattr(Contact, rule, lambda *_: answer)
+    violation_found("not at rest")
+
+
 def test_silence_that_is_counted_without_reading_back(monkeypatch: pytest.MonkeyPatch) -> None:
     tick = NodeCore.tick
 
@@ -99,6 +111,11 @@ def test_an_overridden_owner_that_nobody_waits_for(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(fold, "_GUARDS_OF", without(Guard.SOURCE_SETTLED))
     monkeypatch.setattr(ownership, "source_settled", lambda state, unit, evidence: True)
     violation_found("two owners at once")
+
+
+def test_versions_that_start_at_1_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "_first_version", lambda offset: 1)
+    violation_found("was meant for")
 
 
 def test_a_snapshot_that_forgets_something(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ class Actor:
         self.replica = MemoryReplica()
         self.core = NodeCore(settings_for(broker, **changes), self.replica, stage.new_id)
         self.connected = True
+        self.log_reads = self.log_appends = True  # of the log alone; heartbeats go on
         self.closes = True  # whether it closes units as soon as it is told to
         self.halted: Halt | None = None
         self.opened: list[str] = []
@@ -49,7 +50,7 @@ class Actor:
             match effect:
                 case Append(record):
                     self.proposed.append(record)
-                    if self.connected:
+                    if self.connected and self.log_appends:
                         self.stage.log.append((record, self.stage.now_ms))
                 case Beat(beat):
                     self.beats.append(beat)
@@ -71,8 +72,8 @@ class Actor:
 
     def read(self) -> list[Folded]:
         """Folds what is new on the log, then hears what is new among the heartbeats."""
-        log, now = self.stage.log, self.stage.now
-        start = self.replica.next_offset
+        now, start = self.stage.now, self.replica.next_offset
+        log = self.stage.log if self.log_reads else []
         folded = [
             self.replica.read(record, offset, stamp)
             for offset, (record, stamp) in enumerate(log[start:], start=start)

@@ -9,8 +9,13 @@ the liveness time-out, on theirs. Three rules make the two sides agree without a
 * Silence is counted only up to the send time of the newest own heartbeat that the observer has
   read back. Heartbeats have one order in one partition, so by then it has seen every earlier one.
   An observer that was itself cut off, paused or behind has thus observed nothing.
-* A heartbeat that says of itself that its lease has lapsed is no sign of life of its session: a
-  broker that reaches this topic but not the log loses its units like one that reaches neither.
+* A heartbeat that says of itself that its lease has lapsed is no sign of life of its session.
+
+Acknowledged heartbeats show that a broker reaches their partition, not that it reaches the log's.
+So a broker whose contact with the log is lost (`core.contact`) ends its lease itself, as if it had
+lapsed, and the log must carry its next session: one that can only send heartbeats says so in them,
+is called silent, and loses its units like one that can send nothing. Ending a lease early takes
+nothing from the argument below, which bounds from above how long a lease can last.
 
 Suppose that an observer calls session S silent, with its own heartbeat sent at L, and that the last
 heartbeat of S that it saw came at or before L minus the time-out. The next one of S was then

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto, unique
+from typing import Final
 
 from anabranch.core.digest import to_hex
 from anabranch.core.effects import BrokerState, NodeSettings
@@ -10,6 +11,8 @@ from anabranch.core.leases import Heartbeat, Lease
 from anabranch.core.ownership import NewId
 from anabranch.core.records import Cause, SessionChange, SessionOp
 from anabranch.core.replica import Replica
+
+_OPENING_MAX: Final = 1_000  # attempts; made at most one a second, lost for good long before
 
 
 @unique
@@ -54,6 +57,9 @@ class Membership:
     def opening(self, proposal_id: str, now: float) -> None:
         """That proposal is sent now: the lease counts from here if it wins."""
         self._opening[proposal_id] = now
+        # One that lands late is known as an own one for far longer than a log's client tries.
+        if len(self._opening) > _OPENING_MAX:
+            del self._opening[next(iter(self._opening))]
 
     def closing(self, new_id: NewId) -> SessionChange:
         """The proposal that ends the session. From here on this process never acts again: a unit

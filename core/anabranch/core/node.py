@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from anabranch.core import ownership
+from anabranch.core.contact import Contact
 from anabranch.core.duties import Duties, expiries
 from anabranch.core.effects import (
     Append,
@@ -48,6 +49,7 @@ class NodeCore:
         self._unfinished: dict[str, None] = {}  # units in flight that name this node
         self._new_id = new_id
         self._membership = Membership(settings)
+        self._contact = Contact(settings.lease_s)
         self._duties = Duties(settings)
         self._pacing = Pacing(settings.retry_s)
         self._handled = 0  # the first log offset that was not handed in yet
@@ -123,6 +125,7 @@ class NodeCore:
         """Entries were read from the log and the state has been changed accordingly."""
         effects: list[Effect] = []
         touched: dict[str, None] = {}
+        self._contact.folded(self.state.next_offset, now)
         for entry in entries:
             if entry.offset < self._handled:
                 continue
@@ -130,10 +133,13 @@ class NodeCore:
             self._duties.log_time(entry.timestamp_ms)
             record = entry.record
             accepted = entry.outcome.verdict is Verdict.ACCEPTED
+            if record is not None and record.actor == self.me:
+                self._contact.read_back()
             if isinstance(record, SessionChange):
                 effects += self._session_folded(record, entry, now)
             if accepted and record is not None:
                 self._pacing.accepted(record.key)
+                self._contact.settled(record.key)
                 touched.update((key, None) for key, _ in entry.outcome.changes)
         for name in touched:
             self._duties.unit_changed(self.state, name, now)
@@ -148,6 +154,9 @@ class NodeCore:
         self.liveness.heard(beat, now, log_ms, lapsed=lapsed)
         if self._membership.is_own(beat):
             self.liveness.caught_up(beat.sent_at, now)
+            self._contact.read_beat()
+        elif beat.broker != self.me and self.lease.holds(now):
+            self._contact.heard(beat.next_offset, self.state.next_offset, now)
         return []
 
     def beat_acked(self, beat: Heartbeat, now: float) -> list[Effect]:
@@ -168,7 +177,7 @@ class NodeCore:
             return self._halt("stopped before it had joined", clean=True)
         self._membership.mode = BrokerState.DRAINING
         # Others should know at once that this broker takes no more units.
-        return [Beat(self._membership.beat(self.state, now)), *self.tick(now)]
+        return [self._beat(now), *self.tick(now)]
 
     def stop(self) -> None:
         """The process is about to end, for whatever reason: act no more."""
@@ -185,13 +194,17 @@ class NodeCore:
         differs = settings_difference(found, self.settings)
         if differs:
             return self._halt(differs, clean=False)
+        if self._contact.lost(now):
+            self.lease.end()
         if self._membership.beat_due(now):
-            effects.append(Beat(self._membership.beat(self.state, now)))
+            effects.append(self._beat(now))
         if self._membership.leaving:
             return [*effects, *self._leave(now)]
         if not self.lease.holds(now):
             return [*effects, *self._reopen(now)]
         self._pacing.forget(now)
+        if self._contact.asks(now):
+            effects += self._found_cluster(now)
         for name in list(self._unfinished):
             effects += self._reconcile(name, now)
         effects += self._look_after(now)
@@ -203,7 +216,12 @@ class NodeCore:
         self._membership.stop()
         return [Halt(reason, clean=clean)]
 
+    def _beat(self, now: float) -> Beat:
+        self._contact.sent_beat(now)
+        return Beat(self._membership.beat(self.state, now))
+
     def _found_cluster(self, now: float) -> Iterator[Effect]:
+        """The first record of a log; on any later place it changes nothing."""
         wanted = self.settings
         yield from self._propose(
             ClusterSettings(
@@ -255,7 +273,8 @@ class NodeCore:
                 if again:
                     # Whatever silenced this broker may have silenced all: wait for the others.
                     self._settled_at = now + self.settings.liveness_timeout_s
-                effects: list[Effect] = [Beat(self._membership.beat(self.state, now))]
+                self._contact.renewed()
+                effects: list[Effect] = [self._beat(now)]
                 for name, _ in list(self.state.units_of(self.me)):
                     effects += self._reconcile(name, now)
                 return effects
@@ -266,6 +285,8 @@ class NodeCore:
 
     def _propose(self, record: Record, now: float) -> Iterator[Effect]:
         if self._pacing.admits(record, now):
+            if self.lease.holds(now):
+                self._contact.proposed(record.key, now)
             yield Append(record)
 
     def _reconcile(self, name: str, now: float) -> Iterator[Effect]:
