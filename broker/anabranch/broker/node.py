@@ -222,9 +222,9 @@ class Node:
     def _received(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Folds as much as the loop may do without a pause; returns the rest."""
         self.runtime.received(entries)
-        if self.runtime.ended.done():
-            return ()
         next_offset = self._the_view().next_offset
+        if entries[-1].offset < next_offset or self.runtime.ended.done():
+            return ()
         return [entry for entry in entries if entry.offset >= next_offset]
 
     def _the_view(self) -> View:
