@@ -236,7 +236,7 @@ class ViewMachine(RuleBasedStateMachine):
             some = next(v for v in taken.values.values() if isinstance(decode_entity(v), Unit))
             gone: list[tuple[bytes, bytes | None]] = [
                 (f"{DEFAULT}/0x00000000_0x00000001".encode(), some),
-                (b"tenant:gone", taken.values["tenant:public"]),
+                (b"tenant:gone", some),  # whatever it holds: it is gone in the end
             ]
             units = [(key, some) for key, _ in rows if key.count(b"/") == 2 and b":" not in key]
             rows = [*gone, *units, *rows, *((key, None) for key, _ in gone)]
