@@ -14,9 +14,9 @@ from anabranch.broker.cli.flags import collect, setting_flags
 from anabranch.broker.startup import connect
 from anabranch.channel.bootstrap import SnapshotReader
 from anabranch.channel.codec import decode_entity
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.errors import SnapshotLostError
-from anabranch.channel.kafka_log import KafkaLogReader
+from anabranch.channel.kafka_log import KafkaLogReader, offsets
 from anabranch.channel.topics import Topics
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.fold import Folded
@@ -55,11 +55,11 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     settings = collect(http_port=None, **given).load()
     connection = connect(settings)
     topics = Topics(settings.topic_prefix)
-    probe = KafkaLogReader(connection, topics.wal, 0)
+    probe = connection.consumer()
     try:
-        first, end = probe.offsets(_KAFKA_S_MAX)
+        first, end = offsets(connection, probe, topics.wal, _KAFKA_S_MAX)
     finally:
-        probe.close()
+        close_consumer(probe, _KAFKA_S_MAX)
     replica = _replica(connection, topics, first)
     shown_from = _shown_from(start, replica.next_offset, end)
     try:
