@@ -88,7 +88,8 @@ def test_what_is_not_taken_comes_again_before_what_follows_and_others_have_their
         feed.stop()
         assert await asyncio.to_thread(feed.join, 10)
         assert got[:300] == list(range(300))
-        assert set(range(1, 300)) <= set(turns)
+        # Between the parts of one batch; the next batch may stand in the loop's queue already.
+        assert {taken for taken in range(1, 300) if taken % 3} <= set(turns)
 
     asyncio.run(body())
 
