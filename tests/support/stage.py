@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from anabranch.core import ownership
 from anabranch.core.effects import Append, Beat, Close, Effect, Halt, NodeSettings, Open
 from anabranch.core.fold import Folded
 from anabranch.core.leases import Heartbeat
 from anabranch.core.node import NodeCore
-from anabranch.core.records import Record
+from anabranch.core.records import Cause, Record
 from anabranch.core.replica import MemoryReplica
+from anabranch.core.units import Move, UnitState
+from support.world import UNIT, A, B
 
 STEP_S = 0.25
 
@@ -142,3 +146,28 @@ class Stage:
 
     def kill(self, node: Actor) -> None:
         self.nodes.remove(node)
+
+
+def request(stage: Stage, node: Actor, what: Move, unit: str = UNIT, **fields: Any) -> None:
+    """An operator's proposal, made at `node`."""
+    found = node.replica.unit(unit)
+    actor, new_id = node.core.actor(), stage.new_id()
+    stage.write(ownership.move(actor, unit, found, what, new_id, Cause.OPERATOR, **fields))
+
+
+def state_of(node: Actor, unit: str = UNIT) -> tuple[UnitState, str, str]:
+    found = node.replica.unit(unit)
+    assert found is not None
+    return found.state, found.broker, found.source
+
+
+def two_nodes() -> tuple[Stage, Actor, Actor]:
+    """A leads; B owns the only unit."""
+    stage = Stage()
+    first = stage.start(A)
+    stage.pass_time(0.5)
+    second = stage.start(B)
+    stage.pass_time(0.5)
+    request(stage, first, Move.ASSIGN, broker=B)
+    assert second.acts_on(UNIT)
+    return stage, first, second

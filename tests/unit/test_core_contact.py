@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from anabranch.core import ownership
@@ -11,35 +9,10 @@ from anabranch.core.contact import Contact
 from anabranch.core.effects import BrokerState
 from anabranch.core.records import Cause, SessionChange
 from anabranch.core.units import Move, UnitState
-from support.stage import Actor, Stage
-from support.world import UNIT, A, B, C
+from support.stage import Stage, request, state_of, two_nodes
+from support.world import UNIT, A, C
 
 PATIENCE_S = 4.0
-
-
-def request(stage: Stage, node: Actor, what: Move, unit: str = UNIT, **fields: Any) -> None:
-    """An operator's proposal, made at `node`."""
-    found = node.replica.unit(unit)
-    actor, new_id = node.core.actor(), stage.new_id()
-    stage.write(ownership.move(actor, unit, found, what, new_id, Cause.OPERATOR, **fields))
-
-
-def state_of(node: Actor, unit: str = UNIT) -> tuple[UnitState, str, str]:
-    found = node.replica.unit(unit)
-    assert found is not None
-    return found.state, found.broker, found.source
-
-
-def two_nodes() -> tuple[Stage, Actor, Actor]:
-    """A leads; B owns the only unit."""
-    stage = Stage()
-    first = stage.start(A)
-    stage.pass_time(0.5)
-    second = stage.start(B)
-    stage.pass_time(0.5)
-    request(stage, first, Move.ASSIGN, broker=B)
-    assert second.acts_on(UNIT)
-    return stage, first, second
 
 
 # --- what is outstanding --------------------------------------------------------------------

@@ -11,25 +11,12 @@ from anabranch.core.effects import BrokerState, NodeSettings
 from anabranch.core.records import Cause, SessionChange, SessionOp, UnitMove
 from anabranch.core.state import leader_of
 from anabranch.core.units import LEADERSHIP, Move, UnitState
-from support.stage import Actor, Stage, settings_for
+from support.stage import Actor, Stage, request, settings_for, state_of, two_nodes
 from support.world import FIRST, HALVES, UNIT, A, B, C
-
-
-def request(stage: Stage, node: Actor, what: Move, unit: str = UNIT, **fields: Any) -> None:
-    """An operator's proposal, made at `node`."""
-    found = node.replica.unit(unit)
-    actor, new_id = node.core.actor(), stage.new_id()
-    stage.write(ownership.move(actor, unit, found, what, new_id, Cause.OPERATOR, **fields))
 
 
 def moves(node: Actor, what: Move) -> list[UnitMove]:
     return [r for r in node.proposed if isinstance(r, UnitMove) and r.move is what]
-
-
-def state_of(node: Actor, unit: str = UNIT) -> tuple[UnitState, str, str]:
-    found = node.replica.unit(unit)
-    assert found is not None
-    return found.state, found.broker, found.source
 
 
 # --- joining --------------------------------------------------------------------------------
@@ -80,18 +67,6 @@ def test_a_second_process_with_the_same_id_fences_the_first() -> None:
 
 
 # --- leases ---------------------------------------------------------------------------------
-
-
-def two_nodes() -> tuple[Stage, Actor, Actor]:
-    """A leads; B owns the only unit."""
-    stage = Stage()
-    first = stage.start(A)
-    stage.pass_time(0.5)
-    second = stage.start(B)
-    stage.pass_time(0.5)
-    request(stage, first, Move.ASSIGN, broker=B)
-    assert second.acts_on(UNIT)
-    return stage, first, second
 
 
 def test_a_node_without_acknowledgements_stops_to_act_and_says_so() -> None:
