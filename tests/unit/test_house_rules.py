@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 _REPOSITORY = Path(__file__).parents[2]
-_ROOTS = ("core", "channel", "projections", "broker", "spark_replay")
+_ROOTS = ("core", "channel", "wire", "projections", "client", "broker", "spark_replay")
 _MODULE_LINES_MAX = 400
 _FUNCTION_LINES_MAX = 70
 # In pieces, so that this file does not name what it looks for.

@@ -1,0 +1,1 @@
+"""The SDK: producers and consumers of scalable topics."""
