@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import fastavro
 import msgspec
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from anabranch.channel import codec
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import UnreadableError
-from anabranch.channel.registry import PREFIX_LENGTH
+from anabranch.channel.registry import PREFIX_LENGTH, Family, SchemaSet
 from anabranch.core.leases import Heartbeat
 from anabranch.core.records import (
     ClusterSettings,
@@ -28,7 +29,64 @@ from anabranch.core.records import (
 from anabranch.core.state import Cluster, NamespaceInfo, Session, Tenant
 from anabranch.core.units import Unit
 
+
+class Colour(IntEnum):
+    """An enum that two records of one schema hold."""
+
+    RED = 0
+    GREEN = 1
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A record in an array."""
+
+    name: str
+    colour: Colour
+    weight: float
+    ripe: bool
+    seeds: tuple[int, ...]
+    words: tuple[str, ...]
+
+
+class Basket(msgspec.Struct, frozen=True):
+    """Everything that a record can hold; a type that was defined is named from there on."""
+
+    slices: tuple[Slice, ...]
+    colour: Colour
+    more: tuple[Slice, ...]
+    numbers: tuple[int, ...]
+
+
 SCHEMAS = Path(codec.__file__).parent / "schemas"
+LONGS_SCHEMA = {"type": "array", "items": "long"}
+
+
+def _record(record: str, /, **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": record,
+        "namespace": "anabranch.v1",
+        "fields": [{"name": field, "type": of} for field, of in fields.items()],
+    }
+
+
+SLICE_SCHEMA = _record(
+    "Slice",
+    name="string",
+    colour={"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN"]},
+    weight="double",
+    ripe="boolean",
+    seeds=LONGS_SCHEMA,
+    words={"type": "array", "items": "string"},
+)
+BASKET_SCHEMA = _record(
+    "Basket",
+    slices={"type": "array", "items": SLICE_SCHEMA},
+    colour="Colour",
+    more={"type": "array", "items": "Slice"},
+    numbers=LONGS_SCHEMA,
+)
+BASKETS = SchemaSet([Family("basket", Basket, {1: BASKET_SCHEMA})])
 NEWEST: dict[type[Any], str] = {
     UnitMove: "unit-move.1",
     SessionChange: "session-change.1",
@@ -48,45 +106,51 @@ CODECS: dict[type[Any], tuple[Any, Any]] = {
     **dict.fromkeys(list(NEWEST)[5:10], (codec.encode_entity, codec.decode_entity)),
     Horizon: (codec.encode_horizon, codec.decode_horizon),
     Heartbeat: (codec.encode_heartbeat, codec.decode_heartbeat),
+    Basket: (BASKETS.encode, BASKETS.decode),
 }
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200)
 TEXTS = st.text(max_size=20) | st.text("b", min_size=60, max_size=300)
 
 
-def _values(kind: type[Any]) -> st.SearchStrategy[Any]:
-    by_type = {
-        int: LONGS,
-        str: TEXTS,
-        float: st.floats(allow_nan=False),
-        bool: st.booleans(),
-        tuple[str, ...]: st.lists(TEXTS, max_size=5).map(tuple),
-    }
-    fields = [
-        by_type[f.type] if f.type in by_type else st.sampled_from(list(f.type))
-        for f in msgspec.structs.fields(kind)
-    ]
-    return st.builds(kind, *fields)
+BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+    int: LONGS,
+    str: TEXTS,
+    float: st.floats(allow_nan=False),
+    bool: st.booleans(),
+}
 
 
-VALUES = st.sampled_from(list(NEWEST)).flatmap(_values)
+def _values(kind: Any) -> st.SearchStrategy[Any]:
+    if kind in BY_TYPE:
+        return BY_TYPE[kind]
+    if get_origin(kind) is tuple:
+        return st.lists(_values(get_args(kind)[0]), max_size=4).map(tuple)
+    if issubclass(kind, msgspec.Struct):
+        return st.builds(kind, *(_values(field.type) for field in msgspec.structs.fields(kind)))
+    return st.sampled_from(list(kind))
 
 
-def _plain(value: Any) -> dict[str, Any]:
-    """As fastavro wants it: symbols for enums, lists for tuples."""
-    fields = zip(value.__struct_fields__, msgspec.structs.astuple(value), strict=True)
-    return {
-        name: field.name
-        if hasattr(field, "name")
-        else list(field)
-        if isinstance(field, tuple)
-        else field
-        for name, field in fields
-    }
+VALUES = st.sampled_from(list(CODECS)).flatmap(_values)
+
+
+def _schema(kind: type[Any]) -> Any:
+    if kind is Basket:
+        return BASKET_SCHEMA
+    return json.loads((SCHEMAS / f"{NEWEST[kind]}.avsc").read_text())
+
+
+def _plain(value: Any) -> Any:
+    """As fastavro wants it: symbols for enums, lists for tuples, dicts for structs."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.name if isinstance(value, IntEnum) else value
 
 
 @given(VALUES)
 def test_fastavro_reads_what_we_write_and_we_read_what_it_writes(value: Any) -> None:
-    schema = json.loads((SCHEMAS / f"{NEWEST[type(value)]}.avsc").read_text())
+    schema = _schema(type(value))
     encode, decode = CODECS[type(value)]
     ours = encode(value)
     assert fastavro.schemaless_reader(io.BytesIO(ours[PREFIX_LENGTH:]), schema, None) == _plain(
@@ -116,6 +180,30 @@ def test_damage_is_either_another_value_or_unreadable(value: Any, data: st.DataO
 @given(_values(Unit))
 def test_peeking_into_a_unit_agrees_with_decoding_it(unit: Unit) -> None:
     assert codec.peek_unit(codec.encode_entity(unit)) == (unit.state, unit.broker, unit.source)
+
+
+ONE_SLICE = Basket((Slice("fig", Colour.GREEN, 0.5, True, (7, -9), ("a",)),), Colour.RED, (), (3,))
+
+
+def test_an_array_may_come_in_several_blocks_with_their_sizes_or_without() -> None:
+    whole = BASKETS.encode(ONE_SLICE)
+    one = whole[PREFIX_LENGTH + 1 : -6]  # between the count 1 and the array's end
+    sized = b"\x01" + bytes([2 * len(one)]) + one  # count -1, size, then the record
+    blocks = sized + b"\x04" + one + one + b"\0"  # and 2 more
+    tail = b"\x02" + b"\0" + b"\x01\x02\x06" + b"\x02\x08" + b"\0"  # GREEN, (), (3,) and (4,)
+    basket = BASKETS.decode(whole[:PREFIX_LENGTH] + blocks + tail)
+    assert basket == Basket(ONE_SLICE.slices * 3, Colour.GREEN, (), (3, 4))
+
+
+@pytest.mark.parametrize("count", [b"\xfe" * 8 + b"\x01", b"\xff" * 8 + b"\x01\x02"])
+def test_a_count_beyond_the_data_is_unreadable_and_soon_found_out(count: bytes) -> None:
+    whole = BASKETS.encode(ONE_SLICE)
+    for bad in (
+        whole[:PREFIX_LENGTH] + count + whole[PREFIX_LENGTH + 1 :],
+        whole[:-3] + count + whole[-2:],
+    ):
+        with pytest.raises(UnreadableError):
+            BASKETS.decode(bad)
 
 
 @pytest.mark.parametrize("tail", [b"\xff" * 1_000_000, b"\xff" * 9 + b"\x03", b"\x80" * 10 + b"\0"])

@@ -153,6 +153,60 @@ def test_schemas_that_do_not_fit_together_are_refused_at_the_start(
         SchemaSet([Family("fruit", Fruit, schemas, steps)])
 
 
+class Seed(msgspec.Struct, frozen=True):
+    taste: Taste
+    sizes: tuple[int, ...]
+
+
+class Bowl(msgspec.Struct, frozen=True):
+    seeds: tuple[Seed, ...]
+
+
+def _bowl(version: int, taste: Any, **fields: Any) -> dict[str, Any]:
+    seed = _schema(version, taste=taste, **fields) | {"name": "Seed"}
+    return _schema(version, seeds={"type": "array", "items": seed}) | {"name": "Bowl"}
+
+
+class _OldSeed(msgspec.Struct):
+    taste: int
+    size: int
+
+
+BOWLS = {
+    1: _bowl(1, SOUR_SWEET, size="long"),
+    2: _bowl(2, ALL, sizes={"type": "array", "items": "long"}),
+}
+
+
+def _to_sizes(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"seeds": [{"taste": one["taste"], "sizes": (one["size"],)} for one in fields["seeds"]]}
+
+
+def test_the_records_in_an_array_are_taken_to_their_newest_form_too() -> None:
+    bowls = SchemaSet([Family("bowl", Bowl, BOWLS, {1: _to_sizes})])
+    old = prefix_of(BOWLS[1]) + compile_encoder(BOWLS[1])([(_OldSeed(1, 7), _OldSeed(0, 300))])
+    newest = Bowl((Seed(Taste.SWEET, (7,)), Seed(Taste.SOUR, (300,))))
+    assert bowls.decode(old) == newest
+    assert bowls.decode(bowls.encode(newest)) == newest
+    with pytest.raises(UnreadableError, match="Bowl"):
+        bowls.decode(prefix_of(BOWLS[1]) + compile_encoder(BOWLS[1])([(_OldSeed(2, 7),)]))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (_bowl(1, SOUR_SWEET, sizes={"type": "array", "items": "long"}), "schema and enum differ"),
+        (_bowl(1, ALL, size="long"), "bowl/1.seeds and Seed differ"),
+        (_bowl(1, ALL, sizes="bytes"), "'bytes' is not one of"),
+        (_bowl(1, ALL, sizes={"type": "array", "items": "bytes"}), "is not one of"),
+        (_schema(1, seeds={"type": "array", "items": _schema(1) | {"name": "Seed"}}), "no fields"),
+    ],
+)
+def test_the_records_in_an_array_must_fit_their_class(schema: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SchemaSet([Family("bowl", Bowl, {1: schema})])
+
+
 # --- what a reader makes of bytes it does not know ------------------------------------------------
 
 MOVE = UnitMove("id", "public/default/0x00000000_0x40000000", Move.ASSIGN, 1, "b1:80", 1)

@@ -7,7 +7,8 @@ an older one is read as a dict and taken through one step per version.
 
 To change a record: add the next file (field `since` says which version added it; the namespace
 carries the version, so every version has a fingerprint of its own), change the class in `core`, and
-add the step from the version before. A new member of an enum is a new version too.
+add the step from the version before; a step gets nested records as dicts and leaves them so. A new
+member of an enum is a new version too.
 """
 
 from __future__ import annotations
@@ -16,12 +17,19 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from anabranch.channel.avro import compile_decoder, compile_encoder, field_kind
+from anabranch.channel.avro import (
+    Field,
+    Schema,
+    Shape,
+    compile_decoder,
+    compile_encoder,
+    fields_of,
+)
 from anabranch.channel.errors import UnreadableError
 
 MARKER: Final = b"\xc3\x01"
@@ -29,7 +37,6 @@ PREFIX_LENGTH: Final = 10  # marker and fingerprint
 
 Fields = dict[str, Any]
 Step = Callable[[Fields], Fields]  # the fields of one version to those of the next
-Schema = Mapping[str, Any]
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -136,36 +143,77 @@ class SchemaSet:
 def _reader(family: Family, version: int) -> Callable[[bytes, int], Any]:
     schema = family.schemas[version]
     newest = family.newest
-    enums = _enums(family, schema, exact=version == family.version)
     if version == family.version:
-        names = [field["name"] for field in schema["fields"]]
-        if names != list(newest.__struct_fields__):
-            raise ValueError(f"schema {family.name}/{version} and {newest.__name__} differ")
-        return compile_decoder(schema, enums, newest)
-    names = [field["name"] for field in schema["fields"]]
+        return compile_decoder(schema, _shape(schema, newest, f"{family.name}/{version}"))
     steps = [family.steps[number] for number in range(version, family.version)]
+    nested = {name: hint for name, hint in _hints(newest).items() if _record_in(hint)}
 
-    def upcast(*values: Any) -> Any:
-        fields = dict(zip(names, values, strict=True))
+    def upcast(**fields: Any) -> Any:
         for step in steps:
             fields = step(fields)
+        for name, hint in nested.items():
+            fields[name] = tuple(_record_in(hint)(**one) for one in fields[name])
         return newest(**fields)
 
-    return compile_decoder(schema, enums, upcast)
+    return compile_decoder(schema, _old_shape(schema, newest, upcast, family.name))
 
 
-def _enums(family: Family, schema: Schema, *, exact: bool) -> dict[str, tuple[IntEnum, ...]]:
-    """The members that each enum field's indexes stand for; an old version may know fewer."""
-    hints = {field.name: field.type for field in msgspec.structs.fields(family.newest)}
-    found: dict[str, tuple[IntEnum, ...]] = {}
-    for field in schema["fields"]:
-        if field_kind(field["type"]) != "enum":
-            continue
-        symbols = field["type"]["symbols"]
-        members = tuple(hints[field["name"]])
-        known = [member.name for member in members]
-        agrees = symbols == known if exact else symbols == known[: len(symbols)]
-        if not agrees or [int(member) for member in members] != list(range(len(members))):
-            raise ValueError(f"{family.name}.{field['name']}: schema and enum differ: {symbols}")
-        found[field["name"]] = members[: len(symbols)]
-    return found
+def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}
+
+
+def _record_in(hint: Any) -> Any:
+    """The struct that a field is a tuple of; None for any other field."""
+    inner = get_args(hint)[0] if get_origin(hint) is tuple else None
+    return inner if isinstance(inner, type) and issubclass(inner, msgspec.Struct) else None
+
+
+def _shape(schema: Schema, newest: type[msgspec.Struct], name: str) -> Shape:
+    """The newest version's: structs, whose fields and enums are those of the schema."""
+    fields = fields_of(schema)
+    hints = _hints(newest)
+    if [field.name for field in fields] != list(hints):
+        raise ValueError(f"schema {name} and {newest.__name__} differ")
+    members: dict[str, tuple[IntEnum, ...]] = {}
+    nested: dict[str, Shape] = {}
+    for field in fields:
+        if field.kind == "enum":
+            members[field.name] = _members(field, hints[field.name], name, exact=True)
+        elif field.kind == "records":
+            nested[field.name] = _shape(
+                field.type, _record_in(hints[field.name]), f"{name}.{field.name}"
+            )
+    return Shape(newest, members, nested)
+
+
+def _old_shape(
+    schema: Schema, newest: type[msgspec.Struct], make: Callable[..., Any], name: str
+) -> Shape:
+    """An older version's: `make` gets the fields by name, nested records as fields likewise."""
+    fields = fields_of(schema)
+    hints = _hints(newest)
+    names = [field.name for field in fields]
+    members = {
+        field.name: _members(field, hints[field.name], name, exact=False)
+        for field in fields
+        if field.kind == "enum"
+    }
+    nested = {
+        field.name: _old_shape(
+            field.type, _record_in(hints[field.name]), dict, f"{name}.{field.name}"
+        )
+        for field in fields
+        if field.kind == "records"
+    }
+    return Shape(lambda *values: make(**dict(zip(names, values, strict=True))), members, nested)
+
+
+def _members(field: Field, enum: type[IntEnum], name: str, *, exact: bool) -> tuple[IntEnum, ...]:
+    """What an enum field's indexes stand for; an old version may know fewer."""
+    symbols = field.type["symbols"]
+    members = tuple(enum)
+    known = [member.name for member in members]
+    agrees = symbols == known if exact else symbols == known[: len(symbols)]
+    if not agrees or [int(member) for member in members] != list(range(len(members))):
+        raise ValueError(f"{name}.{field.name}: schema and enum differ: {symbols}")
+    return members[: len(symbols)]
