@@ -76,8 +76,9 @@ def test_data_and_port_outlive_a_stop_and_a_crash(tmp_path: Path) -> None:
         assert _consume(kafka, "kept", 2) == [b"before the stop", b"before the crash"]
 
 
+# Told to, it stops its supervisor, which then cannot end Kafka, and dies.
 _PARENT = """
-import sys, threading
+import os, signal, sys, threading
 from pathlib import Path
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 
@@ -85,9 +86,14 @@ kafka = EmbeddedKafka(Path(sys.argv[1]))
 starter = threading.Thread(target=kafka.start)
 starter.start()
 starter.join()
-print(kafka.bootstrap_servers, flush=True)
-sys.stdin.read()
+supervisor = kafka._supervisor.pid
+print(kafka.bootstrap_servers, supervisor, sep="\\n", flush=True)
+if sys.stdin.readline():
+    os.kill(supervisor, signal.SIGSTOP)
+    os.waitpid(supervisor, os.WUNTRACED)
+    os.kill(os.getpid(), signal.SIGKILL)
 """
+_ANOTHER_KAFKA = "Another Kafka runs on this data directory: stop it, or name another directory"
 
 
 def test_it_ends_with_a_parent_that_is_killed_but_not_with_the_thread_that_started_it(
@@ -120,14 +126,59 @@ def test_a_port_in_use_is_named_with_the_remedy(tmp_path: Path) -> None:
             EmbeddedKafka(tmp_path, port).start()
 
 
-def test_a_data_directory_has_one_kafka(kafka: EmbeddedKafka) -> None:
-    second = EmbeddedKafka(kafka.log_file.parent)
+def test_a_data_directory_has_one_kafka(kafka: EmbeddedKafka, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}unharmed"
+    folder = kafka.log_file.parent
+    own = [folder / name for name in ("server.properties", "console.log")]
+    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in own]
+    second = EmbeddedKafka(folder)
 
-    with pytest.raises(KafkaStartError, match="Another Kafka runs on this data directory"):
+    with pytest.raises(KafkaStartError, match=f"^{_ANOTHER_KAFKA}"):
         second.start()
 
     assert kafka.is_running
     assert not second.is_running
+    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in own] == before
+    # The controller and the broker still write: to the files that the second one was kept from.
+    _create_topic(kafka, topic)
+    _produce(kafka, topic, [b"after the refusal"])
+    assert _consume(kafka, topic, 1) == [b"after the refusal"]
+
+
+def test_a_data_directory_is_free_when_kafka_has_ended_not_when_its_parent_has(
+    tmp_path: Path,
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _PARENT, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        host, port = parent.stdout.readline().split(":")
+        supervisor = int(parent.stdout.readline())
+        parent.communicate("die\n")
+    assert parent.returncode == -signal.SIGKILL
+    second = EmbeddedKafka(tmp_path)
+
+    try:
+        with pytest.raises(KafkaStartError, match=f"^{_ANOTHER_KAFKA}"):
+            second.start()
+        socket.create_connection((host, int(port)), _DEADLINE_S).close()
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+
+    # From now on Kafka ends: every start is refused by the lock until one succeeds.
+    deadline = time.monotonic() + _DEADLINE_S
+    while not second.is_running:
+        try:
+            second.start()
+        except KafkaStartError as error:
+            if not str(error).startswith(_ANOTHER_KAFKA):
+                raise
+            assert time.monotonic() < deadline, "the lock outlives Kafka"
+            time.sleep(0.05)
+    second.stop()
 
 
 def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:

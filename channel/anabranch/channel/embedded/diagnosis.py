@@ -3,6 +3,10 @@
 from pathlib import Path
 from typing import Final
 
+# Said by us, by our own lock, and after a complaint of Kafka's: of one that we did not start.
+ANOTHER_KAFKA: Final = (
+    "Another Kafka runs on this data directory: stop it, or name another directory."
+)
 _LINES_SHOWN_MAX: Final = 12
 _REMEDIES: Final = (
     ("No space left on device", "The disk is full: make room, or name another data directory."),
@@ -10,10 +14,7 @@ _REMEDIES: Final = (
         "Address already in use",
         "Another process took the port meanwhile: start again, or choose another port.",
     ),
-    (
-        "Failed to acquire lock",
-        "Another Kafka runs on this data directory: stop it, or name another directory.",
-    ),
+    ("Failed to acquire lock", ANOTHER_KAFKA),
     ("Permission denied", "The data directory is not writable: correct its permissions."),
     ("AccessDeniedException", "The data directory is not writable: correct its permissions."),
     ("Read-only file system", "The data directory is not writable: name another one."),

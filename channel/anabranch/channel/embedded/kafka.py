@@ -14,7 +14,7 @@ from typing import Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from anabranch.channel.embedded import ports, settings
+from anabranch.channel.embedded import data_lock, ports, settings
 from anabranch.channel.embedded.diagnosis import explain
 from anabranch.channel.embedded.errors import KafkaStartError
 from anabranch.channel.embedded.jars import resolve
@@ -34,8 +34,9 @@ class EmbeddedKafka:
     """One Kafka node on 127.0.0.1 with its data, settings and logs in one directory.
 
     Starts and stops any number of times, always on the same port and data; with port 0 a free one
-    is chosen at the first start. Ends with this process, however that one ends. Used as a context
-    manager it is started and stopped. To be used by one thread at a time.
+    is chosen at the first start. Ends with this process, however that one ends; until it has ended,
+    no other one starts on the directory. Used as a context manager it is started and stopped. To be
+    used by one thread at a time.
     """
 
     def __init__(self, data_dir: Path, port: int = 0) -> None:
@@ -122,6 +123,14 @@ class EmbeddedKafka:
 
     def _start_once(self, java: list[str], deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s
+        # Before anything is written: the files may be those of a Kafka that runs. Once launched,
+        # Kafka and its supervisor hold the lock; ours ends, lest a fork of ours keep it.
+        with data_lock.exclusive(self._dir) as lock:
+            self._launch_on_data(java, lock)
+        self._await_ready(deadline)
+
+    def _launch_on_data(self, java: list[str], lock: int) -> None:
+        """Write the settings, format the directory if it is new, and launch."""
         if not ports.is_free(settings.HOST, self._port):
             raise KafkaStartError(
                 f"Port {self._port} of {settings.HOST} is in use. "
@@ -134,21 +143,20 @@ class EmbeddedKafka:
         try:
             properties.write_text(text, encoding="ascii")
             if not (log_dir / "meta.properties").exists():
-                self._format(java, properties)
+                self._format(java, properties, lock)
             # Each start has a console of its own, so that an old complaint is not taken for new.
             with self._console.open("wb") as console:
-                self._supervisor = self._launch(java, properties, console.fileno())
+                self._supervisor = self._launch(java, properties, console.fileno(), lock)
         except OSError as error:
             raise self._failed(
                 f"{error.strerror or error} ({error.filename or self._dir})"
             ) from error
-        self._await_ready(deadline)
 
     @property
     def _console(self) -> Path:
         return self._dir / "console.log"
 
-    def _format(self, java: list[str], properties: Path) -> None:
+    def _format(self, java: list[str], properties: Path, lock: int) -> None:
         """Give the empty data directory its cluster id and feature levels, as Kafka wants it."""
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # An option may not begin with a dash, and Kafka's ids do not either.
@@ -164,6 +172,8 @@ class EmbeddedKafka:
                 errors="replace",
                 timeout=_FORMAT_SECONDS_MAX,
                 check=False,
+                # It outlives us if we are killed now, and writes.
+                pass_fds=(lock,),
             )
         except subprocess.TimeoutExpired as error:
             raise self._failed(f"Formatting took more than {_FORMAT_SECONDS_MAX:.0f} s.") from error
@@ -172,7 +182,9 @@ class EmbeddedKafka:
                 "The data directory could not be formatted.", answer.stdout + answer.stderr
             )
 
-    def _launch(self, java: list[str], properties: Path, console: int) -> subprocess.Popen[bytes]:
+    def _launch(
+        self, java: list[str], properties: Path, console: int, lock: int
+    ) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-I", "-S", str(_SUPERVISOR), *java[:1], *settings.JVM_OPTIONS]
         command += [f"-Dlog4j2.configurationFile={settings.LOG4J_FILE}"]
         command += [f"-Danabranch.kafka.log={self.log_file}"]
@@ -184,6 +196,7 @@ class EmbeddedKafka:
             stderr=subprocess.STDOUT,
             # Not in our process group: a Ctrl-C is for us, who then stop Kafka after its clients.
             start_new_session=True,
+            pass_fds=(lock,),
         )
 
     def _await_ready(self, deadline: float) -> None:

@@ -5,6 +5,9 @@ parent holds the other end of our standard input and writes `T` to end the comma
 `K` to kill it. The end of that input means that the parent is gone, however it ended: the command
 gets SIGTERM and, if that is not enough, SIGKILL. We exit with the command's status.
 
+Descriptors that the parent passed on to us are the command's as well. One of them is the lock on
+its data: so it is held until both of us have ended, though the parent be gone.
+
 Tried and dropped: PR_SET_PDEATHSIG in the command alone. It is Linux only, and its signal comes
 when the *thread* that started the command ends, not the process. Here it guards the one case left,
 that this supervisor itself is killed: it has a single thread.
@@ -67,7 +70,13 @@ def _start(command: list[str]) -> subprocess.Popen[bytes]:
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_supervisor)
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        # What Python opened itself, as the pipe to wake us, is closed nevertheless.
+        close_fds=False,
+        preexec_fn=die_with_supervisor,
+    )
 
 
 if __name__ == "__main__":
