@@ -18,7 +18,7 @@ from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded import ports
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.log import append_record
-from anabranch.core.fold import Folded
+from anabranch.core.outcome import Folded
 from anabranch.core.records import (
     Cause,
     ClusterSettings,

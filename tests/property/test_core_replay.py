@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.core import digest as digests
-from anabranch.core.fold import Folded
+from anabranch.core.outcome import Folded
 from anabranch.core.records import (
     ClusterSettings,
     PolicyOp,

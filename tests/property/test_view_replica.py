@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from anabranch.channel.codec import decode_entity
-from anabranch.core.fold import Folded
+from anabranch.core.outcome import Folded
 from anabranch.core.records import (
     NamespaceChange,
     PolicyOp,
@@ -261,7 +261,7 @@ class ViewMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_changed_keys_are_known_with_their_values(self) -> None:
-        dirty = self.view.dirty_keys(1_000_000)
+        dirty = self.view.freeze().changes()
         decoded = {key.decode(): value and decode_entity(value) for key, value in dirty}
         assert decoded == {key: self.model.entities.get(key) for key in self.changed}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.core.fold import Folded
 from anabranch.core.guards import session_open
+from anabranch.core.outcome import Folded
 from anabranch.core.records import ClusterSettings, Record, SessionChange, UnitMove
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.ring import FULL_RING, HashRange, split_bundle_name, tiles

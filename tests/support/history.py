@@ -20,8 +20,9 @@ from anabranch.channel.codec import (
 from anabranch.channel.log import Entry
 from anabranch.core import ownership
 from anabranch.core.digest import to_hex
-from anabranch.core.fold import Folded, Outcome, evolve
+from anabranch.core.fold import evolve
 from anabranch.core.leases import Heartbeat
+from anabranch.core.outcome import Folded, Outcome
 from anabranch.core.ownership import Actor
 from anabranch.core.records import (
     Cause,

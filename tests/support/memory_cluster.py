@@ -13,8 +13,8 @@ from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings, load_settings
 from anabranch.channel.codec import encode_record, read_entry
 from anabranch.channel.log import Entry
-from anabranch.core.fold import Folded
 from anabranch.core.leases import Heartbeat
+from anabranch.core.outcome import Folded
 from anabranch.core.records import Record
 from anabranch.core.replica import MemoryReplica
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from anabranch.core import ownership
 from anabranch.core.effects import Append, Beat, Close, Effect, Halt, NodeSettings, Open
-from anabranch.core.fold import Folded
 from anabranch.core.leases import Heartbeat
 from anabranch.core.node import NodeCore
+from anabranch.core.outcome import Folded
 from anabranch.core.records import Cause, Record
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.units import Move, UnitState

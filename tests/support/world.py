@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.core.fold import Folded, Outcome
+from anabranch.core.outcome import Folded, Outcome
 from anabranch.core.ownership import Actor
 from anabranch.core.records import (
     ClusterSettings,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.core.fold import Outcome, evolve
+from anabranch.core.fold import evolve
+from anabranch.core.outcome import Outcome
 from anabranch.core.records import NamespaceChange, Record, UnitMove
 from anabranch.core.state import StateReader
 from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState

@@ -19,8 +19,9 @@ from anabranch.broker.metrics import Metrics
 from anabranch.broker.settings import load_settings
 from anabranch.broker.startup import connect, open_view, read_properties
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.fold import UNREADABLE, Folded, Outcome
+from anabranch.core.fold import UNREADABLE
 from anabranch.core.leases import Heartbeat
+from anabranch.core.outcome import Folded, Outcome
 from anabranch.core.ownership import Actor, move
 from anabranch.core.records import Cause
 from anabranch.core.units import Move, Unit, UnitState

@@ -23,8 +23,8 @@ def test_every_guard_has_a_predicate_and_each_row_is_in_the_order_of_precedence(
 
 
 def test_verdict_numbers_are_fixed() -> None:
-    assert [verdict.value for verdict in Verdict] == list(range(25))
-    assert (Verdict.ACCEPTED, Verdict.UNREADABLE, Verdict.CLUSTER_EXISTS) == (0, 1, 24)
+    assert [verdict.value for verdict in Verdict] == list(range(35))
+    assert (Verdict.ACCEPTED, Verdict.CLUSTER_EXISTS, Verdict.TOPIC_BUSY) == (0, 24, 34)
 
 
 # --- the first record -----------------------------------------------------------------------

@@ -13,8 +13,8 @@ from anabranch.broker.requests import Requests
 from anabranch.broker.routes import owner_to_name
 from anabranch.broker.settings import Settings
 from anabranch.core import ownership
-from anabranch.core.fold import Folded
 from anabranch.core.names import Namespace, Topic
+from anabranch.core.outcome import Folded
 from anabranch.core.ring import topic_hash
 from anabranch.core.units import Unit, UnitState
 

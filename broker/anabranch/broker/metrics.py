@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from anabranch.core.fold import Folded
+from anabranch.core.outcome import Folded
 from anabranch.core.records import NamespaceChange, Record, SessionChange, TenantChange, UnitMove
 from anabranch.core.units import Move, Unit, UnitState
 from anabranch.core.verdicts import Verdict

@@ -8,7 +8,7 @@ from typing import Final
 
 from anabranch.broker.errors import ConflictError, DeadlineError, UnavailableError
 from anabranch.broker.runtime import Runtime
-from anabranch.core.fold import Folded
+from anabranch.core.outcome import Folded
 from anabranch.core.ownership import Actor
 from anabranch.core.records import Record
 from anabranch.core.verdicts import Verdict

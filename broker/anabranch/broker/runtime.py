@@ -34,9 +34,9 @@ from anabranch.core.effects import (
     Halt,
     NodeSettings,
 )
-from anabranch.core.fold import Folded
 from anabranch.core.leases import Heartbeat
 from anabranch.core.node import NodeCore
+from anabranch.core.outcome import Folded
 from anabranch.core.records import Record, UnitMove
 from anabranch.core.replica import Replica
 from anabranch.core.state import Change, Session

@@ -11,5 +11,9 @@ class InvalidInputError(AnabranchError, ValueError):
     """Input that no state of the cluster could make valid (HTTP 412 in the admin interface)."""
 
 
+class UnknownSegmentError(InvalidInputError):
+    """A segment id that the topic's layout does not have (HTTP 404)."""
+
+
 class FaultError(AnabranchError):
     """A broken promise of our own code or of stored data; the process must stop, not guess."""

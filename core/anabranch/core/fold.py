@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.guards import GUARDS, child_names, leads, source_settled
 from anabranch.core.names import (
@@ -23,6 +21,13 @@ from anabranch.core.names import (
     tenant,
     tenant_of,
 )
+from anabranch.core.outcome import (
+    REJECTED,
+    Outcome,
+    first_version,
+    may_propose,
+    wrong_version,
+)
 from anabranch.core.records import (
     CLUSTER_KEY,
     ClusterSettings,
@@ -31,7 +36,9 @@ from anabranch.core.records import (
     Record,
     SessionChange,
     SessionOp,
+    SubscriptionChange,
     TenantChange,
+    TopicChange,
     UnitMove,
     namespace_key,
     tenant_key,
@@ -46,6 +53,7 @@ from anabranch.core.state import (
     Tenant,
     leader_of,
 )
+from anabranch.core.topic_fold import fold_subscription, fold_topic
 from anabranch.core.units import (
     BUNDLE_TABLE,
     LEADERSHIP,
@@ -61,24 +69,7 @@ from anabranch.core.verdicts import Verdict
 FIRST_NAMESPACE: Final = ("public", "default")  # every cluster starts with it
 
 
-class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """A verdict and, if it is ACCEPTED, everything that changes with it."""
-
-    verdict: Verdict
-    changes: tuple[Change, ...] = ()
-
-
-class Folded(msgspec.Struct, frozen=True, gc=False):
-    """One log entry after it was read: its place, its record (None: unreadable) and the answer."""
-
-    offset: int
-    timestamp_ms: int
-    record: Record | None
-    outcome: Outcome
-
-
-_REJECTED: Final = {verdict: Outcome(verdict) for verdict in Verdict}
-UNREADABLE: Final = _REJECTED[Verdict.UNREADABLE]
+UNREADABLE: Final = REJECTED[Verdict.UNREADABLE]
 _GUARDS_OF: Final = {
     id(arrow): tuple(GUARDS[guard] for guard in arrow.guards)
     for table in (BUNDLE_TABLE, LEADERSHIP_TABLE)
@@ -93,22 +84,18 @@ def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -
     if type(record) is ClusterSettings:
         return _cluster(state, record, offset, timestamp_ms)
     if state.cluster() is None:
-        return _REJECTED[Verdict.NO_CLUSTER]
+        return REJECTED[Verdict.NO_CLUSTER]
     if type(record) is SessionChange:
         return _session(state, record, offset, timestamp_ms)
     if type(record) is TenantChange:
         return _tenant(state, record, offset, timestamp_ms)
     if type(record) is NamespaceChange:
         return _namespace(state, record, offset, timestamp_ms)
+    if type(record) is TopicChange:
+        return fold_topic(state, record, offset, timestamp_ms)
+    if type(record) is SubscriptionChange:
+        return fold_subscription(state, record, offset, timestamp_ms)
     raise TypeError(f"{type(record).__name__} is not a record of the log")
-
-
-def _versions(current: int, proposed: int, repeated: bool) -> Verdict | None:
-    if repeated:
-        return Verdict.REPEATED
-    if proposed <= current:
-        return Verdict.STALE_VERSION
-    return Verdict.VERSION_GAP if proposed > current + 1 else None
 
 
 def _is_valid(check: Callable[[str], object], name: str) -> bool:
@@ -119,17 +106,12 @@ def _is_valid(check: Callable[[str], object], name: str) -> bool:
     return True
 
 
-def _acts(state: StateReader, actor: str, session: int) -> bool:
-    own = state.session(actor)
-    return own is not None and own.open and own.version == session
-
-
 # --- service units --------------------------------------------------------------------------
 
 
 def _unit(state: StateReader, record: UnitMove, offset: int, timestamp_ms: int) -> Outcome:
     if state.cluster() is None:
-        return _REJECTED[Verdict.NO_CLUSTER]
+        return REJECTED[Verdict.NO_CLUSTER]
     name = record.unit
     unit = state.unit(name)
     table = BUNDLE_TABLE
@@ -137,18 +119,18 @@ def _unit(state: StateReader, record: UnitMove, offset: int, timestamp_ms: int) 
         table = LEADERSHIP_TABLE
         unit = unit or _NO_LEADER
     elif unit is None:
-        return _REJECTED[Verdict.UNKNOWN_UNIT]
+        return REJECTED[Verdict.UNKNOWN_UNIT]
     if record.version != unit.version + 1:
-        wrong = _versions(unit.version, record.version, record.proposal_id == unit.proposal_id)
-        return _REJECTED[wrong or Verdict.STALE_VERSION]
+        wrong = wrong_version(unit.version, record.version, record.proposal_id == unit.proposal_id)
+        return REJECTED[wrong or Verdict.STALE_VERSION]
     arrow = table.get((unit.state, record.move))
     if arrow is None:
-        return _REJECTED[Verdict.ILLEGAL_MOVE]
-    if not _acts(state, record.actor, record.session):
-        return _REJECTED[Verdict.SESSION_OVER]
+        return REJECTED[Verdict.ILLEGAL_MOVE]
+    if not may_propose(state, record.actor, record.session):
+        return REJECTED[Verdict.SESSION_OVER]
     for holds, reason in _GUARDS_OF[id(arrow)]:
         if not holds(state, unit, record):
-            return _REJECTED[reason]
+            return REJECTED[reason]
     after = _moved(unit, arrow, record, offset, timestamp_ms)
     if record.move is _SPLIT_COMMIT:
         born = _born(UnitState.OWNED, unit.broker, record.proposal_id, offset, timestamp_ms)
@@ -208,18 +190,8 @@ def _moved(
 
 def _born(state: UnitState, broker: str, proposal_id: str, offset: int, timestamp_ms: int) -> Unit:
     """A unit that did not exist."""
-    version = _first_version(offset)
+    version = first_version(offset)
     return Unit(state, broker, "", version, Move.CREATE, timestamp_ms, offset, proposal_id)
-
-
-def _first_version(offset: int) -> int:
-    """Of a unit, tenant or namespace: its place in the log, so that it is above that of any earlier
-    one of this name. No late proposal to move, change or delete that one fits this one.
-
-    A CREATE proposes version 1, whatever was there before: what is gone leaves no trace to compare
-    with. One that is delivered again after a deletion thus creates again, while its session lasts.
-    """
-    return offset + 1
 
 
 # --- sessions and the cluster ---------------------------------------------------------------
@@ -229,22 +201,22 @@ def _session(state: StateReader, record: SessionChange, offset: int, timestamp_m
     before = state.session(record.broker)
     version = before.version if before else 0
     repeated = before is not None and before.proposal_id == record.proposal_id
-    wrong = _versions(version, record.version, repeated)
+    wrong = wrong_version(version, record.version, repeated)
     if wrong is not None:
-        return _REJECTED[wrong]
+        return REJECTED[wrong]
     if record.op is not SessionOp.OPEN and not (before and before.open):
-        return _REJECTED[Verdict.ILLEGAL_MOVE]
-    if record.op is not SessionOp.OPEN and not _acts(state, record.actor, record.session):
-        return _REJECTED[Verdict.SESSION_OVER]
+        return REJECTED[Verdict.ILLEGAL_MOVE]
+    if record.op is not SessionOp.OPEN and not may_propose(state, record.actor, record.session):
+        return REJECTED[Verdict.SESSION_OVER]
     own = record.actor == record.broker
     if record.op is SessionOp.EXPIRE:
         fallen_leader = leader_of(state)[0] == record.broker and not own
         if not fallen_leader and not leads(state, record.actor, record.epoch):
-            return _REJECTED[Verdict.NOT_LEADER]
+            return REJECTED[Verdict.NOT_LEADER]
     elif not own:
-        return _REJECTED[Verdict.NOT_OWNER]
+        return REJECTED[Verdict.NOT_OWNER]
     if not _is_valid(broker_id, record.broker):
-        return _REJECTED[Verdict.INVALID_VALUE]
+        return REJECTED[Verdict.INVALID_VALUE]
     after = Session(
         record.version, record.op is SessionOp.OPEN, timestamp_ms, offset, record.proposal_id
     )
@@ -257,14 +229,14 @@ def _cluster(
     before = state.cluster()
     if before is not None:
         same = before.proposal_id == record.proposal_id
-        return _REJECTED[Verdict.REPEATED if same else Verdict.CLUSTER_EXISTS]
+        return REJECTED[Verdict.REPEATED if same else Verdict.CLUSTER_EXISTS]
     if record.version != 1:
-        return _REJECTED[Verdict.VERSION_GAP]
+        return REJECTED[Verdict.VERSION_GAP]
     times_ordered = 0 < record.heartbeat_ms < record.lease_ms
     # The margin absorbs clocks that run at different rates; a tenth is far more than they do.
     margin = record.liveness_timeout_ms * 10 >= record.lease_ms * 11
     if not (times_ordered and margin and 1 <= record.default_bundles <= BUNDLES_MAX):
-        return _REJECTED[Verdict.INVALID_VALUE]
+        return REJECTED[Verdict.INVALID_VALUE]
     after = Cluster(
         1,
         record.cluster,
@@ -274,7 +246,7 @@ def _cluster(
         record.default_bundles,
         record.proposal_id,
     )
-    version = _first_version(offset)
+    version = first_version(offset)
     tenant_made = Tenant(version, (), (record.cluster,), timestamp_ms, record.proposal_id)
     home = namespace(*FIRST_NAMESPACE)
     made = _created(home, record.default_bundles, record.proposal_id, offset, timestamp_ms)
@@ -297,20 +269,20 @@ def _tenant(state: StateReader, record: TenantChange, offset: int, timestamp_ms:
     wrong = (
         (Verdict.REPEATED if repeated else None)
         or _policy_op(record.op, before is not None, Verdict.UNKNOWN_TENANT)
-        or _versions(before.version if before else 0, record.version, repeated)
+        or wrong_version(before.version if before else 0, record.version, repeated)
     )
     if wrong is not None:
-        return _REJECTED[wrong]
-    if not _acts(state, record.actor, record.session):
-        return _REJECTED[Verdict.SESSION_OVER]
+        return REJECTED[wrong]
+    if not may_propose(state, record.actor, record.session):
+        return REJECTED[Verdict.SESSION_OVER]
     if record.op is PolicyOp.DELETE:
         if any(True for _ in state.namespaces(record.tenant)):
-            return _REJECTED[Verdict.TENANT_BUSY]
+            return REJECTED[Verdict.TENANT_BUSY]
         return Outcome(Verdict.ACCEPTED, ((record.key, None),))
     if not _is_valid(tenant, record.tenant):
-        return _REJECTED[Verdict.INVALID_VALUE]
+        return REJECTED[Verdict.INVALID_VALUE]
     after = Tenant(
-        record.version if before else _first_version(offset),
+        record.version if before else first_version(offset),
         record.admin_roles,
         record.allowed_clusters,
         timestamp_ms,
@@ -329,21 +301,22 @@ def _namespace(
         (Verdict.REPEATED if repeated else None)
         or (Verdict.UNKNOWN_TENANT if state.tenant(tenant_of(home)) is None else None)
         or _policy_op(record.op, before is not None, Verdict.UNKNOWN_NAMESPACE)
-        or _versions(before.version if before else 0, record.version, repeated)
+        or wrong_version(before.version if before else 0, record.version, repeated)
     )
     if wrong is not None:
-        return _REJECTED[wrong]
-    if not _acts(state, record.actor, record.session):
-        return _REJECTED[Verdict.SESSION_OVER]
+        return REJECTED[wrong]
+    if not may_propose(state, record.actor, record.session):
+        return REJECTED[Verdict.SESSION_OVER]
     if record.op is PolicyOp.DELETE:
         units = list(state.bundles(home))
-        if any(_busy(state, unit) for _, unit in units):
-            return _REJECTED[Verdict.NAMESPACE_BUSY]
+        in_use = any(_busy(state, unit) for _, unit in units)
+        if in_use or any(True for _ in state.topics(home)):
+            return REJECTED[Verdict.NAMESPACE_BUSY]
         gone: list[Change] = [(name, None) for name, _ in units]
         return Outcome(Verdict.ACCEPTED, ((record.key, None), *gone))
     countable = record.op is PolicyOp.CREATE and 1 <= record.bundles <= BUNDLES_MAX
     if not countable or not _is_valid(parse_namespace, record.namespace):
-        return _REJECTED[Verdict.INVALID_VALUE]
+        return REJECTED[Verdict.INVALID_VALUE]
     made = _created(home, record.bundles, record.proposal_id, offset, timestamp_ms)
     return Outcome(Verdict.ACCEPTED, made)
 
@@ -358,7 +331,7 @@ def _created(
     home: Namespace, bundles: int, proposal_id: str, offset: int, timestamp_ms: int
 ) -> tuple[Change, ...]:
     """A new namespace and the free bundles that tile its ring."""
-    info = NamespaceInfo(_first_version(offset), bundles, timestamp_ms, proposal_id)
+    info = NamespaceInfo(first_version(offset), bundles, timestamp_ms, proposal_id)
     born = _born(UnitState.FREE, "", proposal_id, offset, timestamp_ms)
     units: list[Change] = [(bundle_name(home, part), born) for part in even_ranges(bundles)]
     return ((namespace_key(home), info), *units)

@@ -86,6 +86,48 @@ def parse_topic(name: str) -> tuple[Topic, Namespace]:
     return topic(home, parts[2], domain), home
 
 
+def scalable_topic(tenant_name: str, local_namespace: str, local: str) -> str:
+    """Joins and checks `tenant/namespace/name` of a scalable topic. Raises InvalidInputError."""
+    return f"{namespace(tenant_name, local_namespace)}/{_part('topic', local)}"
+
+
+def parse_scalable_topic(name: str) -> str:
+    """Checks `[topic://]tenant/namespace/name`; returns it bare. Raises InvalidInputError.
+
+    >>> parse_scalable_topic("topic://public/default/orders")
+    'public/default/orders'
+    """
+    domain, sep, rest = name.partition("://")
+    if sep and domain != "topic":
+        raise InvalidInputError(
+            f"topic {name!r} is not a scalable topic: those begin with topic://"
+        )
+    parts = (rest if sep else name).split("/")
+    if len(parts) != 3:
+        raise InvalidInputError(f"topic {name!r} is not of the form topic://tenant/namespace/topic")
+    return scalable_topic(*parts)
+
+
+def namespace_of(scalable: str) -> Namespace:
+    """The namespace of a bare scalable topic name."""
+    return Namespace(scalable.rpartition("/")[0])
+
+
+def full_name(scalable: str) -> Topic:
+    """The name that is hashed to the bundle of a scalable topic's controller."""
+    return Topic(f"topic://{scalable}")
+
+
+def subscription(name: str) -> str:
+    """Checks a subscription's name. Raises InvalidInputError."""
+    return _part("subscription", name)
+
+
+def consumer(name: str) -> str:
+    """Checks a consumer's name. Raises InvalidInputError."""
+    return _part("consumer", name)
+
+
 def broker_id(name: str) -> BrokerId:
     """Checks a broker id. Raises InvalidInputError."""
     if not _BROKER.fullmatch(name) or int(name.rpartition(":")[2]) > PORT_MAX:

@@ -26,9 +26,9 @@ from anabranch.core.effects import (
     Open,
     settings_difference,
 )
-from anabranch.core.fold import Folded
 from anabranch.core.leases import Heartbeat, Lease, Liveness
 from anabranch.core.membership import Membership, Turn
+from anabranch.core.outcome import Folded
 from anabranch.core.ownership import Actor, NewId
 from anabranch.core.pacing import Pacing
 from anabranch.core.records import ClusterSettings, Record, SessionChange, SessionOp

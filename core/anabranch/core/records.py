@@ -12,6 +12,9 @@ from typing import Final
 
 import msgspec
 
+from anabranch.core.segments import SegmentInfo
+from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
+from anabranch.core.topics import Operation, TopicMove
 from anabranch.core.units import Move
 
 
@@ -32,6 +35,19 @@ class Cause(IntEnum):
     LEASE_LAPSED = 10
     SILENCE = 11
     BALANCE = 12
+
+
+@unique
+class TopicCause(IntEnum):
+    """Why a record on a scalable topic was proposed; read as `Cause` is."""
+
+    UNKNOWN = 0
+    OPERATOR = 1
+    PROTOCOL = 2  # the next step of what is under way
+    FAILURE = 3  # Kafka refused, for good, what the next step needs
+    CONSUMER = 4  # a consumer came, left or reported
+    GRACE_OVER = 5  # a consumer stayed away for longer than its grace
+    RETENTION = 6  # everybody has read it, and it need not be kept
 
 
 @unique
@@ -155,7 +171,67 @@ class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
         return namespace_key(self.namespace)
 
 
-Record = UnitMove | SessionChange | ClusterSettings | TenantChange | NamespaceChange
+class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
+    """One move of one scalable topic's layout (type 6).
+
+    `topic`: `tenant/namespace/name`. `segments`: CREATE: the first layout; BEGIN: the children.
+    `parents`: BEGIN: what they replace. `end_offsets`: COMMIT: of every partition of every parent,
+    in the order that BEGIN named them. `segment_ids`: PRUNE, CLEAR. `properties`: CREATE, UPDATE.
+    """
+
+    proposal_id: str
+    topic: str
+    move: TopicMove
+    version: int
+    actor: str
+    session: int
+    operation: Operation = Operation.NONE
+    parents: tuple[int, ...] = ()
+    segments: tuple[SegmentInfo, ...] = ()
+    end_offsets: tuple[int, ...] = ()
+    segment_ids: tuple[int, ...] = ()
+    properties: tuple[str, ...] = ()
+    cause: TopicCause = TopicCause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return topic_key(self.topic)
+
+
+class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
+    """A subscription of a scalable topic, or one of its consumers, comes or goes (type 7).
+
+    `incarnation`: the topic's, so that nothing late fits another topic of the same name.
+    `kind`: CREATE. `consumer`: JOIN, LEAVE. `segment_ids`: DRAINED.
+    """
+
+    proposal_id: str
+    topic: str
+    incarnation: int
+    subscription: str
+    op: SubscriptionOp
+    version: int
+    actor: str
+    session: int
+    kind: SubscriptionKind = SubscriptionKind.STREAM
+    consumer: str = ""
+    segment_ids: tuple[int, ...] = ()
+    cause: TopicCause = TopicCause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return subscription_key(self.topic, self.subscription)
+
+
+Record = (
+    UnitMove
+    | SessionChange
+    | ClusterSettings
+    | TenantChange
+    | NamespaceChange
+    | TopicChange
+    | SubscriptionChange
+)
 
 CLUSTER_KEY: Final = "cluster"
 
@@ -175,6 +251,16 @@ def namespace_key(namespace: str) -> str:
     return f"namespace:{namespace}"
 
 
+def topic_key(topic: str) -> str:
+    """Log and store key of a scalable topic, `tenant/namespace/name`."""
+    return f"topic:{topic}"
+
+
+def subscription_key(topic: str, subscription: str) -> str:
+    """Log and store key of a subscription; those of a topic follow one another."""
+    return f"subscription:{topic}/{subscription}"
+
+
 def scope_of(key: str) -> str:
     """The tenant that a key belongs to, or "" for what the whole cluster shares.
 
@@ -182,10 +268,12 @@ def scope_of(key: str) -> str:
 
     >>> scope_of("acme/orders/0x00000000_0x40000000"), scope_of("namespace:acme/orders")
     ('acme', 'acme')
+    >>> scope_of("topic:acme/orders/bills"), scope_of("subscription:acme/orders/bills/mine")
+    ('acme', 'acme')
     >>> scope_of("session:b1:8080"), scope_of("leadership")
     ('', '')
     """
     kind, sep, rest = key.partition(":")
-    if sep and kind in ("tenant", "namespace"):
+    if sep and kind in ("tenant", "namespace", "topic", "subscription"):
         return rest.partition("/")[0]
     return "" if sep or "/" not in key else key.partition("/")[0]

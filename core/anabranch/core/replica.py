@@ -7,7 +7,8 @@ from typing import Protocol
 
 from anabranch.core import digest as digests
 from anabranch.core.digest import Digest
-from anabranch.core.fold import UNREADABLE, Folded, evolve
+from anabranch.core.fold import UNREADABLE, evolve
+from anabranch.core.outcome import Folded
 from anabranch.core.records import Record
 from anabranch.core.state import Change, Entity, IndexedState, StateQueries
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import msgspec
 
 from anabranch.core.names import Namespace
-from anabranch.core.records import CLUSTER_KEY, namespace_key, session_key, tenant_key
+from anabranch.core.records import (
+    CLUSTER_KEY,
+    namespace_key,
+    session_key,
+    subscription_key,
+    tenant_key,
+    topic_key,
+)
 from anabranch.core.ring import split_bundle_name
+from anabranch.core.subscriptions import Subscription
+from anabranch.core.topics import ScalableTopic
 from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Unit, UnitState
 
 
@@ -54,7 +64,7 @@ class NamespaceInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
     proposal_id: str
 
 
-Entity = Unit | Session | Cluster | Tenant | NamespaceInfo
+Entity = Unit | Session | Cluster | Tenant | NamespaceInfo | ScalableTopic | Subscription
 Change = tuple[str, Entity | None]  # key and what it holds now; None: gone
 
 
@@ -70,7 +80,23 @@ class StateReader(Protocol):
         """Units of a namespace in ring order, deleted parents included."""
         ...
 
+    def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
+        """The live bundle that holds a hash; None when the namespace does not exist."""
+        ...
+
     def namespaces(self, tenant: str) -> Iterable[str]: ...
+    def topic(self, name: str) -> ScalableTopic | None:
+        """The scalable topic `tenant/namespace/name`."""
+        ...
+
+    def topics(self, namespace: str) -> Iterable[str]:
+        """Names, `tenant/namespace/name`, of the namespace's scalable topics, in order."""
+        ...
+
+    def subscription(self, topic: str, name: str) -> Subscription | None: ...
+    def subscriptions(self, topic: str) -> Iterable[tuple[str, Subscription]]:
+        """Names and states of a topic's subscriptions, in order."""
+        ...
 
 
 class StateQueries(StateReader, Protocol):
@@ -90,8 +116,8 @@ class StateQueries(StateReader, Protocol):
 
     def sessions(self) -> Iterable[tuple[str, Session]]: ...
     def tenants(self) -> Iterable[str]: ...
-    def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
-        """The live bundle that holds a hash; None when the namespace does not exist."""
+    def restless_topics(self) -> Iterable[str]:
+        """Topics for which a controller has something to do by itself (`is_restless`)."""
         ...
 
 
@@ -101,7 +127,10 @@ class FoldedState:
     def __init__(self) -> None:
         self.entities: dict[str, Entity] = {}
         self._bundles: dict[str, dict[str, None]] = {}
+        self._bundles_in_order: dict[str, list[str]] = {}
         self._namespaces: dict[str, dict[str, None]] = {}
+        self._topics: dict[str, dict[str, None]] = {}
+        self._subscriptions: dict[str, dict[str, None]] = {}
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Makes the changes of one accepted record."""
@@ -118,8 +147,14 @@ class FoldedState:
         kind, _, rest = key.partition(":")
         if kind == "namespace":
             group, owner, member = self._namespaces, rest.partition("/")[0], rest
+        elif kind == "topic":
+            group, owner, member = self._topics, rest.rpartition("/")[0], rest
+        elif kind == "subscription":
+            group = self._subscriptions
+            owner, _, member = rest.rpartition("/")
         elif key.count("/") == 2:
             group, owner, member = self._bundles, key.rpartition("/")[0], key
+            self._bundles_in_order.pop(owner, None)
         else:
             return
         if present:
@@ -148,13 +183,46 @@ class FoldedState:
         return found if isinstance(found, NamespaceInfo) else None
 
     def bundles(self, namespace: str) -> Iterator[tuple[str, Unit]]:
-        for name in sorted(self._bundles.get(namespace, ())):
+        for name in self._in_order(namespace):
             unit = self.unit(name)
             if unit is not None:
                 yield name, unit
 
+    def _in_order(self, namespace: str) -> list[str]:
+        """Bundles' names, which sort by lower end."""
+        found = self._bundles_in_order.get(namespace)
+        if found is None:
+            found = self._bundles_in_order[namespace] = sorted(self._bundles.get(namespace, ()))
+        return found
+
+    def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
+        names = self._in_order(namespace)
+        # The last live one that begins at or before the hash; "y" follows the "x" of its end.
+        for at in range(bisect_right(names, f"{namespace}/0x{hash32:08x}_0y") - 1, -1, -1):
+            unit = self.unit(names[at])
+            if unit is not None and unit.state is not UnitState.DELETED:
+                return (names[at], unit) if hash32 in split_bundle_name(names[at])[1] else None
+        return None
+
     def namespaces(self, tenant: str) -> Iterable[str]:
         return sorted(self._namespaces.get(tenant, ()))
+
+    def topic(self, name: str) -> ScalableTopic | None:
+        found = self.entities.get(topic_key(name))
+        return found if isinstance(found, ScalableTopic) else None
+
+    def topics(self, namespace: str) -> Iterable[str]:
+        return sorted(self._topics.get(namespace, ()))
+
+    def subscription(self, topic: str, name: str) -> Subscription | None:
+        found = self.entities.get(subscription_key(topic, name))
+        return found if isinstance(found, Subscription) else None
+
+    def subscriptions(self, topic: str) -> Iterator[tuple[str, Subscription]]:
+        for name in sorted(self._subscriptions.get(topic, ())):
+            found = self.subscription(topic, name)
+            if found is not None:
+                yield name, found
 
 
 class IndexedState(FoldedState):
@@ -165,6 +233,7 @@ class IndexedState(FoldedState):
         self._by_broker: dict[str, dict[str, None]] = {}
         self._unsettled: dict[str, None] = {}
         self._brokers: dict[str, None] = {}
+        self._restless: dict[str, None] = {}
 
     def apply(self, changes: Iterable[Change]) -> None:
         changes = list(changes)
@@ -181,6 +250,10 @@ class IndexedState(FoldedState):
                     self._unsettled[key] = None
             elif isinstance(entity, Session):
                 self._brokers[key.partition(":")[2]] = None
+            if isinstance(entity, ScalableTopic) and entity.is_restless:
+                self._restless[key.partition(":")[2]] = None
+            elif isinstance(before, ScalableTopic):
+                self._restless.pop(key.partition(":")[2], None)
         super().apply(changes)
 
     def units_of(self, broker: str) -> Iterator[tuple[str, Unit]]:
@@ -207,11 +280,8 @@ class IndexedState(FoldedState):
     def tenants(self) -> Iterable[str]:
         return sorted(key.partition(":")[2] for key in self.entities if key.startswith("tenant:"))
 
-    def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
-        for name, unit in self.bundles(namespace):
-            if unit.state is not UnitState.DELETED and hash32 in split_bundle_name(name)[1]:
-                return name, unit
-        return None
+    def restless_topics(self) -> Iterator[str]:
+        yield from sorted(self._restless)
 
 
 def _named(unit: Unit) -> tuple[str, ...]:

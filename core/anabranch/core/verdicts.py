@@ -38,3 +38,13 @@ class Verdict(IntEnum):
     NAMESPACE_BUSY = 22  # one of its bundles is owned or moving
     INVALID_VALUE = 23
     CLUSTER_EXISTS = 24  # the cluster's settings are written already
+    UNKNOWN_TOPIC = 25
+    UNKNOWN_SUBSCRIPTION = 26
+    OTHER_INCARNATION = 27  # meant for a topic of this name that is gone
+    NOT_CONTROLLER = 28  # the actor does not hold the bundle of the topic's name
+    SEGMENTS_INVALID = 29  # they cannot take the place they are meant for
+    ENDS_INCOMPLETE = 30
+    NOT_DRAINED = 31  # a subscription has still to read it, or what is above it
+    UNKNOWN_CONSUMER = 32
+    CONSUMER_EXISTS = 33
+    TOPIC_BUSY = 34  # an operation is under way

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, cast
@@ -19,7 +18,8 @@ from anabranch.channel.codec import Horizon, encode_entity
 from anabranch.channel.log import Entry
 from anabranch.core import digest as digests
 from anabranch.core.digest import Digest
-from anabranch.core.fold import UNREADABLE, Folded, evolve
+from anabranch.core.fold import UNREADABLE, evolve
+from anabranch.core.outcome import Folded
 from anabranch.core.state import Change, Cluster, Entity, Session
 from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Unit, UnitState
 from anabranch.projections import owners
@@ -134,19 +134,6 @@ class View(StoredState):
             raise ViewLogError(self.path, self._log_id, log_id, log)
         self._log_id = log_id
         self._write_meta()
-
-    def continues(self, log_start: int, log_end: int) -> bool:
-        """Whether the log still holds what comes next; if not, load a snapshot.
-
-        Raises ViewOffsetError when the view is ahead of the log, which thus is not its log.
-        """
-        if self._next_offset > log_end:
-            raise ViewOffsetError(
-                f"the view in {self.path} has folded the log up to offset {self._next_offset}, but "
-                f"the log ends at {log_end}: it is another cluster's view, or the log was made "
-                "anew; check bootstrap servers and topic prefix, then delete the folder"
-            )
-        return self._next_offset >= log_start
 
     # --- the fold -----------------------------------------------------------------------
 
@@ -315,12 +302,6 @@ class View(StoredState):
         return Frozen(
             self._store, self._horizon, self._next_offset, self._digest, self._timestamp_ms
         )
-
-    def dirty_keys(self, limit: int) -> list[tuple[bytes, bytes | None]]:
-        """At most `limit` keys that changed since the horizon, with their encoded values (None:
-        gone). An answer shorter than `limit` is complete.
-        """
-        return list(islice(self.freeze().changes(), limit))
 
     def horizon_reached(self, next_offset: int) -> None:
         """A snapshot that stands for this offset is committed: what it holds is clean again.

@@ -21,7 +21,8 @@ from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.registry import MARKER
 from anabranch.core import digest as digests
 from anabranch.core.digest import EMPTY, Digest
-from anabranch.core.fold import UNREADABLE, Outcome, evolve
+from anabranch.core.fold import UNREADABLE, evolve
+from anabranch.core.outcome import Outcome
 from anabranch.core.records import (
     ClusterSettings,
     NamespaceChange,

@@ -19,7 +19,7 @@ from anabranch.channel.errors import SnapshotLostError
 from anabranch.channel.kafka_log import KafkaLogReader, offsets
 from anabranch.channel.topics import Topics
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.fold import Folded
+from anabranch.core.outcome import Folded
 from anabranch.core.records import ClusterSettings, Record, SessionChange, UnitMove
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.state import Entity

@@ -13,7 +13,7 @@ from anabranch.broker.demo.lookups import LookedUp
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.kafka_log import KafkaLogReader
 from anabranch.channel.topics import Topics
-from anabranch.core.fold import Folded
+from anabranch.core.outcome import Folded
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.ring import split_bundle_name, topic_hash
 from anabranch.core.state import Change

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.fold import Outcome
+from anabranch.core.outcome import Outcome
 from anabranch.core.records import Record
 from anabranch.core.state import Change, Entity, NamespaceInfo, Tenant
 from anabranch.core.units import LEADERSHIP, Unit

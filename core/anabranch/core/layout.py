@@ -1,0 +1,365 @@
+"""`SegmentLayout`: the DAG of a scalable topic's segments at one epoch (seed 001).
+
+Immutable: every operation returns another layout. An operation here is the whole of it at once;
+the log takes it in steps (`topics`), of which the last one makes the layout that stands here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, Self
+
+from anabranch.core.errors import InvalidInputError, UnknownSegmentError
+from anabranch.core.hashing import RING16, bucket_starts
+from anabranch.core.segments import (
+    BUCKETS_MAX,
+    RING16_END,
+    SEGMENTS_MAX,
+    SegmentInfo,
+    SegmentState,
+    new_segment,
+)
+
+_ACTIVE: Final = SegmentState.ACTIVE
+
+
+def initial_segments(count: int, bucket_budget: int = 4) -> tuple[SegmentInfo, ...]:
+    """`count` segments that tile the ring, with ids from 0 on; sizes differ by one at most.
+
+    The budget of entry buckets is divided among them, each having at least one (seed 002). Raises
+    InvalidInputError.
+    """
+    if not 1 <= count <= SEGMENTS_MAX:
+        raise InvalidInputError(
+            f"numInitialSegments must be >= 1 and <= {SEGMENTS_MAX}, got {count}"
+        )
+    edges = [index * RING16 // count for index in range(count + 1)]
+    buckets = min(BUCKETS_MAX, max(1, bucket_budget // count))
+    return tuple(
+        new_segment(index, edges[index], edges[index + 1] - 1, buckets) for index in range(count)
+    )
+
+
+class SegmentLayout:
+    """One version of the DAG. `segments` holds all of them, active and sealed, by id."""
+
+    def __init__(
+        self,
+        epoch: int,
+        next_segment_id: int,
+        segments: Iterable[SegmentInfo],
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.epoch = epoch
+        self.next_segment_id = next_segment_id
+        self.segments: Mapping[int, SegmentInfo] = {part.segment_id: part for part in segments}
+        self.properties = dict(properties or {})
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SegmentLayout)
+            and vars(self)["segments"] == other.segments
+            and (
+                (self.epoch, self.next_segment_id, self.properties)
+                == (other.epoch, other.next_segment_id, other.properties)
+            )
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value, never a key
+
+    @classmethod
+    def initial(cls, count: int, bucket_budget: int = 4) -> Self:
+        """A new topic's layout, at epoch 0. Raises InvalidInputError."""
+        return cls(0, count, initial_segments(count, bucket_budget))
+
+    # --- queries ------------------------------------------------------------------------
+
+    @cached_property
+    def active(self) -> tuple[SegmentInfo, ...]:
+        """The segments that take messages, in ring order: they tile the ring."""
+        found = (part for part in self.segments.values() if part.state is _ACTIVE)
+        return tuple(sorted(found, key=lambda part: part.start))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [part.start for part in self.active]
+
+    def segment(self, segment_id: int) -> SegmentInfo:
+        """Raises UnknownSegmentError."""
+        found = self.segments.get(segment_id)
+        if found is None:
+            raise UnknownSegmentError(f"Segment not found: {segment_id}")
+        return found
+
+    def find_active_segment(self, hash16: int) -> SegmentInfo:
+        """The active segment that holds a position of the 16-bit ring. Raises InvalidInputError."""
+        if not 0 <= hash16 <= RING16_END:
+            raise InvalidInputError(f"No segment covers hash {hash16}: give 0 to {RING16_END}")
+        return self.active[bisect_right(self._starts, hash16) - 1]
+
+    def ancestors(self, segment_id: int) -> frozenset[int]:
+        """All segments of the DAG that it descends from, itself excluded."""
+        return self._reached(segment_id, lambda part: part.parent_ids)
+
+    def descendants(self, segment_id: int) -> frozenset[int]:
+        """All segments of the DAG that descend from it, itself excluded."""
+        return self._reached(segment_id, lambda part: part.child_ids)
+
+    def lineage(self, segment_id: int) -> tuple[SegmentInfo, ...]:
+        """The segment with all its ancestors and descendants, by id: what a catch-up must read.
+
+        Raises UnknownSegmentError.
+        """
+        self.segment(segment_id)
+        ids = {segment_id} | self.ancestors(segment_id) | self.descendants(segment_id)
+        return tuple(self.segments[each] for each in sorted(ids))
+
+    def _reached(self, segment_id: int, step: Any) -> frozenset[int]:
+        found: set[int] = set()
+        waiting = [segment_id]
+        while waiting:
+            part = self.segments.get(waiting.pop())
+            for other in step(part) if part is not None else ():
+                if other not in found and other in self.segments:
+                    found.add(other)
+                    waiting.append(other)
+        return frozenset(found)
+
+    # --- operations ---------------------------------------------------------------------
+
+    def split_children(self, segment_id: int) -> tuple[SegmentInfo, ...]:
+        """The two halves, `[start, mid]` and `[mid + 1, end]`, that a split would make.
+
+        Each gets half the buckets, at least one. Raises UnknownSegmentError, InvalidInputError.
+        """
+        part = self.segment(segment_id)
+        if not part.is_active:
+            raise InvalidInputError(f"Cannot split non-active segment: {segment_id}")
+        if part.size == 1:
+            raise InvalidInputError(
+                f"Cannot split range of size 1: segment {segment_id} holds the single hash "
+                f"{part.start:04x}; its keys can be spread over buckets only (rebucket)"
+            )
+        middle = (part.start + part.end) // 2
+        buckets = max(1, part.buckets // 2)
+        first = self.next_segment_id
+        return (
+            new_segment(first, part.start, middle, buckets, (segment_id,)),
+            new_segment(first + 1, middle + 1, part.end, buckets, (segment_id,)),
+        )
+
+    def merge_children(self, first_id: int, second_id: int) -> tuple[SegmentInfo, ...]:
+        """The one segment that a merge of two neighbours would make.
+
+        It gets the buckets of both, at most the ceiling. Raises UnknownSegmentError,
+        InvalidInputError.
+        """
+        first, second = self.segment(first_id), self.segment(second_id)
+        if not (first.is_active and second.is_active):
+            raise InvalidInputError(
+                f"Both segments must be active: {first_id} is {first.state.name}, {second_id} is "
+                f"{second.state.name}"
+            )
+        if not first.is_adjacent(second):
+            raise InvalidInputError(
+                f"Segments are not adjacent: [{first.start:04x}, {first.end:04x}] and "
+                f"[{second.start:04x}, {second.end:04x}]"
+            )
+        low, high = sorted((first, second), key=lambda part: part.start)
+        buckets = min(BUCKETS_MAX, low.buckets + high.buckets)
+        parents = (low.segment_id, high.segment_id)
+        return (new_segment(self.next_segment_id, low.start, high.end, buckets, parents),)
+
+    def rebucket_children(self, segment_id: int, buckets: int) -> tuple[SegmentInfo, ...]:
+        """The successor of the same range with another number of buckets (seed 002, "Rollover").
+
+        Raises UnknownSegmentError, InvalidInputError.
+        """
+        if not 1 <= buckets <= BUCKETS_MAX:
+            raise InvalidInputError(f"bucketCount must be in [1, {BUCKETS_MAX}]: {buckets}")
+        part = self.segment(segment_id)
+        if not part.is_active:
+            raise InvalidInputError(f"Cannot rebucket non-active segment: {segment_id}")
+        if part.buckets == buckets:
+            raise InvalidInputError(
+                f"Segment {segment_id} already has the requested entry-bucket splits"
+            )
+        return (new_segment(self.next_segment_id, part.start, part.end, buckets, (segment_id,)),)
+
+    def split_segment(self, segment_id: int, now_ms: int = 0) -> Self:
+        """The layout after a split at the midpoint."""
+        return self.replaced((segment_id,), self.split_children(segment_id), {}, now_ms)
+
+    def merge_segments(self, first_id: int, second_id: int, now_ms: int = 0) -> Self:
+        """The layout after a merge of two neighbours."""
+        children = self.merge_children(first_id, second_id)
+        return self.replaced(children[0].parent_ids, children, {}, now_ms)
+
+    def rebucket_segment(self, segment_id: int, buckets: int, now_ms: int = 0) -> Self:
+        """The layout after a rollover to another number of buckets."""
+        return self.replaced((segment_id,), self.rebucket_children(segment_id, buckets), {}, now_ms)
+
+    def replaced(
+        self,
+        parents: Sequence[int],
+        children: Sequence[SegmentInfo],
+        end_offsets: Mapping[int, tuple[int, ...]],
+        now_ms: int,
+        epoch: int | None = None,
+    ) -> Self:
+        """The layout in which `children` have taken the place of `parents`, which are sealed."""
+        epoch = self.epoch + 1 if epoch is None else epoch
+        segments = dict(self.segments)
+        ids = tuple(child.segment_id for child in children)
+        for parent_id in parents:
+            segments[parent_id] = _sealed(
+                segments[parent_id], ids, epoch, now_ms, end_offsets.get(parent_id, ())
+            )
+        for child in children:
+            segments[child.segment_id] = entered(child, epoch, now_ms)
+        next_id = max(self.next_segment_id, *(each + 1 for each in ids))
+        return type(self)(epoch, next_id, segments.values(), self.properties)
+
+    def prune_segment(self, segment_id: int) -> Self:
+        """The layout without a sealed segment; its children lose the parent.
+
+        Raises UnknownSegmentError, InvalidInputError.
+        """
+        part = self.segment(segment_id)
+        if part.is_active:
+            raise InvalidInputError(f"Cannot prune active segment: {segment_id}")
+        return type(self)(
+            self.epoch + 1,
+            self.next_segment_id,
+            without(self.segments, (segment_id,)),
+            self.properties,
+        )
+
+    # --- the persisted form -------------------------------------------------------------
+
+    def to_metadata(self) -> dict[str, Any]:
+        """`ScalableTopicMetadata`, the JSON of seed 001, with the buckets' boundaries added."""
+        return {
+            "epoch": self.epoch,
+            "nextSegmentId": self.next_segment_id,
+            "segments": {str(part.segment_id): _to_json(part) for part in self.segments.values()},
+            "properties": self.properties,
+        }
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
+        """The inverse of `to_metadata`; takes the seed's own form too. Raises InvalidInputError."""
+        try:
+            segments = [_from_json(part) for part in metadata["segments"].values()]
+            return cls(
+                int(metadata["epoch"]),
+                int(metadata["nextSegmentId"]),
+                sorted(segments, key=lambda part: part.segment_id),
+                metadata.get("properties") or {},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidInputError(f"not the metadata of a scalable topic: {error!r}") from None
+
+
+def entered(part: SegmentInfo, epoch: int, now_ms: int) -> SegmentInfo:
+    """A new segment with the epoch and time at which it became active."""
+    return SegmentInfo(
+        part.segment_id,
+        part.start,
+        part.end,
+        _ACTIVE,
+        part.parent_ids,
+        (),
+        epoch,
+        0,
+        now_ms,
+        0,
+        part.buckets,
+    )
+
+
+def _sealed(
+    part: SegmentInfo, children: tuple[int, ...], epoch: int, now_ms: int, ends: tuple[int, ...]
+) -> SegmentInfo:
+    return SegmentInfo(
+        part.segment_id,
+        part.start,
+        part.end,
+        SegmentState.SEALED,
+        part.parent_ids,
+        children,
+        part.created_at_epoch,
+        epoch,
+        part.created_at_ms,
+        now_ms,
+        part.buckets,
+        ends,
+    )
+
+
+def without(segments: Mapping[int, SegmentInfo], gone: Sequence[int]) -> list[SegmentInfo]:
+    """The segments that are left, none naming one that is gone as parent or child."""
+    left = []
+    for part in segments.values():
+        if part.segment_id in gone:
+            continue
+        parents = tuple(each for each in part.parent_ids if each not in gone)
+        children = tuple(each for each in part.child_ids if each not in gone)
+        if parents != part.parent_ids or children != part.child_ids:
+            part = _relinked(part, parents, children)
+        left.append(part)
+    return left
+
+
+def _relinked(
+    part: SegmentInfo, parents: tuple[int, ...], children: tuple[int, ...]
+) -> SegmentInfo:
+    return SegmentInfo(
+        part.segment_id,
+        part.start,
+        part.end,
+        part.state,
+        parents,
+        children,
+        part.created_at_epoch,
+        part.sealed_at_epoch,
+        part.created_at_ms,
+        part.sealed_at_ms,
+        part.buckets,
+        part.end_offsets,
+    )
+
+
+def _to_json(part: SegmentInfo) -> dict[str, Any]:
+    return {
+        "segmentId": part.segment_id,
+        "hashRange": {"start": part.start, "end": part.end},
+        "state": part.state.name,
+        "parentIds": list(part.parent_ids),
+        "childIds": list(part.child_ids),
+        "createdAtEpoch": part.created_at_epoch,
+        "sealedAtEpoch": part.sealed_at_epoch,
+        "createdAtMs": part.created_at_ms,
+        "sealedAtMs": part.sealed_at_ms,
+        "entryBucketSplits": list(bucket_starts(part.buckets)),
+        "endOffsets": list(part.end_offsets),
+    }
+
+
+def _from_json(form: Mapping[str, Any]) -> SegmentInfo:
+    return SegmentInfo(
+        int(form["segmentId"]),
+        int(form["hashRange"]["start"]),
+        int(form["hashRange"]["end"]),
+        SegmentState[form["state"]],
+        tuple(int(each) for each in form["parentIds"]),
+        tuple(int(each) for each in form["childIds"]),
+        int(form["createdAtEpoch"]),
+        int(form["sealedAtEpoch"]),
+        int(form.get("createdAtMs", 0)),
+        int(form.get("sealedAtMs", 0)),
+        len(form.get("entryBucketSplits", ())) + 1,
+        tuple(int(each) for each in form.get("endOffsets", ())),
+    )

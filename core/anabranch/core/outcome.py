@@ -1,0 +1,56 @@
+"""What the fold answers, and the questions that the rules for every kind of record ask."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from anabranch.core.records import Record
+from anabranch.core.state import Change, StateReader
+from anabranch.core.verdicts import Verdict
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """A verdict and, if it is ACCEPTED, everything that changes with it."""
+
+    verdict: Verdict
+    changes: tuple[Change, ...] = ()
+
+
+class Folded(msgspec.Struct, frozen=True, gc=False):
+    """One log entry after it was read: its place, its record (None: unreadable) and the answer."""
+
+    offset: int
+    timestamp_ms: int
+    record: Record | None
+    outcome: Outcome
+
+
+REJECTED: Final = {verdict: Outcome(verdict) for verdict in Verdict}
+
+
+def wrong_version(current: int, proposed: int, repeated: bool) -> Verdict | None:
+    """Why a proposed version is not the next one; None when it is."""
+    if repeated:
+        return Verdict.REPEATED
+    if proposed <= current:
+        return Verdict.STALE_VERSION
+    return Verdict.VERSION_GAP if proposed > current + 1 else None
+
+
+def may_propose(state: StateReader, actor: str, session: int) -> bool:
+    """Whether the actor's session is open and the one it names."""
+    own = state.session(actor)
+    return own is not None and own.open and own.version == session
+
+
+def first_version(offset: int) -> int:
+    """Of a unit, tenant, namespace, topic or subscription: its place in the log, so that it is
+    above that of any earlier one of this name. No late proposal to move, change or delete that one
+    fits this one.
+
+    A CREATE proposes version 1, whatever was there before: what is gone leaves no trace to compare
+    with. One that is delivered again after a deletion thus creates again, while its session lasts.
+    """
+    return offset + 1

@@ -1,0 +1,50 @@
+"""`Subscription`: what the log keeps of one subscription of a scalable topic (seed 001).
+
+The registrations are a durable session each: they outlive connections, processes and controllers.
+Whether a consumer is connected, and which buckets it holds, only its controller knows
+(`coordinator`). Which sealed segments are drained is logged too, so that the assignment of a new
+controller is that of the old one and the audit can prove the order of draining.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+
+import msgspec
+
+
+@unique
+class SubscriptionKind(IntEnum):
+    """How a subscription is consumed; the numbers are stored, never reused."""
+
+    STREAM = 0  # ordered, cumulative acknowledgement, positions kept in Kafka
+    QUEUE = 1  # unordered, individual acknowledgement: a Kafka share group
+    CHECKPOINT = 2  # ordered, positions in the consumers' own hands
+
+
+@unique
+class SubscriptionOp(IntEnum):
+    """What happens to a subscription; the numbers are stored, never reused."""
+
+    CREATE = 0
+    DELETE = 1
+    JOIN = 2  # a consumer registers
+    LEAVE = 3  # by itself, or because its session is over
+    DRAINED = 4  # sealed segments are consumed to their ends
+
+
+class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What the log says of one subscription.
+
+    `created_offset`: the log offset that created it, which names its Kafka group. `consumers`:
+    names with a session, sorted. `drained`: ids of sealed segments that are still in the layout.
+    """
+
+    version: int
+    kind: SubscriptionKind
+    created_offset: int
+    consumers: tuple[str, ...]
+    drained: tuple[int, ...]
+    since_ms: int
+    since_offset: int
+    proposal_id: str
