@@ -23,10 +23,14 @@ from anabranch.core.records import (
     ClusterSettings,
     NamespaceChange,
     SessionChange,
+    SubscriptionChange,
     TenantChange,
+    TopicChange,
     UnitMove,
 )
 from anabranch.core.state import Cluster, NamespaceInfo, Session, Tenant
+from anabranch.core.subscriptions import Subscription
+from anabranch.core.topics import ScalableTopic
 from anabranch.core.units import Unit
 
 
@@ -87,23 +91,33 @@ BASKET_SCHEMA = _record(
     numbers=LONGS_SCHEMA,
 )
 BASKETS = SchemaSet([Family("basket", Basket, {1: BASKET_SCHEMA})])
-NEWEST: dict[type[Any], str] = {
+RECORDS: dict[type[Any], str] = {
     UnitMove: "unit-move.1",
     SessionChange: "session-change.1",
     ClusterSettings: "cluster-settings.1",
     TenantChange: "tenant-change.1",
     NamespaceChange: "namespace-change.1",
+    TopicChange: "topic-change.1",
+    SubscriptionChange: "subscription-change.1",
+}
+ENTITIES: dict[type[Any], str] = {
     Unit: "unit.1",
     Session: "session.1",
     Cluster: "cluster.1",
     Tenant: "tenant.1",
     NamespaceInfo: "namespace-info.1",
+    ScalableTopic: "scalable-topic.1",
+    Subscription: "subscription.1",
+}
+NEWEST: dict[type[Any], str] = {
+    **RECORDS,
+    **ENTITIES,
     Horizon: "horizon.1",
     Heartbeat: "heartbeat.1",
 }
 CODECS: dict[type[Any], tuple[Any, Any]] = {
-    **dict.fromkeys(list(NEWEST)[:5], (codec.encode_record, codec.decode_record)),
-    **dict.fromkeys(list(NEWEST)[5:10], (codec.encode_entity, codec.decode_entity)),
+    **dict.fromkeys(RECORDS, (codec.encode_record, codec.decode_record)),
+    **dict.fromkeys(ENTITIES, (codec.encode_entity, codec.decode_entity)),
     Horizon: (codec.encode_horizon, codec.decode_horizon),
     Heartbeat: (codec.encode_heartbeat, codec.decode_heartbeat),
     Basket: (BASKETS.encode, BASKETS.decode),

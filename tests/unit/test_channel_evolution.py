@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,17 @@ def test_every_schema_has_golden_bytes_a_number_of_its_own_and_a_sentence_per_fi
         assert schema["version"] == int(version)
         assert schema["namespace"] == f"anabranch.v{version}"
         assert numbers.setdefault(schema["number"], name) == name
-        for field in schema["fields"]:
+        for field in _all_fields(schema):
             assert field["doc"].endswith("."), (file.name, field["name"])
             assert 1 <= field["since"] <= int(version)
+
+
+def _all_fields(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for field in schema["fields"]:
+        yield field
+        items = field["type"].get("items") if isinstance(field["type"], dict) else None
+        if isinstance(items, dict):
+            yield from _all_fields(items)
 
 
 # --- the machinery, on a record type that has had three versions ---------------------------------

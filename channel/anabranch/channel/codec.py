@@ -16,10 +16,14 @@ from anabranch.core.records import (
     NamespaceChange,
     Record,
     SessionChange,
+    SubscriptionChange,
     TenantChange,
+    TopicChange,
     UnitMove,
 )
 from anabranch.core.state import Cluster, Entity, NamespaceInfo, Session, Tenant
+from anabranch.core.subscriptions import Subscription
+from anabranch.core.topics import ScalableTopic
 from anabranch.core.units import Unit
 
 HORIZON_KEY: Final = "horizon"  # the snapshot topic's key that is no entity's
@@ -45,6 +49,8 @@ _RECORDS: Final = SchemaSet(
         stored_family("cluster-settings", ClusterSettings, {}),
         stored_family("tenant-change", TenantChange, {}),
         stored_family("namespace-change", NamespaceChange, {}),
+        stored_family("topic-change", TopicChange, {}),
+        stored_family("subscription-change", SubscriptionChange, {}),
     )
 )
 _ENTITIES: Final = SchemaSet(
@@ -54,6 +60,8 @@ _ENTITIES: Final = SchemaSet(
         stored_family("cluster", Cluster, {}),
         stored_family("tenant", Tenant, {}),
         stored_family("namespace-info", NamespaceInfo, {}),
+        stored_family("scalable-topic", ScalableTopic, {}),
+        stored_family("subscription", Subscription, {}),
     )
 )
 _HORIZONS: Final = SchemaSet((stored_family("horizon", Horizon, {}),))
