@@ -202,7 +202,8 @@ class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
     """A subscription of a scalable topic, or one of its consumers, comes or goes (type 7).
 
     `incarnation`: the topic's, so that nothing late fits another topic of the same name.
-    `kind`: CREATE. `consumer`: JOIN, LEAVE. `segment_ids`: DRAINED.
+    `kind`: CREATE. `consumer`: JOIN, LEAVE. `instance`: JOIN: the consumer's process.
+    `segment_ids`: DRAINED.
     """
 
     proposal_id: str
@@ -215,6 +216,7 @@ class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
     session: int
     kind: SubscriptionKind = SubscriptionKind.STREAM
     consumer: str = ""
+    instance: int = 0
     segment_ids: tuple[int, ...] = ()
     cause: TopicCause = TopicCause.UNKNOWN
 

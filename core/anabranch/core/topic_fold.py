@@ -259,6 +259,7 @@ def _subscribed(record: SubscriptionChange, offset: int, timestamp_ms: int) -> O
         offset,
         (),
         (),
+        (),
         timestamp_ms,
         offset,
         record.proposal_id,
@@ -269,22 +270,20 @@ def _subscribed(record: SubscriptionChange, offset: int, timestamp_ms: int) -> O
 def _changed(
     topic: ScalableTopic, before: Subscription, record: SubscriptionChange
 ) -> tuple[Subscription | None, Verdict]:
-    present = record.consumer in before.consumers
+    instance = before.instance_of(record.consumer)
     match record.op:
         case SubscriptionOp.JOIN:
-            if present:
+            if instance == record.instance:
                 return None, Verdict.CONSUMER_EXISTS
             try:
                 names.consumer(record.consumer)
             except InvalidInputError:
                 return None, Verdict.INVALID_VALUE
-            consumers = tuple(sorted((*before.consumers, record.consumer)))
-            return msgspec.structs.replace(before, consumers=consumers), Verdict.ACCEPTED
+            return before.with_consumer(record.consumer, record.instance), Verdict.ACCEPTED
         case SubscriptionOp.LEAVE:
-            if not present:
+            if instance is None:
                 return None, Verdict.UNKNOWN_CONSUMER
-            consumers = tuple(each for each in before.consumers if each != record.consumer)
-            return msgspec.structs.replace(before, consumers=consumers), Verdict.ACCEPTED
+            return before.without_consumer(record.consumer), Verdict.ACCEPTED
         case SubscriptionOp.DRAINED:
             return _drained(topic, before, record)
         case _:

@@ -1,0 +1,299 @@
+"""`SubscriptionCoordinator`: who holds which buckets now, and when they may change hands.
+
+The log says who is registered and what is drained; `assignment.target` says who shall have what.
+What only the controller knows is kept here, in memory: connections, the grace of those who are
+away, and what each consumer may still be serving. A bucket is granted when nobody else may serve it:
+its former holder has said that it released it, after what was in flight was settled, or its session
+has lapsed. A consumer stops by itself when the controller has not answered it for the session
+time, counted from when it asked; the controller counts the same time from when it last heard of
+it, which is later, with a margin for clocks that run at different rates. (Seed 001, "Consumer
+Session Lifecycle"; seed 002, "blocked-hash".)
+
+A consumer is a *name*; a process that serves under it is an *instance*. A new instance of a name
+gets the name's share, but only as its predecessor's holdings lapse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from anabranch.core.assignment import Buckets, assignable, target
+from anabranch.core.layout import SegmentLayout
+from anabranch.core.subscriptions import Subscription, SubscriptionKind
+
+Bucket = tuple[int, int]  # segment id, bucket
+
+_QUEUE: Final = SubscriptionKind.QUEUE
+LAPSE_MARGIN: Final = 1.2  # far more than two clocks differ over a session time
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Durations in seconds. A consumer must report at least every sixth of `session_timeout_s`."""
+
+    grace_s: float = 60.0  # a registration survives its consumer's absence for this long
+    session_timeout_s: float = 10.0  # a consumer serves on without an answer for this long
+
+    @property
+    def lapse_s(self) -> float:
+        """Silence after which a consumer has stopped for certain."""
+        return self.session_timeout_s * LAPSE_MARGIN
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What a consumer may serve from now on: everything else it must give up.
+
+    `sequence`: ascends with every assignment of one connection. `shares`: segment id and buckets.
+    """
+
+    epoch: int
+    sequence: int
+    shares: tuple[tuple[int, Buckets], ...]
+
+
+class _Instance:
+    """One process under a consumer's name, as far as the controller knows of it."""
+
+    __slots__ = ("connection", "drained", "heard_at", "holdings", "number", "sent", "sequence")
+
+    def __init__(self, number: int, now: float, *, known: bool) -> None:
+        self.number = number
+        self.connection: int | None = None
+        self.heard_at = now
+        self.holdings: set[Bucket] | None = set() if known else None  # None: could be anything
+        self.drained: set[Bucket] = set()
+        self.sequence = 0
+        self.sent: tuple[int, tuple[tuple[int, Buckets], ...]] | None = None
+
+    def may_serve(self, bucket: Bucket) -> bool:
+        return self.holdings is None or bucket in self.holdings
+
+
+class SubscriptionCoordinator:
+    """The consumers of one subscription. Its controller calls it from one task only."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._layout: SegmentLayout | None = None
+        self._subscription: Subscription | None = None
+        self._current: dict[str, _Instance] = {}  # by consumer name
+        self._former: list[_Instance] = []  # replaced instances that may still be serving
+        self._away_since: dict[str, float] = {}
+
+    # --- questions ----------------------------------------------------------------------
+
+    def is_taken(self, name: str, instance: int) -> bool:
+        """Whether another instance than this one is connected under the name."""
+        found = self._current.get(name)
+        return found is not None and found.connection is not None and found.number != instance
+
+    @property
+    def connected(self) -> list[str]:
+        """Names of the consumers that are connected."""
+        return [name for name, each in self._current.items() if each.connection is not None]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is known here that the log does not say."""
+        return not self._current and not self._former
+
+    # --- inputs -------------------------------------------------------------------------
+
+    def changed(self, layout: SegmentLayout, subscription: Subscription, now: float) -> None:
+        """The layout or the subscription was folded anew.
+
+        Registered names that were not known are those of a former controller: any of them may be
+        serving anything until it reports or lapses, and each has a fresh grace.
+        """
+        first = self._subscription is None
+        self._layout, self._subscription = layout, subscription
+        if subscription.kind is _QUEUE:
+            return
+        registered = zip(subscription.consumers, subscription.instances, strict=True)
+        for name, number in registered:
+            known = self._current.get(name)
+            if known is None or known.number != number:
+                self._retire(name)
+                self._current[name] = _Instance(number, now, known=not first)
+                self._away_since[name] = now
+        for name in [name for name in self._current if name not in subscription.consumers]:
+            self._retire(name)
+
+    def opened(
+        self,
+        name: str,
+        instance: int,
+        connection: int,
+        holdings: Iterable[Bucket],
+        drained: Iterable[Bucket],
+        now: float,
+    ) -> bool:
+        """A consumer has subscribed, for the first time or again, with what it still holds.
+
+        False when the instance is not the registered one. A queue's consumers are not registered.
+        """
+        queue = self._subscription is not None and self._subscription.kind is _QUEUE
+        if queue and name not in self._current:
+            self._current[name] = _Instance(instance, now, known=True)
+        known = self._current.get(name)
+        if known is None or known.number != instance:
+            return False
+        known.connection = connection
+        known.holdings = set(holdings)
+        known.drained = set(drained)
+        known.heard_at = now
+        known.sequence = 0
+        known.sent = None
+        self._away_since.pop(name, None)
+        return True
+
+    def heard(
+        self,
+        name: str,
+        connection: int,
+        released: Iterable[Bucket],
+        drained: Iterable[Bucket],
+        now: float,
+    ) -> bool:
+        """A consumer has reported; False for one that must subscribe again to be served."""
+        known = self._current.get(name)
+        if known is None or known.connection != connection or known.holdings is None:
+            return False
+        if known.heard_at < now - self._timing.lapse_s:
+            return False  # others may have been granted what it held: it must subscribe again
+        known.heard_at = now
+        known.holdings -= set(released)
+        known.drained |= set(drained)
+        return True
+
+    def closed(self, name: str, connection: int, now: float) -> None:
+        """A consumer's connection has ended; it keeps its share for the grace."""
+        known = self._current.get(name)
+        if known is None or known.connection != connection:
+            return
+        known.connection = None
+        if self._subscription is None or self._subscription.kind is _QUEUE:
+            del self._current[name]
+            return
+        self._away_since[name] = now
+
+    def left(self, name: str) -> None:
+        """A consumer has said that it serves nothing any more and will not come back."""
+        known = self._current.get(name)
+        if known is not None:
+            known.holdings = set()
+
+    def silent(self, now: float) -> list[int]:
+        """Connections whose consumers have not reported for the session time: to be closed."""
+        limit = now - self._timing.session_timeout_s
+        return [
+            each.connection
+            for each in self._current.values()
+            if each.connection is not None and each.heard_at < limit
+        ]
+
+    def over(self, now: float) -> list[str]:
+        """Consumers that have stayed away for longer than their grace."""
+        limit = now - self._timing.grace_s
+        return [name for name, since in self._away_since.items() if since < limit]
+
+    # --- outputs ------------------------------------------------------------------------
+
+    def drained_segments(self) -> tuple[int, ...]:
+        """Sealed segments of which every bucket was reported drained, and that are not logged so.
+
+        Of a stream, each bucket by whoever serves it; of a queue, which everybody serves, by all
+        who are connected.
+        """
+        layout, subscription = self._layout, self._subscription
+        if layout is None or subscription is None:
+            return ()
+        reports = [each.drained for each in self._current.values()]
+        if not any(reports):
+            return ()
+        queue = subscription.kind is _QUEUE
+        done = set.intersection(*reports) if queue else set().union(*reports)
+        parts = layout.segments.values() if queue else assignable(layout, subscription.drained)
+        return tuple(
+            part.segment_id
+            for part in parts
+            if not part.is_active
+            and part.segment_id not in subscription.drained
+            and all((part.segment_id, bucket) in done for bucket in range(part.buckets))
+        )
+
+    def assignments(self, now: float) -> list[tuple[int, Assignment]]:
+        """Connections to which another assignment must be sent, each with it."""
+        layout, subscription = self._layout, self._subscription
+        if layout is None or subscription is None:
+            return []
+        self._lapse(now)
+        if subscription.kind is _QUEUE:
+            # A queue has no order to keep: nothing waits for what is above it.
+            everything = tuple(
+                (part.segment_id, tuple(range(part.buckets)))
+                for part in layout.segments.values()
+                if part.segment_id not in subscription.drained
+            )
+            return self._send(layout.epoch, dict.fromkeys(self._current, everything))
+        wanted = target(layout, subscription)
+        shares: dict[str, tuple[tuple[int, Buckets], ...]] = {}
+        for name, known in self._current.items():
+            granted = []
+            for segment_id, buckets in wanted.get(name, {}).items():
+                free = tuple(b for b in buckets if self._is_free((segment_id, b), known))
+                if free:
+                    granted.append((segment_id, free))
+            if known.connection is not None and known.holdings is not None:
+                known.holdings |= {(each, b) for each, buckets in granted for b in buckets}
+                shares[name] = tuple(granted)
+        return self._send(layout.epoch, shares)
+
+    def withheld(self) -> int:
+        """Buckets that are somebody's by the target but may still be served by another."""
+        if self._layout is None or self._subscription is None:
+            return 0
+        count = 0
+        for name, segments in target(self._layout, self._subscription).items():
+            own = self._current.get(name)
+            for segment_id, buckets in segments.items():
+                count += sum(not self._is_free((segment_id, b), own) for b in buckets)
+        return count
+
+    # --- inside -------------------------------------------------------------------------
+
+    def _is_free(self, bucket: Bucket, asker: _Instance | None) -> bool:
+        others = (each for each in self._current.values() if each is not asker)
+        return not any(each.may_serve(bucket) for group in (others, self._former) for each in group)
+
+    def _retire(self, name: str) -> None:
+        """The name is that of no instance any more; what its instance may serve lapses with time."""
+        known = self._current.pop(name, None)
+        self._away_since.pop(name, None)
+        if known is not None and (known.holdings is None or known.holdings):
+            self._former.append(known)
+
+    def _lapse(self, now: float) -> None:
+        limit = now - self._timing.lapse_s
+        self._former = [each for each in self._former if each.heard_at >= limit]
+        for name, each in self._current.items():
+            if each.heard_at < limit:
+                each.holdings = set()
+                if each.connection is not None:
+                    each.connection = None
+                    self._away_since[name] = now
+
+    def _send(
+        self, epoch: int, shares: dict[str, tuple[tuple[int, Buckets], ...]]
+    ) -> list[tuple[int, Assignment]]:
+        sent = []
+        for name, share in shares.items():
+            known = self._current[name]
+            if known.connection is None or known.sent == (epoch, share):
+                continue
+            known.sent = (epoch, share)
+            known.sequence += 1
+            sent.append((known.connection, Assignment(epoch, known.sequence, share)))
+        return sent
