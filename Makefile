@@ -26,6 +26,7 @@ help:
 	@echo 'make soak          simulate new seeds until interrupted'
 	@echo 'make bench         measure, print ratios to limits, save JSON and plots'
 	@echo 'make format        rewrite the sources in the project format'
+	@echo 'make proto         generate the code of the wire protocol'
 	@echo 'make requirements  resolve the dependencies anew (needs uv)'
 	@echo 'make clean         remove .venv and everything built'
 
@@ -76,6 +77,12 @@ requirements:
 	$(COMPILE) pyproject.toml -c requirements/build.txt -o requirements/run.txt
 	$(COMPILE) pyproject.toml --extra spark --group dev -c requirements/build.txt \
 		-c requirements/run.txt -o requirements/dev.txt
+
+# The committed code of the wire protocol, after a change of its .proto file.
+.PHONY: proto
+proto: setup
+	$(BIN)/python -m grpc_tools.protoc -Iwire --python_out=wire --pyi_out=wire \
+		wire/anabranch/wire/anabranch.proto
 
 # The committed checksums of the jars, after a change of version.
 .PHONY: checksums

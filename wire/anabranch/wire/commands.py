@@ -1,0 +1,103 @@
+"""Commands: into their envelope, out of bytes, their names and request ids.
+
+Every type has the number of its field in BaseCommand, so that one table, made from the descriptor,
+serves all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.errors import FrameError
+
+# Names no request: no client counts that far. (Some count from 0, so that 0 would hit their first.)
+NO_REQUEST: Final = 2**64 - 1
+
+_TYPE_FIELD: Final = 1
+_NAMES: Final = {int(value): name for name, value in BaseCommand.Type.items()}
+_PAYLOADS: Final = {
+    field.number: field.name
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None
+}
+_NUMBERS: Final = {
+    field.message_type.full_name: field.number
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None and not field.message_type.name.startswith("Unserved")
+}
+
+
+def envelope(message: Message) -> BaseCommand:
+    """The command that carries the message, one of the .proto file's Command... messages."""
+    number = _NUMBERS[message.DESCRIPTOR.full_name]
+    command = BaseCommand(type=name_of(number))
+    payload = getattr(command, _PAYLOADS[number])
+    payload.SetInParent()
+    payload.CopyFrom(message)
+    return command
+
+
+def parse(data: bytes) -> BaseCommand:
+    """The command in a frame; its type and fields may be foreign. Raises FrameError.
+
+    What `lacking` says is missing may not be relied on.
+    """
+    command = BaseCommand()
+    try:
+        command.ParseFromString(data)
+    except DecodeError:
+        raise FrameError(f"{len(data)} bytes that are no command") from None
+    if type_of(command) == 0:
+        raise FrameError(f"a command of {len(data)} bytes without a type")
+    return command
+
+
+def type_of(command: BaseCommand) -> int:
+    """The type's number, one of BaseCommand's or not; 0 for none."""
+    if command.HasField("type"):
+        return command.type
+    # A value that the enumeration does not have is kept among the unknown fields.
+    unknown: Any = UnknownFieldSet(command)  # iterable, which its stub does not say
+    for field in unknown:
+        if field.field_number == _TYPE_FIELD and isinstance(field.data, int):
+            return field.data
+    return 0
+
+
+def name_of(type_number: int) -> str:
+    """The type's name, for people."""
+    return _NAMES.get(type_number, f"command {type_number}")
+
+
+def payload_of(command: BaseCommand) -> Any:
+    """The message that the command carries; None when it has none that is known here."""
+    name: Any = _PAYLOADS.get(type_of(command))
+    return getattr(command, name) if name is not None and command.HasField(name) else None
+
+
+def request_id_of(command: BaseCommand) -> int:
+    """The id by which the sender knows its request; NO_REQUEST when there is none to be found."""
+    payload = payload_of(command)
+    if payload is None or "request_id" not in payload.DESCRIPTOR.fields_by_name:
+        return NO_REQUEST
+    return int(payload.request_id) if payload.HasField("request_id") else NO_REQUEST
+
+
+def lacking(command: BaseCommand) -> str:
+    """What the command must have and has not (or with a value that is not known here); "" if none.
+
+    >>> lacking(BaseCommand(type=BaseCommand.LOOKUP))
+    'lookupTopic'
+    """
+    name: Any = _PAYLOADS.get(type_of(command))
+    if name is not None and not command.HasField(name):
+        return str(name)
+    if command.IsInitialized():
+        return ""
+    anything: Any = command  # the stub lacks the next method
+    missing: list[str] = anything.FindInitializationErrors()
+    return ", ".join(name for name in missing if name != "type")

@@ -1,0 +1,233 @@
+"""One connection of the binary protocol, as either side sees it.
+
+How it is used:
+
+- A node calls `server.serve(open_session, host=..., port=...)`. For each client that has said
+  CONNECT, `open_session(peer)` returns the session's routes: command type -> coroutine function
+  that takes the BaseCommand. Commands are begun in the order in which they came and run side by
+  side (at most `Limits.requests_max` of a connection; then nothing more is read from it), so what
+  must keep the order happens before a route's first `await`. A route answers with
+  `peer.send(...)`; a RefusedError that it raises becomes the CommandError for its request.
+  `peer.closed` is done once the client is gone; routes that still run are cancelled then.
+- A client calls `await client.connect(host, port, on_push=...)`, then
+  `await connection.request(pb.CommandLookupTopic(topic=...), timeout_s)`. The connection chooses
+  the request id. What no request asked for goes to `on_push`, in order.
+- Both sides send messages bare, like `pb.CommandSuccess(request_id=7)`; the envelope comes by
+  itself.
+
+`send` never waits. What the other side has not taken yet is kept up to `Limits.unsent_bytes_max`;
+a side that takes nothing for `Limits.unread_s_max`, or that lets more than that pile up, is
+disconnected. Who has much to send, or only wants to send the newest, awaits `drained()` first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+import structlog
+from google.protobuf.message import Message
+
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand, CommandPing, CommandPong
+from anabranch.wire.errors import FrameError
+from anabranch.wire.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
+
+PROTOCOL_VERSION: Final = 21  # the newest that Pulsar's protocol has
+_HIGH_WATER_BYTES: Final = 256 * 1024
+_PING: Final = commands.envelope(CommandPing())
+_PONG: Final = commands.envelope(CommandPong())
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a connection may use up; times in seconds."""
+
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    unsent_bytes_max: int = 2 * FRAME_BYTES_MAX
+    unread_s_max: float = 10.0
+    keep_alive_s: float = 30.0  # silence before a PING, and again before giving up
+    handshake_s_max: float = 10.0
+    requests_max: int = 1_000  # under way at once
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Connection(asyncio.Protocol):
+    """What both sides have in common: frames in and out, keep-alive, one end with one reason."""
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.limits = limits
+        self.address = "?"  # host:port of the other side
+        self._loop = asyncio.get_running_loop()
+        # Says why it ended. Wait with asyncio.wait, or shield it: it is everybody's.
+        self.closed: asyncio.Future[str] = self._loop.create_future()
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+        self._decoder = FrameDecoder(limits.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._reason = ""  # once the end has been decided
+        self._heard = True
+        self._pinged = False
+        self._holding = False  # reads nothing more for now
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+
+    # --- for users ----------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether sending still makes sense."""
+        return self._transport is not None and not self._reason
+
+    def send(self, message: Message) -> None:
+        """Sends one Command... message; does nothing once the connection is over.
+
+        Raises FrameError when the message is larger than a frame may be.
+        """
+        self._send(commands.envelope(message))
+
+    async def drained(self) -> None:
+        """Returns once the other side has taken nearly all that was sent, or is gone."""
+        await self._drained.wait()
+
+    def close(self, why: str) -> None:
+        """Ends the connection once what was sent is out, in any case after a while."""
+        if not self.is_open or self._transport is None:
+            return
+        self._reason = why
+        self._stalled = self._stalled or self._loop.call_later(
+            self.limits.unread_s_max, self._transport.abort
+        )
+        self._transport.close()
+
+    def abort(self, why: str) -> None:
+        """Ends the connection at once; what was sent but not taken yet is lost."""
+        if self.is_open and self._transport is not None:
+            self._reason = why
+            self._transport.abort()
+
+    # --- for the two sides --------------------------------------------------------------
+
+    def received(self, command: BaseCommand) -> None:
+        """Takes the next command that is no part of the keep-alive. May raise FrameError."""
+        raise NotImplementedError
+
+    def ended(self, reason: str) -> None:
+        """Takes leave; called once, when the connection is gone."""
+
+    def hold(self) -> None:
+        """Takes no more commands until `go_on`."""
+        if not self._holding and self._transport is not None:
+            self._holding = True
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Takes commands again, those that had arrived before first."""
+        if self._holding and self._transport is not None:
+            self._holding = False
+            self._take_commands()
+            if not self._holding and self.is_open:
+                self._transport.resume_reading()
+
+    def _send(self, command: BaseCommand) -> None:
+        if not self.is_open or self._transport is None:
+            return
+        frame = encode_frame(command.SerializeToString(), self.limits.frame_bytes_max)
+        if self._transport.get_write_buffer_size() + len(frame) > self.limits.unsent_bytes_max:
+            self._does_not_read()
+            return
+        self._transport.write(frame)
+
+    # --- asyncio.Protocol ---------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError(f"not a transport of a byte stream: {transport!r}")
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        name = transport.get_extra_info("peername")
+        self.address = f"{name[0]}:{name[1]}" if name else "?"
+        self._log = self._log.bind(peer=self.address)
+        self._alarm = self._loop.call_later(self.limits.keep_alive_s, self._keep_alive)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        if self.is_open:
+            self._decoder.feed(data)
+            self._take_commands()
+
+    def eof_received(self) -> bool:
+        try:
+            self._decoder.end()
+        except FrameError as error:
+            self._reason = self._reason or str(error)
+        return False  # the transport closes itself
+
+    def pause_writing(self) -> None:
+        self._drained.clear()
+        if self._stalled is None:
+            self._stalled = self._loop.call_later(self.limits.unread_s_max, self._does_not_read)
+
+    def resume_writing(self) -> None:
+        self._drained.set()
+        if self._stalled is not None and self.is_open:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._reason = self._reason or (f"{exc}" if exc else "closed by the other side")
+        self._transport = None
+        for timer in (self._alarm, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        self._drained.set()
+        if not self.closed.done():
+            self.closed.set_result(self._reason)
+        self.ended(self._reason)
+
+    # --- inside -------------------------------------------------------------------------
+
+    def _take_commands(self) -> None:
+        try:
+            while not self._holding and self.is_open:
+                data = self._decoder.next_command()
+                if data is None:
+                    return
+                self._take(commands.parse(data))
+        except FrameError as error:
+            self._log.warning("wire.garbage", why=str(error))
+            self.close(str(error))
+
+    def _take(self, command: BaseCommand) -> None:
+        match commands.type_of(command):
+            case BaseCommand.PING:
+                self._send(_PONG)
+            case BaseCommand.PONG:
+                pass  # that something came is what counts
+            case _:
+                self.received(command)
+
+    def _keep_alive(self) -> None:
+        if self._heard or self._holding:
+            self._heard = self._pinged = False
+        elif self._pinged:
+            self._log.warning("wire.silent", seconds=self.limits.keep_alive_s)
+            self.abort(f"no answer to a PING within {self.limits.keep_alive_s:g} s")
+            return
+        else:
+            self._pinged = True
+            self._send(_PING)
+        self._alarm = self._loop.call_later(self.limits.keep_alive_s, self._keep_alive)
+
+    def _does_not_read(self) -> None:
+        if self._transport is None:
+            return
+        unsent = self._transport.get_write_buffer_size()
+        self._log.warning("wire.not_read", unsent_bytes=unsent)
+        if self.is_open:
+            self.abort(f"the other side does not read: {unsent} bytes wait for it")
+        else:
+            self._transport.abort()

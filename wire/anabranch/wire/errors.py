@@ -1,0 +1,38 @@
+"""What can go wrong between a client and a node; each message names the thing and the remedy."""
+
+from __future__ import annotations
+
+from anabranch.core.errors import AnabranchError
+from anabranch.wire.anabranch_pb2 import ServerError
+
+
+class WireError(AnabranchError):
+    """Root of the family."""
+
+
+class FrameError(WireError):
+    """Bytes that are no frame of this protocol, or a command that does not fit into one."""
+
+
+class ConnectError(WireError):
+    """No connection came about: nobody answers there, or what answers speaks something else."""
+
+
+class ConnectionLostError(WireError):
+    """The connection ended; whether a request under way was carried out is not known."""
+
+
+class RequestTimeoutError(WireError):
+    """No answer in time; whether the request was carried out is not known."""
+
+
+class RefusedError(WireError):
+    """The node's own answer is that it does not do this.
+
+    Raised by a client's request; a node's handler raises it to give that answer.
+    """
+
+    def __init__(self, code: ServerError, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason

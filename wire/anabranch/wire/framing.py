@@ -1,0 +1,75 @@
+"""Frames: four bytes of total size, four bytes of command size, the command; big endian.
+
+The total counts everything after itself. Some foreign commands carry a payload behind the command;
+it is skipped, so that their refusal does not cost the connection.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from anabranch.wire.errors import FrameError
+
+FRAME_BYTES_MAX: Final = 5 * 1024 * 1024  # after the first four bytes
+_SIZE: Final = struct.Struct(">I")
+_SIZES: Final = struct.Struct(">II")
+
+
+def encode_frame(command: bytes, frame_bytes_max: int = FRAME_BYTES_MAX) -> bytes:
+    """The command as a frame. Raises FrameError when it is larger than a frame may be."""
+    total = _SIZE.size + len(command)
+    if total > frame_bytes_max:
+        raise FrameError(f"a command of {len(command)} bytes: a frame holds {frame_bytes_max}")
+    return _SIZES.pack(total, len(command)) + command
+
+
+class FrameDecoder:
+    """Cuts a stream of bytes into commands, however the stream arrives.
+
+    It keeps no more than one unfinished frame and the last chunk that was fed. After a FrameError
+    the stream has lost its place, and nothing more can be read from it.
+    """
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = bytearray()
+        self._position = 0  # of the first byte that was not returned yet
+
+    def feed(self, data: bytes) -> None:
+        """Takes the next bytes; call `next_command` until it returns None before feeding more."""
+        if self._position:
+            del self._buffer[: self._position]
+            self._position = 0
+        self._buffer += data
+
+    def next_command(self) -> bytes | None:
+        """The next whole command; None when more bytes are needed. Raises FrameError."""
+        left = len(self._buffer) - self._position
+        if left < _SIZE.size:
+            return None
+        (total,) = _SIZE.unpack_from(self._buffer, self._position)
+        if not _SIZE.size <= total <= self._frame_bytes_max:
+            raise FrameError(self._no_frame(total))
+        if left < _SIZES.size:
+            return None
+        _, size = _SIZES.unpack_from(self._buffer, self._position)
+        if size > total - _SIZE.size:
+            raise FrameError(f"a frame of {total} bytes that says its command has {size}")
+        if left < _SIZE.size + total:
+            return None
+        start = self._position + _SIZES.size
+        self._position += _SIZE.size + total
+        return bytes(self._buffer[start : start + size])
+
+    def end(self) -> None:
+        """The stream is over. Raises FrameError when it ends within a frame."""
+        left = len(self._buffer) - self._position
+        if left:
+            raise FrameError(f"the stream ends within a frame, after {left} bytes of it")
+
+    def _no_frame(self, total: int) -> str:
+        begins = bytes(self._buffer[self._position : self._position + _SIZE.size])
+        if begins.isascii() and begins.strip().isalpha():
+            return f"not this protocol: it begins with {begins.decode()!r}, as HTTP does"
+        return f"a frame of {total} bytes: it must have 4 to {self._frame_bytes_max}"
