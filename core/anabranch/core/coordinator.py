@@ -2,12 +2,12 @@
 
 The log says who is registered and what is drained; `assignment.target` says who shall have what.
 What only the controller knows is kept here, in memory: connections, the grace of those who are
-away, and what each consumer may still be serving. A bucket is granted when nobody else may serve it:
-its former holder has said that it released it, after what was in flight was settled, or its session
-has lapsed. A consumer stops by itself when the controller has not answered it for the session
-time, counted from when it asked; the controller counts the same time from when it last heard of
-it, which is later, with a margin for clocks that run at different rates. (Seed 001, "Consumer
-Session Lifecycle"; seed 002, "blocked-hash".)
+away, and what each consumer may still be serving. A bucket is granted when nobody else may serve
+it: its former holder has said that it released it, after what was in flight was settled, or its
+session has lapsed. A consumer stops by itself when the controller has not answered it for the
+session time, counted from when it asked; the controller counts the same time from when it last
+heard of it, which is later, with a margin for clocks that run at different rates. (Seed 001,
+"Consumer Session Lifecycle"; seed 002, "blocked-hash".)
 
 A consumer is a *name*; a process that serves under it is an *instance*. A new instance of a name
 gets the name's share, but only as its predecessor's holdings lapse.
@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.assignment import Buckets, assignable, target
+from anabranch.core.assignment import Buckets, target
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.subscriptions import Subscription, SubscriptionKind
 
@@ -215,14 +215,16 @@ class SubscriptionCoordinator:
             return ()
         queue = subscription.kind is _QUEUE
         done = set.intersection(*reports) if queue else set().union(*reports)
-        parts = layout.segments.values() if queue else assignable(layout, subscription.drained)
-        return tuple(
-            part.segment_id
-            for part in parts
-            if not part.is_active
-            and part.segment_id not in subscription.drained
-            and all((part.segment_id, bucket) in done for bucket in range(part.buckets))
-        )
+        logged = set(subscription.drained)
+        found: list[int] = []
+        for part in sorted(layout.segments.values(), key=lambda part: part.segment_id):
+            if part.is_active or part.segment_id in logged:
+                continue
+            above = layout.ancestors(part.segment_id)
+            buckets = ((part.segment_id, bucket) for bucket in range(part.buckets))
+            if above <= logged.union(found) and all(bucket in done for bucket in buckets):
+                found.append(part.segment_id)
+        return tuple(found)
 
     def assignments(self, now: float) -> list[tuple[int, Assignment]]:
         """Connections to which another assignment must be sent, each with it."""
@@ -269,7 +271,7 @@ class SubscriptionCoordinator:
         return not any(each.may_serve(bucket) for group in (others, self._former) for each in group)
 
     def _retire(self, name: str) -> None:
-        """The name is that of no instance any more; what its instance may serve lapses with time."""
+        """The name is no instance's any more; what the last one may serve lapses with time."""
         known = self._current.pop(name, None)
         self._away_since.pop(name, None)
         if known is not None and (known.holdings is None or known.holdings):

@@ -5,6 +5,7 @@ First valid wins, as everywhere: the next version, an arrow of the machine, guar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -92,16 +93,19 @@ def _refused(
 ) -> Verdict | None:
     if not may_propose(state, record.actor, record.session):
         return Verdict.SESSION_OVER
+    creating = record.move is TopicMove.CREATE
+    named = not creating or _is_name(names.parse_scalable_topic, record.topic)
+    if not named or len(record.properties) % 2:
+        return Verdict.INVALID_VALUE
     for holds, reason in _GUARDS_OF[id(arrow)]:
         if not holds(state, topic, record):
             return reason
-    named = record.move is not TopicMove.CREATE or _is_named(record.topic)
-    return None if named and len(record.properties) % 2 == 0 else Verdict.INVALID_VALUE
+    return None
 
 
-def _is_named(topic: str) -> bool:
+def _is_name(check: Callable[[str], object], name: str) -> bool:
     try:
-        names.parse_scalable_topic(topic)
+        check(name)
     except InvalidInputError:
         return False
     return True
@@ -225,12 +229,14 @@ def fold_subscription(
         repeated = before is not None and record.proposal_id == before.proposal_id
         wrong = wrong_version(version, record.version, repeated)
         return REJECTED[wrong or Verdict.STALE_VERSION]
-    if not topic.is_open:
-        return REJECTED[Verdict.TOPIC_BUSY]
     if not may_propose(state, record.actor, record.session):
         return REJECTED[Verdict.SESSION_OVER]
+    if not _named(record):
+        return REJECTED[Verdict.INVALID_VALUE]
     if controller_of(state, record.topic)[1] != record.actor:
         return REJECTED[Verdict.NOT_CONTROLLER]
+    if not topic.is_open:
+        return REJECTED[Verdict.TOPIC_BUSY]
     if before is None:
         return _subscribed(record, offset, timestamp_ms)
     if record.op is SubscriptionOp.DELETE:
@@ -248,11 +254,14 @@ def fold_subscription(
     return Outcome(Verdict.ACCEPTED, ((record.key, after),))
 
 
+def _named(record: SubscriptionChange) -> bool:
+    """Whether the name that a change brings into the log is a good one."""
+    if record.op is SubscriptionOp.CREATE:
+        return _is_name(names.subscription, record.subscription)
+    return record.op is not SubscriptionOp.JOIN or _is_name(names.consumer, record.consumer)
+
+
 def _subscribed(record: SubscriptionChange, offset: int, timestamp_ms: int) -> Outcome:
-    try:
-        names.subscription(record.subscription)
-    except InvalidInputError:
-        return REJECTED[Verdict.INVALID_VALUE]
     after = Subscription(
         first_version(offset),
         record.kind,
@@ -275,10 +284,6 @@ def _changed(
         case SubscriptionOp.JOIN:
             if instance == record.instance:
                 return None, Verdict.CONSUMER_EXISTS
-            try:
-                names.consumer(record.consumer)
-            except InvalidInputError:
-                return None, Verdict.INVALID_VALUE
             return before.with_consumer(record.consumer, record.instance), Verdict.ACCEPTED
         case SubscriptionOp.LEAVE:
             if instance is None:

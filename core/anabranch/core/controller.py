@@ -1,0 +1,306 @@
+"""`TopicController`: what the owner of a topic's bundle does for it, without its shell.
+
+Inputs in, effects out; no clock, thread or socket. Everything comes from reconciling the folded
+topic with what is being done, so a controller that takes over goes on where the last one stopped
+(DESIGN section 5; seed 001, "ScalableTopicController").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from anabranch.core.coordinator import Assignment, Bucket, SubscriptionCoordinator, Timing
+from anabranch.core.ownership import Actor, NewId
+from anabranch.core.records import (
+    Record,
+    SubscriptionChange,
+    TopicCause,
+    TopicChange,
+    subscription_key,
+    topic_key,
+)
+from anabranch.core.segment_tasks import (
+    Done,
+    Failed,
+    Task,
+    after_task,
+    next_task,
+    prunable,
+)
+from anabranch.core.state import StateReader
+from anabranch.core.subscriptions import Subscription, SubscriptionOp
+from anabranch.core.topic_proposals import subscription_change, topic_change
+from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
+
+
+class ControllerSettings(msgspec.Struct, frozen=True):
+    """What a controller must know; durations in seconds."""
+
+    timing: Timing = Timing()
+    retention_s: float = 604_800.0  # of a sealed segment that everybody has drained
+    retry_s: float = 1.0
+    retry_s_max: float = 30.0
+    prepare_s: float = 30.0  # an operation that cannot be prepared for this long is given up
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Carry this out and report `finished` with it."""
+
+    task: Task
+
+
+class Propose(msgspec.Struct, frozen=True):
+    """Append this record to the log."""
+
+    record: Record
+
+
+class Push(msgspec.Struct, frozen=True):
+    """Send this assignment to the consumer behind this connection."""
+
+    connection: int
+    subscription: str
+    assignment: Assignment
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """The consumer behind this connection was silent for too long: close its session."""
+
+    connection: int
+    subscription: str
+
+
+ControllerEffect = Run | Propose | Push | Drop
+
+
+class TopicController:
+    """The controller of one topic, while this node holds its bundle. Called from one task only.
+
+    `may_act` is asked before anything that only an owner may do; without it nothing comes out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        state: StateReader,
+        settings: ControllerSettings,
+        actor: Callable[[], Actor],
+        may_act: Callable[[float], bool],
+        new_id: NewId,
+    ) -> None:
+        self.name = name
+        self.state = state
+        self.coordinators: dict[str, SubscriptionCoordinator] = {}
+        self.running: Task | None = None
+        self.last_failure = ""  # why the last operation was given up, or does not get on
+        self._settings = settings
+        self._actor = actor
+        self._may_act = may_act
+        self._new_id = new_id
+        self._proposed: dict[str, tuple[int, float]] = {}  # key: version, when to repeat
+        self._failures = 0
+        self._retry_at = 0.0
+        self._preparing: tuple[int, float] = (0, 0.0)  # version, since when
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it may be forgotten: nothing runs and no consumer is connected or awaited."""
+        return self.running is None and all(each.is_idle for each in self.coordinators.values())
+
+    # --- inputs -------------------------------------------------------------------------
+
+    def reconcile(self, now: float, log_ms: int) -> list[ControllerEffect]:
+        """The state was folded further, or time has passed. `log_ms`: the log's newest time."""
+        topic = self.state.topic(self.name)
+        if topic is None:
+            self.coordinators.clear()
+            return []
+        if not self._may_act(now):
+            return []
+        effects = self._protocol(topic, now, log_ms)
+        if topic.is_open:
+            effects += self._consumers(topic, now)
+        return effects
+
+    def finished(
+        self, task: Task, result: Done | Failed, now: float, log_ms: int
+    ) -> list[ControllerEffect]:
+        """The shell has carried a task out, or failed to."""
+        self.running = None
+        topic = self.state.topic(self.name)
+        if topic is None or not self._may_act(now):
+            return []
+        if next_task(self.state, self.name, topic) != task:
+            return self.reconcile(now, log_ms)  # the log has moved on meanwhile
+        if isinstance(result, Done):
+            self._failures = 0
+            self.last_failure = ""
+            return self._propose(
+                after_task(self._actor(), topic, task, result, self._new_id()), now
+            )
+        return self._failed(topic, result, now)
+
+    def opened(
+        self,
+        subscription: str,
+        consumer: str,
+        instance: int,
+        connection: int,
+        holdings: Iterable[Bucket],
+        drained: Iterable[Bucket],
+        now: float,
+    ) -> bool:
+        """A consumer whose registration is folded has subscribed; False when it is not."""
+        self._sync(now)
+        coordinator = self.coordinators.get(subscription)
+        return coordinator is not None and coordinator.opened(
+            consumer, instance, connection, holdings, drained, now
+        )
+
+    def heard(
+        self,
+        subscription: str,
+        consumer: str,
+        connection: int,
+        released: Iterable[Bucket],
+        drained: Iterable[Bucket],
+        now: float,
+    ) -> bool:
+        """A consumer has reported; False when it must subscribe again, or elsewhere."""
+        coordinator = self.coordinators.get(subscription)
+        if coordinator is None or not self._may_act(now):
+            return False
+        return coordinator.heard(consumer, connection, released, drained, now)
+
+    def closed(self, subscription: str, consumer: str, connection: int, now: float) -> None:
+        """A consumer's connection has ended without a word."""
+        coordinator = self.coordinators.get(subscription)
+        if coordinator is not None:
+            coordinator.closed(consumer, connection, now)
+
+    def left(self, subscription: str, consumer: str) -> None:
+        """A consumer serves nothing any more; its LEAVE is to be proposed by the shell."""
+        coordinator = self.coordinators.get(subscription)
+        if coordinator is not None:
+            coordinator.left(consumer)
+
+    # --- the layout ---------------------------------------------------------------------
+
+    def _protocol(self, topic: ScalableTopic, now: float, log_ms: int) -> list[ControllerEffect]:
+        if self.running is not None or now < self._retry_at:
+            return []
+        if self._is_proposed(topic_key(self.name), topic.version, now):
+            return []
+        task = next_task(self.state, self.name, topic)
+        if task is not None:
+            self.running = task
+            return [Run(task)]
+        retention_s = self._settings.retention_s
+        gone = prunable(self.state, self.name, topic, log_ms, retention_s)
+        if gone:
+            record = topic_change(
+                self._actor(),
+                self.name,
+                topic,
+                TopicMove.PRUNE,
+                self._new_id(),
+                TopicCause.RETENTION,
+                segment_ids=gone,
+            )
+            return self._propose(record, now)
+        return []
+
+    def _failed(self, topic: ScalableTopic, failure: Failed, now: float) -> list[ControllerEffect]:
+        self.last_failure = failure.reason
+        self._failures += 1
+        pause_s = self._settings.retry_s * 2 ** min(self._failures - 1, 10)
+        self._retry_at = now + min(pause_s, self._settings.retry_s_max)
+        if topic.state not in (TopicState.CREATING, TopicState.PREPARING):
+            return []  # the point of no return is passed: try again
+        if self._preparing[0] != topic.version:
+            self._preparing = (topic.version, now)
+        waited_s = now - self._preparing[1]
+        if not failure.for_good and waited_s < self._settings.prepare_s:
+            return []
+        undo = TopicMove.ABORT if topic.state is TopicState.PREPARING else TopicMove.DELETE
+        self._retry_at = now
+        record = topic_change(
+            self._actor(), self.name, topic, undo, self._new_id(), TopicCause.FAILURE
+        )
+        return self._propose(record, now)
+
+    # --- the consumers --------------------------------------------------------------------
+
+    def _sync(self, now: float) -> None:
+        topic = self.state.topic(self.name)
+        found = dict(self.state.subscriptions(self.name)) if topic is not None else {}
+        for name in [name for name in self.coordinators if name not in found]:
+            del self.coordinators[name]
+        for name, subscription in found.items():
+            if topic is None:
+                continue
+            if name not in self.coordinators:
+                self.coordinators[name] = SubscriptionCoordinator(self._settings.timing)
+            self.coordinators[name].changed(topic.layout, subscription, now)
+
+    def _consumers(self, topic: ScalableTopic, now: float) -> list[ControllerEffect]:
+        self._sync(now)
+        effects: list[ControllerEffect] = []
+        for name, coordinator in self.coordinators.items():
+            before = self.state.subscription(self.name, name)
+            if before is None:
+                continue
+            effects += [Drop(each, name) for each in coordinator.silent(now)]
+            effects += [
+                Push(connection, name, assignment)
+                for connection, assignment in coordinator.assignments(now)
+            ]
+            if self._is_proposed(subscription_key(self.name, name), before.version, now):
+                continue
+            drained = coordinator.drained_segments()
+            over = coordinator.over(now)
+            if drained:
+                effects += self._subscription(
+                    topic, name, before, SubscriptionOp.DRAINED, now, segment_ids=drained
+                )
+            elif over:
+                effects += self._subscription(
+                    topic,
+                    name,
+                    before,
+                    SubscriptionOp.LEAVE,
+                    now,
+                    cause=TopicCause.GRACE_OVER,
+                    consumer=over[0],
+                )
+        return effects
+
+    def _subscription(
+        self,
+        topic: ScalableTopic,
+        name: str,
+        before: Subscription,
+        op: SubscriptionOp,
+        now: float,
+        cause: TopicCause = TopicCause.CONSUMER,
+        **fields: object,
+    ) -> list[ControllerEffect]:
+        record = subscription_change(
+            self._actor(), self.name, topic, name, before, op, self._new_id(), cause, **fields
+        )
+        return self._propose(record, now)
+
+    # --- proposals ------------------------------------------------------------------------
+
+    def _is_proposed(self, key: str, version: int, now: float) -> bool:
+        """Whether the next version is on its way to the log already."""
+        proposed, repeat_at = self._proposed.get(key, (0, 0.0))
+        return proposed == version + 1 and now < repeat_at
+
+    def _propose(
+        self, record: TopicChange | SubscriptionChange, now: float
+    ) -> list[ControllerEffect]:
+        self._proposed[record.key] = (record.version, now + self._settings.retry_s)
+        return [Propose(record)]
