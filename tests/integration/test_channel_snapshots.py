@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.bootstrap import Pair, SnapshotReader, last_horizon, snapshot_consumer
-from anabranch.channel.codec import Horizon
+from anabranch.channel.codec import Horizon, decode_entity, encode_entity
 from anabranch.channel.compactor import Compactor
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded.kafka import EmbeddedKafka
@@ -22,9 +23,21 @@ from anabranch.channel.errors import (
     SnapshotFailedError,
     SnapshotLostError,
 )
-from anabranch.channel.kafka_log import KafkaLogWriter, offsets
+from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter, offsets
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
-from support.channel import DEADLINE_S, append_all, commit_archived, move, produce_raw, until
+from anabranch.core.layout import initial_segments
+from anabranch.core.records import TopicChange, topic_key
+from anabranch.core.segments import SEGMENTS_MAX, SegmentState
+from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
+from support.channel import (
+    DEADLINE_S,
+    append_all,
+    commit_archived,
+    move,
+    produce_raw,
+    read_all,
+    until,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -105,6 +118,40 @@ def test_a_node_starts_from_the_last_state_of_each_key_and_the_last_horizon(
 
     assert _read(connection, topics) == ({b"a": b"2", b"c": b"1"}, 20)
     assert last_horizon(connection, topics) == _horizon(20)
+
+
+def test_the_largest_layout_fits_into_the_log_and_the_snapshot(
+    connection: KafkaConnection, topics: Topics, compactor: Compactor
+) -> None:
+    name = "public/default/wide"
+    first = initial_segments(SEGMENTS_MAX)
+    record = TopicChange("id", name, TopicMove.CREATE, 1, "b1:8080", 1, segments=first)
+    writer = KafkaLogWriter(connection, topics.wal)
+    assert append_all(writer, [record]) == [None]
+    writer.close()
+    reader = KafkaLogReader(connection, topics.wal, _LOG_LENGTH)
+    assert read_all(reader, 1)[0].record() == record
+    reader.close()
+
+    now_ms, end = 1_790_000_000_000, (1_000_000_000,)
+    sealed = tuple(
+        msgspec.structs.replace(
+            part,
+            state=SegmentState.SEALED,
+            created_at_ms=now_ms,
+            sealed_at_ms=now_ms,
+            end_offsets=end,
+        )
+        for part in first
+    )
+    blank = (Operation.NONE, (), (), (), (), TopicMove.OPEN, now_ms, 1, now_ms, "id")
+    topic = ScalableTopic(TopicState.STABLE, 2, 2, 0, SEGMENTS_MAX, sealed, *blank)
+    key = topic_key(name).encode()
+    compactor.snapshot([(key, encode_entity(topic))], _horizon(1))
+    state, _ = _read(connection, topics)
+    value = state[key]
+    assert value is not None
+    assert decode_entity(value) == topic
 
 
 def test_nobody_sees_a_snapshot_that_was_not_committed(

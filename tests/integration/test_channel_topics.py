@@ -16,7 +16,13 @@ from anabranch.channel.errors import (
     KafkaUnreachableError,
     WrongTopicError,
 )
-from anabranch.channel.topics import Topics, TopicSettings, ensure_topics, topic_id
+from anabranch.channel.topics import (
+    RECORD_BYTES_MAX,
+    Topics,
+    TopicSettings,
+    ensure_topics,
+    topic_id,
+)
 from support.channel import until
 
 pytestmark = pytest.mark.integration
@@ -78,6 +84,7 @@ SOUND = {
     "retention_bytes": "-1",
     "message_timestamp_type": "LogAppendTime",
     "unclean_leader_election_enable": "false",
+    "max_message_bytes": "9000000",
 }
 
 
@@ -96,6 +103,11 @@ SOUND = {
             1,
             SOUND | {"unclean_leader_election_enable": "true"},
             "unclean.leader.election.enable=true, expected false",
+        ),
+        (
+            1,
+            SOUND | {"max_message_bytes": "1048588"},
+            f"max.message.bytes=1048588, expected {RECORD_BYTES_MAX}",
         ),
     ],
 )

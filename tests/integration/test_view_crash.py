@@ -93,7 +93,7 @@ def replay(log: History, next_offset: int) -> MemoryReplica:
 def check(view: View, replica: MemoryReplica) -> None:
     assert view.digest == replica.digest
     entities = {key.encode(): encode_entity(value) for key, value in replica.entities.items()}
-    assert {key: value for key, value in view.dirty_keys(10**6) if value is not None} == entities
+    assert {key: value for key, value in view.freeze().changes() if value is not None} == entities
     for broker, _ in replica.sessions():
         assert list(view.units_of(broker)) == list(replica.units_of(broker))
         assert view.unit_count(broker) == replica.unit_count(broker)

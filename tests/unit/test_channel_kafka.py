@@ -19,8 +19,13 @@ from anabranch.channel.kafka_log import KafkaLogWriter, append_error
 from anabranch.channel.topics import Topics, TopicSettings, check_release, check_topic
 from anabranch.core.errors import FaultError, InvalidInputError
 
-MUST = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
-GOOD = {"cleanup.policy": "delete,compact", "retention.ms": "-1", "min.insync.replicas": "2"}
+MUST = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "max.message.bytes": "9000"}
+GOOD = {
+    "cleanup.policy": "delete,compact",
+    "retention.ms": "-1",
+    "min.insync.replicas": "2",
+    "max.message.bytes": "10000",
+}
 
 
 @pytest.mark.parametrize(
@@ -123,6 +128,7 @@ def test_a_sound_topic_may_be_better_than_asked_for() -> None:
         ),
         ([2], {**GOOD, "retention.ms": "1000"}, "retention.ms=1000, expected -1"),
         ([2], {**GOOD, "min.insync.replicas": "1"}, "min.insync.replicas=1, expected 2"),
+        ([2], {**GOOD, "max.message.bytes": "8999"}, "max.message.bytes=8999, expected 9000"),
     ],
 )
 def test_a_wrong_topic_is_named_with_setting_and_remedy(

@@ -130,20 +130,6 @@ def test_a_restart_goes_on_where_the_view_stopped(tmp_path: Path, log: History) 
         assert view.digest == log.state.digest
 
 
-@pytest.mark.parametrize(("start", "goes_on"), [(0, True), (30, True), (31, False)])
-def test_a_view_goes_on_only_where_the_log_still_is(
-    view: View, log: History, start: int, goes_on: bool
-) -> None:
-    view.read_batch(log.entries[:30])
-    assert view.continues(start, 100) is goes_on
-
-
-def test_a_view_ahead_of_its_log_is_refused(view: View, log: History) -> None:
-    view.read_batch(log.entries[:30])
-    with pytest.raises(ViewOffsetError, match="delete the folder"):
-        view.continues(0, 29)
-
-
 def test_an_older_snapshot_is_refused_and_changes_nothing(view: View, log: History) -> None:
     view.read_batch(log.entries)
     with pytest.raises(ViewOffsetError, match="is at"):
@@ -163,25 +149,20 @@ def test_what_a_snapshot_holds_is_clean_afterwards(view: View, log: History) -> 
     view.horizon_reached(20)
     assert view.horizon == 20
     late = {key for fold in log.folded if fold.offset >= 20 for key, _ in fold.outcome.changes}
-    assert {key.decode() for key, _ in view.dirty_keys(10_000)} == late
+    assert {key.decode() for key, _ in view.freeze().changes()} == late
     view.horizon_reached(view.next_offset)
-    assert view.dirty_keys(10_000) == []
+    assert list(view.freeze().changes()) == []
 
 
 def test_a_frozen_view_shows_its_offset_while_the_view_goes_on(view: View, log: History) -> None:
     view.read_batch(log.entries[:40])
     digest = view.digest
-    expected = view.dirty_keys(10_000)
+    expected = list(view.freeze().changes())
     frozen = view.freeze()
     view.read_batch(log.entries[40:])
     view.horizon_reached(view.next_offset)
     assert list(frozen.changes()) == expected
     assert (frozen.next_offset, frozen.digest) == (40, digest)
-
-
-def test_at_most_the_limit_of_dirty_keys_is_given(view: View, log: History) -> None:
-    view.read_batch(log.entries)
-    assert view.dirty_keys(3) == view.dirty_keys(10_000)[:3]
 
 
 # --- bulk loading ---------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from anabranch.channel.bootstrap import Pair, last_horizon
 from anabranch.channel.codec import HORIZON_KEY, Horizon, encode_horizon
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import FencedError, SnapshotFailedError
-from anabranch.channel.topics import Topics
+from anabranch.channel.topics import RECORD_BYTES_MAX, Topics
 from anabranch.core.errors import AnabranchError
 
 _TRANSACTION_S_MAX: Final = 300.0
@@ -73,6 +73,7 @@ class Compactor:
             delivery_timeout_ms=round(deadline_s * 1000),
             linger_ms=5,
             batch_size=1_000_000,
+            message_max_bytes=RECORD_BYTES_MAX,
             queue_buffering_max_messages=_QUEUE_MAX,
             queue_buffering_max_kbytes=32_768,
         )

@@ -23,6 +23,7 @@ from anabranch.channel.errors import (
     LogTrimmedError,
 )
 from anabranch.channel.log import Entry, OnDone
+from anabranch.channel.topics import RECORD_BYTES_MAX
 
 _DELIVERY_TIMEOUT_S: Final = 5.0
 _QUEUE_MAX: Final = 20_000  # appends in flight: more than a clean-up round, less than a flood
@@ -58,6 +59,7 @@ class KafkaLogWriter:
             delivery_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
             queue_buffering_max_messages=_QUEUE_MAX,
+            message_max_bytes=RECORD_BYTES_MAX,
             max_in_flight_requests_per_connection=5,
             delivery_report_only_error=not report_success,
         )

@@ -29,6 +29,8 @@ _T = TypeVar("_T")
 
 _PREFIX: Final = re.compile(r"[-._A-Za-z0-9]{1,200}")
 _POLL_S: Final = 0.05
+RECORD_BYTES_MAX: Final = 8 << 20  # of a record or state; a topic of 65,536 segments takes 3 MB
+_AT_LEAST: Final = ("max.message.bytes",)  # settings that may be higher than asked for
 _KAFKA_OLDEST: Final = (4, 0)
 # Kafka 4 no longer has this setting; before, it tells which release the brokers speak as.
 _OLD_KAFKA_SETTING: Final = "inter.broker.protocol.version"
@@ -96,7 +98,10 @@ _COMPACT: Final = {"segment.bytes": "67108864", "min.cleanable.dirty.ratio": "0.
 def _wanted(topics: Topics) -> dict[str, _Wanted]:
     stamped = {"message.timestamp.type": "LogAppendTime"}
     kept = {"retention.ms": "-1", "retention.bytes": "-1"}
-    safe = {"unclean.leader.election.enable": "false"}
+    safe = {
+        "unclean.leader.election.enable": "false",
+        "max.message.bytes": str(RECORD_BYTES_MAX),
+    }
     return {
         topics.wal: _Wanted({"cleanup.policy": "delete", **kept, **stamped, **safe}, {}),
         topics.snapshot: _Wanted({"cleanup.policy": "compact", **safe}, _COMPACT),
@@ -169,6 +174,8 @@ def check_topic(
         )
     for setting, expected in must.items():
         found = config.get(setting, "")
+        if setting in _AT_LEAST and found and int(found) >= int(expected):
+            continue
         if set(found.split(",")) != set(expected.split(",")):
             raise WrongTopicError(_wrong(name, setting, found, expected))
     in_sync = config.get("min.insync.replicas", "1")
