@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anabranch.core.layout import initial_segments
 from anabranch.core.outcome import Folded, Outcome
 from anabranch.core.ownership import Actor
 from anabranch.core.records import (
@@ -13,11 +14,16 @@ from anabranch.core.records import (
     Record,
     SessionChange,
     SessionOp,
+    SubscriptionChange,
     TenantChange,
+    TopicChange,
     UnitMove,
 )
 from anabranch.core.replica import MemoryReplica
+from anabranch.core.segments import SegmentInfo
 from anabranch.core.state import leader_of
+from anabranch.core.subscriptions import Subscription, SubscriptionOp
+from anabranch.core.topics import Operation, ScalableTopic, TopicMove
 from anabranch.core.units import LEADERSHIP, Move, Unit
 from anabranch.core.verdicts import Verdict
 
@@ -25,6 +31,7 @@ A, B, C = "a:8080", "b:8080", "c:8080"
 FIRST = "public/default"
 WHOLE = "0x00000000_0xffffffff"
 UNIT = f"{FIRST}/{WHOLE}"  # the only bundle of a cluster that starts with one
+TOPIC = f"{FIRST}/orders"  # falls into UNIT, as every topic does
 HALVES = ("0x00000000_0x7fffffff", "0x7fffffff_0xffffffff")
 
 SETTINGS = ClusterSettings(
@@ -81,6 +88,18 @@ class World:
         if unit is None:
             raise AssertionError(f"there is no unit {name}")
         return unit
+
+    def scalable(self, name: str = TOPIC) -> ScalableTopic:
+        topic = self.replica.topic(name)
+        if topic is None:
+            raise AssertionError(f"there is no topic {name}")
+        return topic
+
+    def subscribed(self, name: str = "sub", on: str = TOPIC) -> Subscription:
+        subscription = self.replica.subscription(on, name)
+        if subscription is None:
+            raise AssertionError(f"there is no subscription {name} of {on}")
+        return subscription
 
     def actor(self, broker: str) -> Actor:
         session = self.replica.session(broker)
@@ -142,6 +161,47 @@ class World:
         }
         return NamespaceChange(**{**wanted, **fields})
 
+    def topic(self, move: TopicMove, by: str = A, name: str = TOPIC, **fields: Any) -> TopicChange:
+        before, actor = self.replica.topic(name), self.actor(by)
+        wanted = {
+            "proposal_id": self.new_id(),
+            "topic": name,
+            "move": move,
+            "version": (before.version if before else 0) + 1,
+            "actor": actor.broker,
+            "session": actor.session,
+        }
+        return TopicChange(**{**wanted, **fields})
+
+    def subscription(
+        self, op: SubscriptionOp, name: str = "sub", by: str = A, on: str = TOPIC, **fields: Any
+    ) -> SubscriptionChange:
+        topic, before = self.replica.topic(on), self.replica.subscription(on, name)
+        actor = self.actor(by)
+        wanted = {
+            "proposal_id": self.new_id(),
+            "topic": on,
+            "incarnation": topic.incarnation if topic else 0,
+            "subscription": name,
+            "op": op,
+            "version": (before.version if before else 0) + 1,
+            "actor": actor.broker,
+            "session": actor.session,
+        }
+        return SubscriptionChange(**{**wanted, **fields})
+
+    def begin(
+        self,
+        operation: Operation,
+        children: tuple[SegmentInfo, ...],
+        by: str = A,
+        name: str = TOPIC,
+        **fields: Any,
+    ) -> TopicChange:
+        """BEGIN of an operation whose children a layout has made: they name their parents."""
+        wanted = {"parents": children[0].parent_ids, "segments": children, "operation": operation}
+        return self.topic(TopicMove.BEGIN, by, name, **{**wanted, **fields})
+
     # --- situations ---------------------------------------------------------------------
 
     def elect(self, broker: str) -> None:
@@ -161,3 +221,26 @@ class World:
         self.must(self.move(Move.OVERRIDE, by, broker=target))
         if self.unit().source != holder:
             raise AssertionError(f"the override did not keep {holder} in mind: {self.unit()}")
+
+    def opened(self, segments: int = 2, by: str = A, name: str = TOPIC) -> None:
+        """From nothing to STABLE; `by` must hold the bundle of the topic's name."""
+        parts = initial_segments(segments)
+        self.must(self.topic(TopicMove.CREATE, by, name, segments=parts))
+        self.must(self.topic(TopicMove.OPEN, by, name))
+
+    def committed(
+        self,
+        operation: Operation,
+        children: tuple[SegmentInfo, ...],
+        by: str = A,
+        name: str = TOPIC,
+        end_offsets: tuple[int, ...] | None = None,
+    ) -> None:
+        """From STABLE to STABLE through all steps of an operation; the ends are 0 by default."""
+        self.must(self.begin(operation, children, by, name))
+        self.must(self.topic(TopicMove.SEALING, by, name))
+        topic = self.scalable(name)
+        ends = end_offsets
+        if ends is None:
+            ends = (0,) * sum(topic.layout.segment(each).buckets for each in topic.parents)
+        self.must(self.topic(TopicMove.COMMIT, by, name, end_offsets=ends))

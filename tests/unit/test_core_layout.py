@@ -1,0 +1,438 @@
+"""Layouts: queries, operations, the JSON of seed 001, and the error of every bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from anabranch.core.errors import InvalidInputError, UnknownSegmentError
+from anabranch.core.hashing import bucket_of, bucket_starts, hash32, segment_hash
+from anabranch.core.layout import SegmentLayout, initial_segments
+from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.segments import (
+    BUCKETS_MAX,
+    RING16_END,
+    SegmentInfo,
+    SegmentState,
+    new_segment,
+    parse_descriptor,
+    tile,
+)
+
+# "Metadata Store Schema" of PIP-468, as it is printed there.
+PIP_468 = """{
+  "epoch": 3,
+  "nextSegmentId": 5,
+  "segments": {
+    "0": { "segmentId": 0, "hashRange": {"start": 0, "end": 65535}, "state": "SEALED",
+           "parentIds": [], "childIds": [1, 2], "createdAtEpoch": 0, "sealedAtEpoch": 1 },
+    "1": { "segmentId": 1, "hashRange": {"start": 0, "end": 32767}, "state": "SEALED",
+           "parentIds": [0], "childIds": [3, 4], "createdAtEpoch": 1, "sealedAtEpoch": 3 },
+    "2": { "segmentId": 2, "hashRange": {"start": 32768, "end": 65535}, "state": "ACTIVE",
+           "parentIds": [0], "childIds": [], "createdAtEpoch": 1, "sealedAtEpoch": 0 },
+    "3": { "segmentId": 3, "hashRange": {"start": 0, "end": 16383}, "state": "ACTIVE",
+           "parentIds": [1], "childIds": [], "createdAtEpoch": 3, "sealedAtEpoch": 0 },
+    "4": { "segmentId": 4, "hashRange": {"start": 16384, "end": 32767}, "state": "ACTIVE",
+           "parentIds": [1], "childIds": [], "createdAtEpoch": 3, "sealedAtEpoch": 0 }
+  },
+  "properties": {}
+}"""
+ADDED = {"createdAtMs", "sealedAtMs", "entryBucketSplits", "endOffsets"}
+
+
+def ranges(layout: SegmentLayout) -> list[tuple[int, int, int]]:
+    """Id, start and end of the active segments, in ring order."""
+    return [(part.segment_id, part.start, part.end) for part in layout.active]
+
+
+def twice_split() -> SegmentLayout:
+    """Segment 0 split into 1 and 2, then 1 into 3 and 4."""
+    return SegmentLayout.initial(1).split_segment(0).split_segment(1)
+
+
+# --- initial layouts ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 7, 1000, 65_535, 65_536])
+def test_an_initial_layout_of_any_size_tiles_the_ring_evenly(count: int) -> None:
+    layout = SegmentLayout.initial(count)
+    parts = list(layout.segments.values())
+    assert (layout.epoch, layout.next_segment_id, len(parts)) == (0, count, count)
+    assert [part.segment_id for part in parts] == list(range(count))
+    assert tile(parts)
+    sizes = {part.size for part in parts}
+    assert max(sizes) - min(sizes) <= 1
+    assert layout.active == tuple(parts)
+
+
+def test_three_initial_segments_are_of_uneven_size() -> None:
+    expected = [(0, 0, 0x5554), (1, 0x5555, 0xAAA9), (2, 0xAAAA, 0xFFFF)]
+    assert ranges(SegmentLayout.initial(3)) == expected
+
+
+@pytest.mark.parametrize("count", [0, -1, 65_537])
+def test_zero_or_too_many_initial_segments_are_refused(count: int) -> None:
+    with pytest.raises(InvalidInputError, match=rf"numInitialSegments must be >= 1.*got {count}"):
+        initial_segments(count)
+
+
+@pytest.mark.parametrize(
+    ("count", "budget", "buckets"), [(1, 4, 4), (2, 4, 2), (3, 4, 1), (8, 4, 1), (1, 5000, 1024)]
+)
+def test_the_budget_of_buckets_is_divided_among_the_segments(
+    count: int, budget: int, buckets: int
+) -> None:
+    assert {part.buckets for part in initial_segments(count, budget)} == {buckets}
+
+
+# --- finding --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_the_segment_of_a_hash_is_the_active_one_that_covers_it(count: int) -> None:
+    layout = SegmentLayout.initial(count)
+    for part in layout.active:
+        for hash16 in (part.start, (part.start + part.end) // 2, part.end):
+            assert layout.find_active_segment(hash16) is part
+            assert hash16 in part
+
+
+def test_of_a_layout_of_single_hashes_each_is_found() -> None:
+    layout = SegmentLayout.initial(65_536)
+    for hash16 in range(0, 65_536, 257):
+        assert layout.find_active_segment(hash16).segment_id == hash16
+
+
+def test_a_sealed_segment_is_never_found() -> None:
+    layout = twice_split()
+    assert [layout.find_active_segment(h).segment_id for h in (0, 0x3FFF)] == [3, 3]
+    assert [layout.find_active_segment(h).segment_id for h in (0x4000, 0x7FFF)] == [4, 4]
+    assert [layout.find_active_segment(h).segment_id for h in (0x8000, 0xFFFF)] == [2, 2]
+
+
+@pytest.mark.parametrize("hash16", [-1, 65_536, 1 << 31])
+def test_a_hash_outside_the_ring_is_refused(hash16: int) -> None:
+    with pytest.raises(InvalidInputError, match=f"No segment covers hash {hash16}"):
+        SegmentLayout.initial(2).find_active_segment(hash16)
+
+
+def test_an_unknown_segment_is_named() -> None:
+    layout = SegmentLayout.initial(2)
+    calls: list[Callable[[], object]] = [
+        lambda: layout.segment(9),
+        lambda: layout.lineage(9),
+        lambda: layout.split_segment(9),
+        lambda: layout.merge_segments(0, 9),
+        lambda: layout.merge_segments(9, 0),
+        lambda: layout.rebucket_segment(9, 4),
+        lambda: layout.prune_segment(9),
+    ]
+    for call in calls:
+        with pytest.raises(UnknownSegmentError, match="Segment not found: 9"):
+            call()
+
+
+def test_the_halves_of_a_keys_hash_choose_segment_and_bucket() -> None:
+    assert hash32("key") == hash32(b"key") == 0xE29C6A44
+    assert segment_hash(0xE29C6A44) == 0xE29C
+    assert bucket_of(0xE29C6A44, 4) == 0x6A44 * 4 >> 16
+    assert bucket_of(0xE29C6A44, 1) == 0
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 3, 4, 5, 7, 100, BUCKETS_MAX])
+def test_a_bucket_begins_at_its_declared_start(buckets: int) -> None:
+    starts = (0, *bucket_starts(buckets))
+    assert len(starts) == buckets
+    for number, start in enumerate(starts):
+        assert bucket_of(start, buckets) == number
+        if start:
+            assert bucket_of(start - 1, buckets) == number - 1
+    assert bucket_of(RING16_END, buckets) == buckets - 1
+
+
+# --- split ----------------------------------------------------------------------------------
+
+
+def test_a_split_halves_at_the_midpoint_and_seals_the_parent() -> None:
+    before = SegmentLayout.initial(1, bucket_budget=4)
+    after = before.split_segment(0, now_ms=77)
+    assert ranges(after) == [(1, 0, 0x7FFF), (2, 0x8000, 0xFFFF)]
+    assert (after.epoch, after.next_segment_id) == (1, 3)
+    parent, low, high = after.segments.values()
+    assert (parent.state, parent.child_ids) == (SegmentState.SEALED, (1, 2))
+    assert (parent.sealed_at_epoch, parent.sealed_at_ms) == (1, 77)
+    for child in (low, high):
+        assert (child.state, child.parent_ids, child.child_ids) == (SegmentState.ACTIVE, (0,), ())
+        assert (child.created_at_epoch, child.created_at_ms, child.buckets) == (1, 77, 2)
+        assert (child.sealed_at_epoch, child.sealed_at_ms, child.end_offsets) == (0, 0, ())
+
+
+def test_an_operation_leaves_the_layout_it_starts_from_as_it_was() -> None:
+    before = SegmentLayout.initial(2)
+    kept = json.dumps(before.to_metadata())
+    before.split_segment(0)
+    before.merge_segments(0, 1)
+    before.rebucket_segment(0, 7)
+    assert json.dumps(before.to_metadata()) == kept
+
+
+def test_a_range_of_odd_size_gives_the_lower_half_the_middle_hash() -> None:
+    assert ranges(SegmentLayout.initial(3).split_segment(0))[:2] == [
+        (3, 0, 0x2AAA),
+        (4, 0x2AAB, 0x5554),
+    ]
+
+
+def test_a_split_never_leaves_a_segment_without_a_bucket() -> None:
+    layout = SegmentLayout.initial(1, bucket_budget=1).split_segment(0)
+    assert {part.buckets for part in layout.active} == {1}
+
+
+def test_a_range_can_be_split_down_to_single_hashes_and_no_further() -> None:
+    layout = SegmentLayout.initial(1)
+    for _ in range(16):
+        layout = layout.split_segment(layout.find_active_segment(0).segment_id)
+    part = layout.find_active_segment(0)
+    assert (part.start, part.end) == (0, 0)
+    with pytest.raises(InvalidInputError, match="Cannot split range of size 1: segment 31 holds"):
+        layout.split_segment(part.segment_id)
+
+
+def test_a_sealed_segment_is_not_split() -> None:
+    with pytest.raises(InvalidInputError, match="Cannot split non-active segment: 0"):
+        twice_split().split_segment(0)
+
+
+# --- merge ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_a_merge_joins_neighbours_given_in_either_order(order: tuple[int, int]) -> None:
+    after = SegmentLayout.initial(1).split_segment(0).merge_segments(*order, now_ms=5)
+    assert ranges(after) == [(3, 0, 0xFFFF)]
+    assert after.segments[3].parent_ids == (1, 2)
+    assert after.segments[3].buckets == 4
+    for parent in (1, 2):
+        assert after.segments[parent].child_ids == (3,)
+        assert after.segments[parent].sealed_at_epoch == after.epoch == 2
+
+
+def test_a_merge_keeps_to_the_ceiling_of_buckets() -> None:
+    layout = SegmentLayout.initial(2, bucket_budget=2 * BUCKETS_MAX).merge_segments(0, 1)
+    assert layout.segments[2].buckets == BUCKETS_MAX
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 2), (2, 0), (1, 1), (3, 0), (0, 3)])
+def test_what_does_not_touch_is_not_merged(first: int, second: int) -> None:
+    """Not across the ends of the ring either: the ranges are those of a line."""
+    with pytest.raises(InvalidInputError, match="Segments are not adjacent"):
+        SegmentLayout.initial(4).merge_segments(first, second)
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1), (0, 0)])
+def test_a_sealed_segment_is_not_merged(first: int, second: int) -> None:
+    with pytest.raises(InvalidInputError, match=r"Both segments must be active: .*is SEALED"):
+        twice_split().merge_segments(first, second)
+
+
+# --- rebucket and prune ---------------------------------------------------------------------
+
+
+def test_a_rollover_keeps_the_range_and_changes_the_buckets() -> None:
+    after = SegmentLayout.initial(2).rebucket_segment(1, 16)
+    assert ranges(after) == [(0, 0, 0x7FFF), (2, 0x8000, 0xFFFF)]
+    assert (after.segments[2].buckets, after.segments[2].parent_ids) == (16, (1,))
+    assert after.segments[1].child_ids == (2,)
+
+
+@pytest.mark.parametrize("buckets", [0, -1, BUCKETS_MAX + 1])
+def test_a_number_of_buckets_out_of_range_is_refused(buckets: int) -> None:
+    with pytest.raises(InvalidInputError, match=rf"bucketCount must be in \[1, 1024\]: {buckets}"):
+        SegmentLayout.initial(1).rebucket_segment(0, buckets)
+
+
+def test_a_rollover_to_the_same_buckets_or_of_a_sealed_segment_is_refused() -> None:
+    layout = twice_split()
+    with pytest.raises(InvalidInputError, match="already has the requested entry-bucket splits"):
+        layout.rebucket_segment(2, 2)
+    with pytest.raises(InvalidInputError, match="Cannot rebucket non-active segment: 1"):
+        layout.rebucket_segment(1, 8)
+
+
+def test_what_is_pruned_is_named_by_nobody_any_more() -> None:
+    after = twice_split().prune_segment(0)
+    assert list(after.segments) == [1, 2, 3, 4]
+    assert all(0 not in part.parent_ids for part in after.segments.values())
+    assert after.segments[3].parent_ids == (1,)
+    assert (after.epoch, after.next_segment_id) == (3, 5)
+    assert tile(after.active)
+
+
+def test_an_active_segment_is_not_pruned() -> None:
+    with pytest.raises(InvalidInputError, match="Cannot prune active segment: 2"):
+        twice_split().prune_segment(2)
+
+
+# --- lineage --------------------------------------------------------------------------------
+
+
+def test_a_lineage_is_the_segment_with_all_above_and_below_it() -> None:
+    layout = twice_split().merge_segments(4, 2)
+    ids = {each: [part.segment_id for part in layout.lineage(each)] for each in layout.segments}
+    assert ids == {
+        0: [0, 1, 2, 3, 4, 5],
+        1: [0, 1, 3, 4, 5],
+        2: [0, 2, 5],
+        3: [0, 1, 3],
+        4: [0, 1, 4, 5],
+        5: [0, 1, 2, 4, 5],
+    }
+    assert layout.ancestors(5) == {0, 1, 2, 4}
+    assert layout.descendants(1) == {3, 4, 5}
+    assert layout.ancestors(0) == layout.descendants(5) == frozenset()
+
+
+def test_a_lineage_ends_at_what_was_pruned() -> None:
+    layout = twice_split().prune_segment(0)
+    assert [part.segment_id for part in layout.lineage(1)] == [1, 3, 4]
+
+
+# --- JSON -----------------------------------------------------------------------------------
+
+
+def test_the_example_of_pip_468_is_read_and_written_to_the_letter() -> None:
+    """Its names, values and order; what is added comes after them."""
+    example = json.loads(PIP_468)
+    layout = SegmentLayout.from_metadata(example)
+    written = layout.to_metadata()
+    for part in written["segments"].values():
+        assert set(list(part)[-len(ADDED) :]) == ADDED
+        for name in ADDED:
+            del part[name]
+    assert json.dumps(written) == json.dumps(example)
+    assert ranges(layout) == [(3, 0, 16383), (4, 16384, 32767), (2, 32768, 65535)]
+
+
+def test_the_operations_of_the_example_make_the_example() -> None:
+    made = SegmentLayout.initial(1, bucket_budget=1).split_segment(0)
+    made = made.replaced((1,), made.split_children(1), {}, 0, epoch=3)
+    assert made == SegmentLayout.from_metadata(json.loads(PIP_468))
+
+
+def test_layouts_that_differ_anywhere_are_not_equal() -> None:
+    layout = twice_split()
+    same = SegmentLayout.from_metadata(layout.to_metadata())
+    assert layout == same
+    for name, value in (("epoch", 9), ("nextSegmentId", 9), ("properties", {"a": "b"})):
+        assert layout != SegmentLayout.from_metadata(layout.to_metadata() | {name: value})
+    assert layout != layout.split_segment(2)
+    assert layout != "a layout"
+
+
+def test_what_is_added_to_the_json_survives() -> None:
+    layout = SegmentLayout.initial(1, bucket_budget=3)
+    layout = layout.replaced((0,), layout.split_children(0), {0: (5, 6, 7)}, 1234)
+    layout = SegmentLayout(layout.epoch, 3, layout.segments.values(), {"team": "blue"})
+    again = SegmentLayout.from_metadata(json.loads(json.dumps(layout.to_metadata())))
+    assert again == layout
+    assert again.segments[0].end_offsets == (5, 6, 7)
+    assert (again.segments[0].buckets, again.properties) == (3, {"team": "blue"})
+
+
+def broken(change: Callable[[Any], object]) -> Any:
+    metadata = json.loads(PIP_468)
+    change(metadata)
+    return metadata
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        [],
+        None,
+        "layout",
+        broken(lambda m: m.pop("epoch")),
+        broken(lambda m: m.pop("nextSegmentId")),
+        broken(lambda m: m.update(epoch="three")),
+        broken(lambda m: m.update(segments=[])),
+        broken(lambda m: m["segments"]["0"].pop("hashRange")),
+        broken(lambda m: m["segments"]["0"].update(hashRange=[0, 1])),
+        broken(lambda m: m["segments"]["0"].update(state="OPEN")),
+        broken(lambda m: m["segments"]["0"].update(parentIds=None)),
+        broken(lambda m: m["segments"]["0"].update(childIds=["x"])),
+        broken(lambda m: m["segments"].update({"0": None})),
+    ],
+)
+def test_metadata_of_another_form_is_refused(metadata: Any) -> None:
+    with pytest.raises(InvalidInputError, match="not the metadata of a scalable topic"):
+        SegmentLayout.from_metadata(metadata)
+
+
+# --- names ----------------------------------------------------------------------------------
+
+
+def test_a_descriptor_names_range_and_id() -> None:
+    part = new_segment(12, 0x4000, 0x7FFF, 1)
+    assert part.descriptor == "4000-7fff-12"
+    assert parse_descriptor(part.descriptor) == (0x4000, 0x7FFF, 12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0000-7fff",
+        "0000-7FFF-1",
+        "7fff-0000-1",
+        "0-7fff-1",
+        "0000-10000-1",
+        "0000-7fff-01",
+        "0000-7fff--1",
+        "0000-7fff-1-2",
+        "0000-7fff-1\n",
+        "0000-7fff-" + "9" * 19,
+    ],
+)
+def test_a_descriptor_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not of the form hexStart-hexEnd-id"):
+        parse_descriptor(text)
+
+
+def test_kafkas_names_are_legal_short_enough_and_differ_by_incarnation() -> None:
+    part = new_segment(1, 0, 0x7FFF, 2)
+    long = f"public/default/{'=' * 255}"
+    first, second = (kafka_topic("anabranch.", long, number, part) for number in (41, 42))
+    assert first != second
+    for name in (first, second, kafka_group("anabranch.", long, "s" * 255, 7)):
+        assert len(name) == 249
+        assert "=" not in name
+        assert "/" not in name
+    assert first.endswith(".0000-7fff-1.41")
+
+
+def test_neighbours_touch_on_either_side() -> None:
+    parts = initial_segments(3)
+    assert parts[0].is_adjacent(parts[1])
+    assert parts[1].is_adjacent(parts[0])
+    assert not parts[0].is_adjacent(parts[2])
+    assert not parts[0].is_adjacent(parts[0])
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (),
+        (new_segment(0, 0, 0xFFFE, 1),),
+        (new_segment(0, 1, 0xFFFF, 1),),
+        (new_segment(0, 0, 0x8000, 1), new_segment(1, 0x8000, 0xFFFF, 1)),
+        (new_segment(0, 0, 0x7FFE, 1), new_segment(1, 0x8000, 0xFFFF, 1)),
+        (new_segment(0, 0, 0xFFFF, 1), new_segment(1, 0, 0xFFFF, 1)),
+    ],
+)
+def test_gaps_and_overlaps_are_not_a_tiling(parts: tuple[SegmentInfo, ...]) -> None:
+    assert not tile(parts)
+    assert not tile(reversed(parts))
