@@ -1,0 +1,494 @@
+"""Which buckets a consumer serves, and what it must tell whom: pure decisions, no I/O, no clock.
+
+`ConsumerCore` is driven by its shell (the session with the controller, and the data plane that
+reads Kafka) or by a simulation. Inputs are calls that say what happened, with the time where it
+matters: seconds of one clock that never goes back. Outputs are state to be reconciled with, never
+events: `fetches` (what is to be read now), `commits()` (what is to be committed), `report_due()`
+and `needs_subscribe` (what the controller is to be told), `wake_at()` (when time alone changes
+something).
+
+The rules, and why no two consumers ever serve one bucket:
+
+* A bucket is served from the moment an assignment of the controller grants it until a later one
+  does not, or until the session lapses. Nothing of it is delivered from that moment on.
+* A bucket taken away is *settling*: what was delivered may still be acknowledged, until all of it
+  is or `settle_s` is over. Once what is acknowledged is committed too, it is *released*: only then
+  may the controller grant it to another.
+* A release is final. An assignment that lists a released bucket before the release was answered
+  may be older or younger than the release; it is not believed, the consumer subscribes again.
+* The session lapses when the *send* time of the last answered subscribe or report is older than the
+  time-out that came with the assignment. Then nothing is served, committed or reported any more
+  until a new subscribe, which holds nothing, is answered. The controller waits longer than that
+  before it gives the buckets of a silent consumer away.
+* A bucket of a sealed segment is *drained* once all up to its sealed end is committed.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+
+class Place(NamedTuple):
+    """One bucket of one segment: a partition of that segment's Kafka topic."""
+
+    segment_id: int
+    bucket: int
+
+
+class AssignedSegment(msgspec.Struct, frozen=True):
+    """A segment of an assignment, with the buckets of it that are granted.
+
+    `end_offsets` has one exclusive end per bucket of the whole segment once it is sealed, and is
+    empty before.
+    """
+
+    segment_id: int
+    kafka_topic: str
+    buckets: tuple[int, ...]
+    end_offsets: tuple[int, ...] = ()
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What the controller grants to one consumer. Sequences of one session ascend."""
+
+    sequence: int
+    incarnation: int
+    layout_epoch: int
+    group_id: str
+    session_timeout_s: float
+    segments: tuple[AssignedSegment, ...] = ()
+    bootstrap_servers: str = ""
+
+    def places(self) -> dict[Place, AssignedSegment]:
+        """The granted buckets."""
+        return {Place(s.segment_id, b): s for s in self.segments for b in s.buckets}
+
+
+class Phase(enum.Enum):
+    """The life of a holding, in this order; steps may be left out, and SETTLING may be undone."""
+
+    SERVING = "SERVING"
+    SETTLING = "SETTLING"
+    RELEASED = "RELEASED"
+    LOST = "LOST"
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """An order to read one bucket; each has a number of its own, so that what was read for an
+    earlier order is never taken for this one's.
+
+    `start` is the offset to start at; without one it is the committed offset of the group, or the
+    caller's position in a checkpoint consumer, or the earliest.
+    """
+
+    number: int
+    place: Place
+    kafka_topic: str
+    start: int | None
+
+
+class Holding:
+    """A bucket from its grant until it is released or lost. Offsets are exclusive ends.
+
+    `delivered` is what the application has been given, `acknowledged` what it has done with, and
+    `committed` what will not be delivered again; all are None until the position is known.
+    """
+
+    __slots__ = (
+        "acknowledged",
+        "committed",
+        "delivered",
+        "drain_told",
+        "end_offset",
+        "fetch",
+        "kafka_topic",
+        "phase",
+        "place",
+        "settle_by",
+    )
+
+    def __init__(self, place: Place, kafka_topic: str, end_offset: int | None) -> None:
+        self.place = place
+        self.kafka_topic = kafka_topic
+        self.end_offset = end_offset
+        self.phase = Phase.SERVING
+        self.fetch: Fetch | None = None
+        self.delivered: int | None = None
+        self.acknowledged: int | None = None
+        self.committed: int | None = None
+        self.settle_by = math.inf
+        self.drain_told = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the controller must count on this consumer for the bucket."""
+        return self.phase in (Phase.SERVING, Phase.SETTLING)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether something was delivered that is not acknowledged."""
+        if self.delivered is None or self.acknowledged is None:
+            return False
+        return self.acknowledged < self.delivered
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether something is acknowledged that is not committed."""
+        if self.acknowledged is None or self.committed is None:
+            return False
+        return self.committed < self.acknowledged
+
+    @property
+    def drained(self) -> bool:
+        """Whether the segment is sealed and nothing of the bucket will be delivered again."""
+        if self.end_offset is None or self.committed is None:
+            return False
+        return self.committed >= self.end_offset
+
+    def __repr__(self) -> str:
+        return (
+            f"Holding({self.place.segment_id}/{self.place.bucket} {self.phase.name} "
+            f"committed={self.committed} acknowledged={self.acknowledged} "
+            f"delivered={self.delivered} end={self.end_offset})"
+        )
+
+
+class SubscribeOrder(msgspec.Struct, frozen=True):
+    """What the next Subscribe says. `number` names the attempt; only the last one counts."""
+
+    number: int
+    holdings: tuple[Place, ...]
+    drained: tuple[Place, ...]
+    incarnation: int | None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What the next report says; empty, it keeps the session."""
+
+    number: int
+    released: tuple[Place, ...]
+    drained: tuple[Place, ...]
+
+
+KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
+
+
+class ConsumerCore:
+    """The decisions of one consumer of one subscription; see the module for the rules."""
+
+    def __init__(self, settle_s: float) -> None:
+        self.settle_s = settle_s
+        self.assignment: Assignment | None = None
+        self.needs_subscribe = True
+        self.subscribed = False
+        self.lapses = 0  # sessions that ended because no controller answered
+        self._holdings: dict[Place, Holding] = {}
+        self._fetches: dict[int, Holding] = {}
+        self._numbers = itertools.count(1)
+        self._attempt: tuple[int, float] | None = None  # of the subscribe under way: number, time
+        self._early: Assignment | None = None  # pushed before the answer to the subscribe
+        self._attempt_released: tuple[Holding, ...] = ()
+        self._report: tuple[Report, float] | None = None
+        self._answered_at = -math.inf  # send time of the last that was answered
+        self._sent_at = -math.inf
+        self._closing = False
+
+    # The session.
+
+    def begin_subscribe(self, now: float) -> SubscribeOrder:
+        """A Subscribe is being sent, over whatever connection: earlier questions are void."""
+        self._lapse_if_due(now)
+        held = tuple(h for h in self._holdings.values() if h.is_held)
+        self._attempt_released = tuple(h for h in self._holdings.values() if not h.is_held)
+        self._attempt = (next(self._numbers), now)
+        self._early = self._report = None
+        self.subscribed = False
+        self._sent_at = now
+        return SubscribeOrder(
+            number=self._attempt[0],
+            holdings=tuple(h.place for h in held),
+            drained=tuple(h.place for h in held if h.drained),
+            incarnation=None if self.assignment is None else self.assignment.incarnation,
+        )
+
+    def on_subscribed(self, number: int, assignment: Assignment, now: float) -> bool:
+        """The Subscribe of that number was answered. False: it is void, subscribe again."""
+        self._lapse_if_due(now)
+        if self._attempt is None or self._attempt[0] != number:
+            return False
+        sent_at, self._attempt = self._attempt[1], None
+        if now - sent_at > assignment.session_timeout_s:
+            return False
+        for holding in self._attempt_released:
+            self._forget(holding)  # the Subscribe did not list it, which says that it is released
+        self._attempt_released = ()
+        self._answered_at = max(self._answered_at, sent_at)
+        self.subscribed, self.needs_subscribe = True, False
+        self._apply(assignment, now)
+        early, self._early = self._early, None
+        if early is not None and early.sequence > assignment.sequence:
+            self._apply(early, now)
+        return True
+
+    def on_assignment(self, assignment: Assignment, now: float) -> None:
+        """The controller pushed an assignment over the connection of the last Subscribe."""
+        self._lapse_if_due(now)
+        if not self.subscribed:
+            if self._attempt is not None and (
+                self._early is None or assignment.sequence > self._early.sequence
+            ):
+                self._early = assignment
+            return
+        if self.assignment is None or assignment.sequence > self.assignment.sequence:
+            self._apply(assignment, now)
+
+    def on_disconnected(self) -> None:
+        """The connection is gone or not trusted any more. What is held goes on being served."""
+        self._attempt = self._early = self._report = None
+        self.subscribed = False
+        self.needs_subscribe = True
+
+    def begin_report(self, now: float) -> Report | None:
+        """A report is being sent; None while not subscribed or while one is under way."""
+        self._lapse_if_due(now)
+        if not self.subscribed or self._report is not None:
+            return None
+        report = Report(
+            number=next(self._numbers),
+            released=tuple(p for p, h in self._holdings.items() if h.phase is Phase.RELEASED),
+            drained=tuple(p for p, h in self._holdings.items() if self._drain_untold(h)),
+        )
+        self._report = (report, now)
+        self._sent_at = now
+        return report
+
+    def on_reported(self, number: int, now: float) -> None:
+        """The report of that number was answered with success."""
+        self._lapse_if_due(now)
+        if self._report is None or self._report[0].number != number:
+            return
+        (report, sent_at), self._report = self._report, None
+        self._answered_at = max(self._answered_at, sent_at)
+        granted = {} if self.assignment is None else self.assignment.places()
+        for place in report.released:
+            self._forget(self._holdings[place])
+            if place in granted:
+                self.needs_subscribe = True  # whether that grant is older than the release: unknown
+        for place in report.drained:
+            if place in self._holdings:
+                self._holdings[place].drain_told = True
+
+    # The data.
+
+    def on_position(self, fetch: int, offset: int) -> None:
+        """The fetch starts at that offset: everything below it is committed."""
+        holding = self._fetches.get(fetch)
+        if holding is not None and holding.delivered is None:
+            holding.delivered = holding.acknowledged = holding.committed = offset
+
+    def may_deliver(self, fetch: int, now: float) -> Holding | None:
+        """The holding that what was read for a fetch may be delivered for, at this instant."""
+        self._lapse_if_due(now)
+        holding = self._fetches.get(fetch)
+        return None if holding is None or holding.delivered is None else holding
+
+    def on_delivered(self, holding: Holding, end: int) -> None:
+        """The application was given everything below `end`."""
+        if holding.delivered is not None and end > holding.delivered:
+            holding.delivered = end
+
+    def on_reached(self, fetch: int, offset: int) -> None:
+        """The read position of a fetch is `offset`, and all messages below were delivered.
+
+        Counts as acknowledged as soon as nothing is in flight: messages that Kafka's retention or
+        compaction removed at the end of a segment are nobody's to acknowledge.
+        """
+        holding = self._fetches.get(fetch)
+        if holding is not None and holding.delivered is not None and not holding.in_flight:
+            holding.delivered = max(holding.delivered, offset)
+            holding.acknowledged = holding.delivered
+
+    def acknowledge(self, holding: Holding, end: int, now: float) -> bool:
+        """The application has done with everything below `end`.
+
+        False if the bucket is not held any more: it will be delivered again, by whoever holds it.
+        """
+        self._lapse_if_due(now)
+        if not holding.is_held or holding.acknowledged is None or holding.delivered is None:
+            return False
+        holding.acknowledged = max(holding.acknowledged, min(end, holding.delivered))
+        self._release_if_settled(holding, now)
+        return True
+
+    def commits(self, now: float) -> list[tuple[Holding, int]]:
+        """What is acknowledged and not committed, now."""
+        self._lapse_if_due(now)
+        return [
+            (h, h.acknowledged)
+            for h in self._holdings.values()
+            if h.is_held and h.uncommitted and h.acknowledged is not None
+        ]
+
+    def commit_urgent(self, now: float) -> bool:
+        """Whether somebody waits for a commit: a settled bucket, or one at its sealed end."""
+        return any(
+            h.is_held
+            and h.uncommitted
+            and (self._settled(h, now) or (h.end_offset is not None and self._at_end(h)))
+            for h in self._holdings.values()
+        )
+
+    def on_committed(self, holding: Holding, end: int, now: float) -> None:
+        """Everything below `end` is committed."""
+        self._lapse_if_due(now)
+        if holding.is_held and holding.committed is not None:
+            holding.committed = max(holding.committed, end)
+            self._release_if_settled(holding, now)
+
+    # The outputs.
+
+    @property
+    def fetches(self) -> Mapping[int, Holding]:
+        """What is to be read now, by number of the fetch (`holding.fetch`)."""
+        return self._fetches
+
+    @property
+    def holdings(self) -> Mapping[Place, Holding]:
+        """What is held, and what is released and not yet known to be."""
+        return self._holdings
+
+    def report_due(self, now: float) -> bool:
+        """Whether something is to be told, or it is time to keep the session."""
+        if not self.subscribed or self._report is not None:
+            return False
+        if now >= self._keep_alive_at():
+            return True
+        return any(h.phase is Phase.RELEASED or self._drain_untold(h) for h in self._all())
+
+    def wake_at(self) -> float:
+        """The next time at which `tick` or `report_due` may have something new."""
+        times = [h.settle_by for h in self._all() if h.phase is Phase.SETTLING]
+        times.append(self._lapses_at())
+        if self.subscribed and self._report is None:
+            times.append(self._keep_alive_at())
+        return min(times)
+
+    def tick(self, now: float) -> bool:
+        """Time has passed. Returns whether the session lapsed just now."""
+        if self._lapse_if_due(now):
+            return True
+        for holding in list(self._all()):
+            self._release_if_settled(holding, now)
+        return False
+
+    def is_alive(self, now: float) -> bool:
+        """Whether the session lasts: the controller answered recently enough."""
+        return now <= self._lapses_at() and self.assignment is not None
+
+    def close(self, now: float) -> None:
+        """Stop serving for good: release everything once what is acknowledged is committed."""
+        self._closing = True
+        for holding in list(self._all()):
+            if holding.is_held:
+                self._stop(holding, now)
+        self.tick(now)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is held any more."""
+        return not any(h.is_held for h in self._all())
+
+    # The rules.
+
+    def _all(self) -> Iterable[Holding]:
+        return self._holdings.values()
+
+    def _apply(self, assignment: Assignment, now: float) -> None:
+        before, self.assignment = self.assignment, assignment
+        if before is not None and before.incarnation != assignment.incarnation:
+            for holding in list(self._all()):  # another topic of the same name
+                self._lose(holding)
+        granted = {} if self._closing else assignment.places()
+        for place, holding in list(self._holdings.items()):
+            if place not in granted and holding.phase is Phase.SERVING:
+                self._stop(holding, now + self.settle_s)
+                self._release_if_settled(holding, now)
+        in_report = () if self._report is None else self._report[0].released
+        for place, segment in granted.items():
+            end = segment.end_offsets[place.bucket] if segment.end_offsets else None
+            known = self._holdings.get(place)
+            if known is not None and known.phase is Phase.RELEASED:
+                if place in in_report:
+                    continue
+                self._forget(known)  # the controller has not been told
+                known = None
+            if known is None:
+                known = self._holdings[place] = Holding(place, segment.kafka_topic, end)
+            known.end_offset = end
+            if known.fetch is None:
+                self._serve(known)
+
+    def _serve(self, holding: Holding) -> None:
+        holding.phase, holding.settle_by = Phase.SERVING, math.inf
+        number = next(self._numbers)
+        holding.fetch = Fetch(number, holding.place, holding.kafka_topic, holding.delivered)
+        self._fetches[number] = holding
+
+    def _stop(self, holding: Holding, settle_by: float) -> None:
+        self._unfetch(holding)
+        holding.phase = Phase.SETTLING
+        holding.settle_by = min(holding.settle_by, settle_by)
+
+    def _unfetch(self, holding: Holding) -> None:
+        if holding.fetch is not None:
+            del self._fetches[holding.fetch.number]
+            holding.fetch = None
+
+    def _settled(self, holding: Holding, now: float) -> bool:
+        return holding.phase is Phase.SETTLING and (
+            not holding.in_flight or now >= holding.settle_by
+        )
+
+    def _release_if_settled(self, holding: Holding, now: float) -> None:
+        if self._settled(holding, now) and not holding.uncommitted:
+            holding.phase = Phase.RELEASED
+
+    def _at_end(self, holding: Holding) -> bool:
+        acknowledged, end = holding.acknowledged, holding.end_offset
+        return acknowledged is not None and end is not None and acknowledged >= end
+
+    def _drain_untold(self, holding: Holding) -> bool:
+        return holding.is_held and holding.drained and not holding.drain_told
+
+    def _keep_alive_at(self) -> float:
+        timeout = math.inf if self.assignment is None else self.assignment.session_timeout_s
+        return self._sent_at + timeout / KEEP_ALIVES
+
+    def _lapses_at(self) -> float:
+        if self.assignment is None or not self._holdings:
+            return math.inf
+        return self._answered_at + self.assignment.session_timeout_s
+
+    def _lapse_if_due(self, now: float) -> bool:
+        if now <= self._lapses_at():
+            return False
+        for holding in list(self._all()):
+            self._lose(holding)
+        self.lapses += 1
+        self.on_disconnected()
+        return True
+
+    def _lose(self, holding: Holding) -> None:
+        self._unfetch(holding)
+        holding.phase = Phase.LOST
+        self._holdings.pop(holding.place, None)
+
+    def _forget(self, holding: Holding) -> None:
+        if self._holdings.get(holding.place) is holding:
+            del self._holdings[holding.place]
