@@ -1,0 +1,144 @@
+"""Whatever is done to a layout: its active segments tile the ring and its DAG stays sound."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.hashing import bucket_of, bucket_starts
+from anabranch.core.layout import SegmentLayout
+from anabranch.core.segments import BUCKETS_MAX, RING16_END, SegmentInfo, tile
+
+Run = list[SegmentLayout]
+
+
+def changed(layout: SegmentLayout, rng: random.Random) -> SegmentLayout | None:
+    """The layout after an operation on any segments; None when it is refused."""
+    ids = list(layout.segments)
+    what, first = rng.random(), rng.choice(ids)
+    active = [part.segment_id for part in layout.active]
+    place = rng.randrange(len(active))
+    try:
+        if what < 0.4:
+            return layout.split_segment(rng.choice((first, rng.choice(active))), now_ms=9)
+        if what < 0.7 and len(active) > 1:
+            pair = (active[place - 1], active[place])
+            return layout.merge_segments(*rng.choice((pair, pair[::-1], (first, active[place]))))
+        if what < 0.8:
+            return layout.rebucket_segment(active[place], rng.choice((1, 2, 3, 8, BUCKETS_MAX)))
+        return layout.prune_segment(first)
+    except InvalidInputError:
+        return None
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    """The layouts of a random sequence of operations."""
+    rng = random.Random(draw(st.integers(0, 1 << 32)))
+    run = [SegmentLayout.initial(draw(st.sampled_from((1, 2, 3, 7, 50))))]
+    for _ in range(draw(st.integers(0, 40))):
+        after = changed(run[-1], rng)
+        if after is not None:
+            run.append(after)
+    return run
+
+
+def sound(layout: SegmentLayout) -> None:
+    """The DAG: parents and children agree, ids ascend along it (so it has no cycle)."""
+    for part in layout.segments.values():
+        assert part.is_active == (not part.sealed_at_epoch)
+        assert not (part.is_active and part.child_ids)
+        assert 1 <= part.buckets <= BUCKETS_MAX
+        assert part.segment_id < layout.next_segment_id
+        for child_id in part.child_ids:
+            child = layout.segments[child_id]
+            assert part.segment_id in child.parent_ids
+            assert part.segment_id < child_id
+            assert child.created_at_epoch == part.sealed_at_epoch
+        for parent_id in part.parent_ids:
+            assert part.segment_id in layout.segments[parent_id].child_ids
+        assert part.segment_id not in layout.ancestors(part.segment_id)
+
+
+@given(runs())
+def test_any_sequence_of_operations_keeps_the_tiling_and_the_dag(run: Run) -> None:
+    for place, layout in enumerate(run):
+        assert layout.epoch == place
+        assert tile(layout.active)
+        sound(layout)
+
+
+@given(runs())
+def test_new_segments_cover_exactly_what_was_sealed_for_them(run: Run) -> None:
+    for before, after in pairwise(run):
+        born = [after.segments[each] for each in after.segments.keys() - before.segments.keys()]
+        gone = set(before.active) - set(after.active)
+        if born:
+            assert tile(born, min(p.start for p in gone), max(p.end for p in gone))
+            assert {each for part in born for each in part.parent_ids} == {
+                part.segment_id for part in gone
+            }
+        else:
+            assert not gone
+
+
+@given(runs())
+def test_ids_are_never_used_again(run: Run) -> None:
+    born: dict[int, SegmentInfo] = {}
+    for layout in run:
+        for part in layout.segments.values():
+            first = born.setdefault(part.segment_id, part)
+            kept = (part.start, part.end, part.buckets, part.created_at_epoch)
+            assert kept == (first.start, first.end, first.buckets, first.created_at_epoch)
+
+
+@given(runs())
+def test_a_layout_survives_its_json(run: Run) -> None:
+    layout = run[-1]
+    assert SegmentLayout.from_metadata(json.loads(json.dumps(layout.to_metadata()))) == layout
+
+
+@given(runs(), st.integers(0, RING16_END))
+def test_a_hash_has_one_active_segment(run: Run, hash16: int) -> None:
+    covering = [part for part in run[-1].active if hash16 in part]
+    assert covering == [run[-1].find_active_segment(hash16)]
+
+
+@given(runs())
+@settings(max_examples=50)
+def test_a_lineage_is_the_same_seen_from_either_end(run: Run) -> None:
+    layout = run[-1]
+    below = {each: layout.descendants(each) for each in layout.segments}
+    for each in layout.segments:
+        assert layout.ancestors(each) == {up for up, down in below.items() if each in down}
+
+
+@given(st.integers(1, BUCKETS_MAX), st.integers(0, RING16_END))
+def test_the_bucket_of_a_hash_is_the_last_that_begins_at_or_before_it(
+    buckets: int, hash16: int
+) -> None:
+    starts = (0, *bucket_starts(buckets))
+    expected = max(number for number, start in enumerate(starts) if start <= hash16)
+    assert bucket_of(0xABCD0000 | hash16, buckets) == expected
+
+
+def test_the_random_operations_are_of_every_kind() -> None:
+    seen, refused = set(), 0
+    for seed in range(30):
+        rng, layout = random.Random(seed), SegmentLayout.initial(3)
+        for _ in range(60):
+            after = changed(layout, rng)
+            if after is None:
+                refused += 1
+                continue
+            born = after.segments.keys() - layout.segments.keys()
+            parents = {after.segments[each].parent_ids for each in born}
+            seen.add((len(born), *(len(ids) for ids in parents)))
+            layout = after
+    assert seen == {(2, 1), (1, 2), (1, 1), (0,)}  # split, merge, rebucket, prune
+    assert refused
