@@ -72,6 +72,48 @@ class KafkaRefusedError(AnabranchError):
     """Kafka answered with an error that trying again will not mend."""
 
 
+class SegmentExistsError(KafkaRefusedError):
+    """A segment's Kafka topic is there already, with other partitions than it must have."""
+
+    def __init__(self, topic: str, found: int, expected: int) -> None:
+        super().__init__(
+            f"topic {topic} has {found} partitions, not {expected}: something else has made it or "
+            "added partitions to it, and they cannot be taken away; delete it if nothing in it is "
+            "needed, and see to it that nobody but Anabranch makes topics of this prefix"
+        )
+
+
+class ReplicasMissingError(KafkaRefusedError):
+    """Kafka has fewer brokers than the replication factor asks for."""
+
+    def __init__(self, servers: str, doing: str, said: str) -> None:
+        super().__init__(
+            f"Kafka at {servers} refused {doing}: {said.rstrip('.')}. Start more Kafka brokers, or "
+            "set replicationFactor to what there are"
+        )
+
+
+class KafkaPolicyError(KafkaRefusedError):
+    """A rule of the Kafka cluster forbids the topic or its settings."""
+
+    def __init__(self, servers: str, doing: str, said: str) -> None:
+        super().__init__(
+            f"Kafka at {servers} refused {doing}: {said.rstrip('.')}. Ask who runs the Kafka "
+            "cluster to allow it: a policy or a broker setting is against it"
+        )
+
+
+class KafkaAccessError(KafkaRefusedError):
+    """Kafka knows this node but does not let it, or does not know it."""
+
+    def __init__(self, servers: str, doing: str, said: str) -> None:
+        super().__init__(
+            f"Kafka at {servers} refused {doing}: {said.rstrip('.')}. Give this node's principal "
+            "the right (Create, Alter, AlterConfigs, Describe, Write and Delete on topics, and "
+            "Read and Delete on groups, of the topicPrefix)"
+        )
+
+
 class KafkaTooOldError(AnabranchError):
     """A Kafka release that lacks what Anabranch needs."""
 

@@ -1,0 +1,104 @@
+"""Waiting for Kafka's answers until one deadline, and telling what to try again from what not."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.errors import (
+    KafkaAccessError,
+    KafkaPolicyError,
+    KafkaRefusedError,
+    ReplicasMissingError,
+)
+
+_T = TypeVar("_T")
+
+_POLL_S: Final = 0.002
+_POLL_S_MAX: Final = 0.1
+
+_ACCESS: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)
+_POLICY: Final = frozenset(
+    {
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.TOPIC_EXCEPTION,  # the name is not valid
+        KafkaError.TOPIC_DELETION_DISABLED,
+    }
+)
+_OTHERS: Final = frozenset(
+    {
+        KafkaError.INVALID_REQUEST,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError._INVALID_ARG,
+    }
+)
+
+
+class Patience:
+    """One deadline for many questions. `doing` says what is lacking when it passes."""
+
+    def __init__(self, connection: KafkaConnection, seconds: float) -> None:
+        self._connection = connection
+        self._deadline = time.monotonic() + seconds
+        self._pause_s = _POLL_S
+        self._last: KafkaError | None = None
+
+    def left_s(self, doing: str) -> float:
+        """Seconds left. Raises KafkaUnreachableError when there are none."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            why = f"{doing}; Kafka said last: {self._last.str()}" if self._last else doing
+            raise self._connection.unreachable(why)
+        return left
+
+    def answer(self, future: Future[_T], doing: str) -> _T | KafkaError:
+        """The result, or an error that may go away. Raises KafkaRefusedError for one that won't."""
+        try:
+            return future.result(self.left_s(doing))
+        except FutureTimeoutError:
+            raise self._connection.unreachable(doing) from None
+        except KafkaException as error:
+            return self.passing(error.args[0], doing)
+
+    def passing(self, error: KafkaError, doing: str) -> KafkaError:
+        """The error itself if it may go away. Raises KafkaRefusedError if it won't."""
+        refused = refusal(error, doing, self._connection.bootstrap_servers)
+        if refused is not None:
+            raise refused
+        self._last = error
+        return error
+
+    def pause(self, doing: str) -> None:
+        """Waits before another try, longer each time."""
+        time.sleep(min(self._pause_s, self.left_s(doing)))
+        self._pause_s = min(self._pause_s * 1.2, _POLL_S_MAX)
+
+
+def refusal(error: KafkaError, doing: str, servers: str) -> KafkaRefusedError | None:
+    """The error of ours for what trying again does not mend; None for all else."""
+    code, said = error.code(), error.str()
+    if code in _ACCESS:
+        return KafkaAccessError(servers, doing, said)
+    if code == KafkaError.INVALID_REPLICATION_FACTOR:
+        return ReplicasMissingError(servers, doing, said)
+    if code in _POLICY:
+        return KafkaPolicyError(servers, doing, said)
+    if code in _OTHERS:
+        return KafkaRefusedError(f"Kafka at {servers} refused {doing}: {said}")
+    return None

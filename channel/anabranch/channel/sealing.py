@@ -1,0 +1,233 @@
+"""How a segment is sealed: Kafka is made to refuse every append, and then says where it ends.
+
+`max.message.bytes` of 0 refuses every append. Each partition's leader obeys at a time of its own,
+so each is *probed* until it does. The probe is an append that Kafka stores in no case: its
+time-stamp is too far in the future, for which an open segment refuses it (INVALID_TIMESTAMP), but
+Kafka looks at the size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE). Metadata
+is ordered: a leader that refuses for the size has read of the seal, and every later leader will
+have read of it before it leads.
+
+What was accepted before may not be replicated yet, and what Kafka calls the end (the high
+watermark) does not count it, though it will be acknowledged. So the end is asked for in another way
+as well: to a consumer that is put behind it, under its leader's epoch, the leader says how far its
+own log reaches ("truncation detected"). Only when both agree, and agree again, is that the end.
+
+Tried and dropped: an oversized probe, which open and sealed partitions refuse alike; asking for the
+topic's settings, which tells what one Kafka broker has read and not what the leader does; reading
+the end twice, which proves nothing about a follower that is slow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+)
+
+from anabranch.channel.connection import KafkaConnection, close_consumer
+from anabranch.channel.patience import Patience
+
+PROBE_HEADER: Final = "anabranch-probe"
+# A time-stamp further in the future than this is refused by every segment that takes messages.
+FUTURE_MS_MAX: Final = 3_600_000
+_PROBE_TIMESTAMP_MS: Final = 1 << 55
+_SEALED: Final = {
+    "max.message.bytes": "0",
+    # Without these two Kafka would store the probe while the segment is still open.
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
+}
+_ANSWER_S: Final = 0.1  # the leader's word on its log; silence means that it is longer
+_CLOSE_S: Final = 2.0
+
+_OPEN_OR_SEALED: Final = (KafkaError.INVALID_TIMESTAMP, KafkaError.MSG_SIZE_TOO_LARGE)
+
+_Place = tuple[str, int]
+
+
+class SegmentTopic(msgspec.Struct, frozen=True):
+    """A segment's Kafka topic and how many partitions it has."""
+
+    name: str
+    partitions: int
+
+
+class Sealer:
+    """Seals topics, and finds their final ends. To be used by one thread."""
+
+    def __init__(self, connection: KafkaConnection, admin: AdminClient) -> None:
+        self._admin = admin
+        # Without sequence numbers, so that refusals leave nothing behind, and for the leader alone.
+        self._producer: Producer = connection.producer(
+            enable_idempotence=False, acks=1, message_send_max_retries=0, message_timeout_ms=5_000
+        )
+        self._consumer: Consumer = connection.consumer()
+
+    def close(self) -> None:
+        """Ends both clients."""
+        self._producer.flush(_CLOSE_S)
+        close_consumer(self._consumer, _CLOSE_S)
+
+    def seal(
+        self, topics: Sequence[SegmentTopic], patience: Patience
+    ) -> dict[str, tuple[int, ...]]:
+        """End offsets of every partition of every topic, once none takes appends any more."""
+        places = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
+        names = [topic.name for topic in topics]
+        self._configure(names, patience)
+        self._get_acquainted(names, patience)
+        self._probe(places, patience)
+        ends = self._ends(places, patience)
+        return {
+            topic.name: tuple(ends[topic.name, number] for number in range(topic.partitions))
+            for topic in topics
+        }
+
+    # --- making it refuse ---------------------------------------------------------------
+
+    def _configure(self, names: Sequence[str], patience: Patience) -> None:
+        left = list(names)
+        while left:
+            doing = f"to seal topic {left[0]}"
+            resources = [
+                ConfigResource(
+                    ConfigResource.Type.TOPIC,
+                    name,
+                    incremental_configs=[
+                        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                        for key, value in _SEALED.items()
+                    ],
+                )
+                for name in left
+            ]
+            futures = self._admin.incremental_alter_configs(resources)
+            answers = {
+                resource.name: patience.answer(future, f"to seal topic {resource.name}")
+                for resource, future in futures.items()
+            }
+            left = [name for name in left if isinstance(answers[name], KafkaError)]
+            if left:
+                patience.pause(doing)
+
+    def _get_acquainted(self, names: Iterable[str], patience: Patience) -> None:
+        """Tells the consumer who leads: by itself it would find out in its own time, a second."""
+        for name in names:
+            doing = f"to find the leaders of topic {name}"
+            try:
+                self._consumer.list_topics(name, timeout=patience.left_s(doing))
+            except KafkaException as error:
+                patience.passing(error.args[0], doing)
+
+    def _probe(self, places: Sequence[_Place], patience: Patience) -> None:
+        left = list(places)
+        while True:
+            name, number = left[0]
+            doing = f"to probe whether topic {name}, partition {number}, is sealed"
+            answers = self._append(left, patience.left_s(doing))
+            for place, error in answers.items():
+                if error is not None and error.code() not in _OPEN_OR_SEALED:
+                    patience.passing(error, f"{doing}, {place[0]}")
+            left = [place for place in left if not _is_sealed(answers.get(place))]
+            if not left:
+                return
+            patience.pause(doing)
+
+    def _append(self, places: Iterable[_Place], seconds: float) -> dict[_Place, KafkaError | None]:
+        """What a probe of each partition was answered with, as far as it was in time."""
+        answers: dict[_Place, KafkaError | None] = {}
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            answers[message.topic() or "", message.partition() or 0] = error
+
+        for topic, partition in places:
+            self._producer.produce(
+                topic,
+                value=b"",
+                partition=partition,
+                timestamp=_PROBE_TIMESTAMP_MS,
+                headers=[(PROBE_HEADER, b"")],
+                on_delivery=answered,
+            )
+        self._producer.flush(seconds)
+        return answers
+
+    # --- where it ends ------------------------------------------------------------------
+
+    def _ends(self, places: Sequence[_Place], patience: Patience) -> dict[_Place, int]:
+        name = places[0][0]
+        doing = f"to find where topic {name} ends"
+        while True:
+            ends = self._latest(places, patience, doing)
+            if self._nothing_beyond(ends, patience, doing):
+                again = self._latest(places, patience, doing)
+                if again == ends:
+                    return {place: offset for place, (offset, _) in ends.items()}
+            patience.pause(doing)
+
+    def _latest(
+        self, places: Sequence[_Place], patience: Patience, doing: str
+    ) -> dict[_Place, tuple[int, int]]:
+        """Each partition's high watermark and the epoch of its leader; -1 for unknown."""
+        found: dict[_Place, tuple[int, int]] = {}
+        while True:
+            asked = {
+                TopicPartition(*place): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+                for place in places
+                if place not in found
+            }
+            for partition, future in self._admin.list_offsets(asked).items():
+                answer = patience.answer(future, doing)
+                if not isinstance(answer, KafkaError):
+                    epoch = answer.leader_epoch if answer.leader_epoch is not None else -1
+                    found[partition.topic, partition.partition] = answer.offset, epoch
+            if len(found) == len(places):
+                return found
+            patience.pause(doing)
+
+    def _nothing_beyond(
+        self, ends: dict[_Place, tuple[int, int]], patience: Patience, doing: str
+    ) -> bool:
+        """Whether every leader says that its log reaches no further than `ends`."""
+        behind = []
+        for (topic, number), (offset, epoch) in ends.items():
+            place = TopicPartition(topic, number, offset + 1)
+            if epoch >= 0:
+                place = TopicPartition(topic, number, offset + 1, leader_epoch=epoch)
+            behind.append(place)
+        self._consumer.assign(behind)
+        try:
+            left = set(ends)
+            quiet_at = time.monotonic() + _ANSWER_S
+            while left and time.monotonic() < quiet_at:
+                wait_s = min(_ANSWER_S, patience.left_s(doing))
+                for message in self._consumer.consume(len(left), wait_s):
+                    error = message.error()
+                    if error is None:
+                        return False
+                    if error.code() == KafkaError._AUTO_OFFSET_RESET:  # it must not be followed
+                        left.discard((message.topic(), message.partition()))
+                    else:
+                        patience.passing(error, doing)
+            return not left
+        finally:
+            self._consumer.unassign()
+
+
+def _is_sealed(answer: KafkaError | None) -> bool:
+    return answer is not None and answer.code() == KafkaError.MSG_SIZE_TOO_LARGE

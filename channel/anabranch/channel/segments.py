@@ -1,0 +1,265 @@
+"""Kafka's side of a scalable topic: the topics of its segments, and its subscriptions' groups.
+
+Blocking calls, all idempotent, each with a deadline, to be made by one thread. What Kafka refuses
+for good is a KafkaRefusedError that names the topic and the remedy; everything else is tried again
+until the deadline, and then is a KafkaUnreachableError. How a segment is sealed is in `sealing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.errors import SegmentExistsError
+from anabranch.channel.patience import Patience
+from anabranch.channel.sealing import FUTURE_MS_MAX, Sealer, SegmentTopic
+
+_PARTITIONS_AT_ONCE: Final = 2_000  # of one request; Kafka makes at most 10,000 records of one
+_GROUPS_AT_ONCE: Final = 64
+
+_Answers = dict[str, Any]
+
+
+class SegmentSettings(msgspec.Struct, frozen=True):
+    """What an operator decides about the Kafka topics of segments; -1 keeps data for ever."""
+
+    replication_factor: int = 1
+    min_insync_replicas: int = 1
+    max_message_bytes: int = 1_048_588
+    retention_ms: int = -1
+
+
+class SegmentAdmin:
+    """Makes, seals and deletes what a controller tells it to. To be used by one thread."""
+
+    def __init__(self, connection: KafkaConnection, settings: SegmentSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._admin = connection.admin()
+        self._sealer = Sealer(connection, self._admin)
+
+    def close(self) -> None:
+        """Ends the clients; waits for a bounded time."""
+        self._sealer.close()
+
+    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
+        """Makes the topics that are missing; returns when every partition of all has a leader.
+
+        One request makes all, or as many as Kafka takes in one. Raises SegmentExistsError for one
+        that is there with another number of partitions, other KafkaRefusedErrors, or
+        KafkaUnreachableError.
+        """
+        patience = Patience(self._connection, deadline_s)
+        for some in _together(topics):
+            self._create(some, patience)
+            self._await_leaders(some, patience)
+
+    def start_groups(
+        self, groups: Sequence[str], topics: Sequence[SegmentTopic], deadline_s: float
+    ) -> None:
+        """Commits offset 0 for each consumer group on each partition where it has none yet.
+
+        Nobody may consume the topics in these groups meanwhile.
+        """
+        patience = Patience(self._connection, deadline_s)
+        for start in range(0, len(groups), _GROUPS_AT_ONCE):
+            for some in _together(topics):
+                self._start_groups(groups[start : start + _GROUPS_AT_ONCE], some, patience)
+
+    def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
+        """Lets each share group begin at the first record of whatever it consumes."""
+        patience = Patience(self._connection, deadline_s)
+        earliest = ConfigEntry(
+            "share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET
+        )
+        for group in groups:  # librdkafka takes one group a call
+            resource = ConfigResource(
+                ConfigResource.Type.GROUP, group, incremental_configs=[earliest]
+            )
+
+            def ask(_: Collection[str], resource: Any = resource) -> dict[str, Future[Any]]:
+                futures = self._admin.incremental_alter_configs([resource])
+                return {found.name: future for found, future in futures.items()}
+
+            self._each([group], ask, "to set up share group", set(), patience)
+
+    def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
+        """Makes Kafka refuse every append, and returns each partition's end offset, now final.
+
+        Raises KafkaRefusedError or KafkaUnreachableError; the topics may then be sealed in part,
+        and sealing again goes on.
+        """
+        return self._sealer.seal(topics, Patience(self._connection, deadline_s))
+
+    def delete(self, topics: Iterable[str], deadline_s: float) -> None:
+        """Deletes the topics that are there."""
+        patience = Patience(self._connection, deadline_s)
+        names = list(topics)
+        for start in range(0, len(names), _PARTITIONS_AT_ONCE):
+            self._each(
+                names[start : start + _PARTITIONS_AT_ONCE],
+                lambda left: self._admin.delete_topics(list(left)),
+                "to delete topic",
+                {KafkaError.UNKNOWN_TOPIC_OR_PART},
+                patience,
+            )
+
+    def delete_groups(self, groups: Iterable[str], deadline_s: float) -> list[str]:
+        """Deletes the groups that are there; returns those that still have members.
+
+        Those go by themselves once their members have left and their offsets have expired.
+        """
+        patience = Patience(self._connection, deadline_s)
+        answers = self._each(
+            list(groups),
+            lambda left: self._admin.delete_consumer_groups(list(left)),
+            "to delete group",
+            {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP},
+            patience,
+        )
+        return [
+            group
+            for group, answer in answers.items()
+            if isinstance(answer, KafkaError) and answer.code() == KafkaError.NON_EMPTY_GROUP
+        ]
+
+    # --- steps --------------------------------------------------------------------------
+
+    def _each(
+        self,
+        names: Collection[str],
+        ask: Callable[[Collection[str]], Mapping[str, Future[Any]]],
+        doing: str,
+        fine: set[int],
+        patience: Patience,
+    ) -> _Answers:
+        """Asks again for those names that failed otherwise than with a `fine` error."""
+        answers: _Answers = {}
+        left = list(names)
+        while left:
+            for name, future in ask(left).items():
+                answer = patience.answer(future, f"{doing} {name}")
+                if not isinstance(answer, KafkaError) or answer.code() in fine:
+                    answers[name] = answer
+            left = [name for name in left if name not in answers]
+            if left:
+                patience.pause(f"{doing} {left[0]}")
+        return answers
+
+    def _create(self, topics: Sequence[SegmentTopic], patience: Patience) -> None:
+        new = {topic.name: self._new(topic) for topic in topics}
+        self._each(
+            new,
+            lambda left: self._admin.create_topics([new[name] for name in left]),
+            "to create topic",
+            {KafkaError.TOPIC_ALREADY_EXISTS},
+            patience,
+        )
+
+    def _new(self, topic: SegmentTopic) -> NewTopic:
+        settings = self._settings
+        return NewTopic(
+            topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=settings.replication_factor,
+            config={
+                "cleanup.policy": "delete",
+                "retention.ms": str(settings.retention_ms),
+                "retention.bytes": "-1",
+                "max.message.bytes": str(settings.max_message_bytes),
+                "min.insync.replicas": str(settings.min_insync_replicas),
+                "message.timestamp.type": "CreateTime",
+                "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+
+    def _await_leaders(self, topics: Sequence[SegmentTopic], patience: Patience) -> None:
+        waiting = {topic.name: topic.partitions for topic in topics}
+        while waiting:
+            doing = f"to find the leaders of topic {next(iter(waiting))}"
+            futures = self._admin.describe_topics(TopicCollection(list(waiting)))
+            for name, future in futures.items():
+                found = patience.answer(future, doing)
+                if isinstance(found, KafkaError):
+                    continue
+                if len(found.partitions) != waiting[name]:
+                    raise SegmentExistsError(name, len(found.partitions), waiting[name])
+                if all(partition.leader is not None for partition in found.partitions):
+                    del waiting[name]
+            if waiting:
+                patience.pause(doing)
+
+    def _start_groups(
+        self, groups: Sequence[str], topics: Sequence[SegmentTopic], patience: Patience
+    ) -> None:
+        every = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
+
+        def asked(left: Collection[str]) -> dict[str, Future[Any]]:
+            return self._of_groups(
+                self._admin.list_consumer_group_offsets,
+                {group: [TopicPartition(*place) for place in every] for group in left},
+            )
+
+        found = self._each(groups, asked, "to read the offsets of group", set(), patience)
+        missing = {
+            group: [p for p in answer.topic_partitions if p.offset < 0]
+            for group, answer in found.items()
+        }
+        while missing := {group: places for group, places in missing.items() if places}:
+            doing = f"to commit the first offsets of group {next(iter(missing))}"
+            zeros = {
+                group: [TopicPartition(p.topic, p.partition, 0) for p in places]
+                for group, places in missing.items()
+            }
+            futures = self._of_groups(self._admin.alter_consumer_group_offsets, zeros)
+            for group, future in futures.items():
+                answer = patience.answer(future, doing)
+                if isinstance(answer, KafkaError):
+                    continue
+                missing[group] = [p for p in answer.topic_partitions if p.error is not None]
+                for place in missing[group]:
+                    patience.passing(place.error, f"{doing} on topic {place.topic}")
+            if any(missing.values()):
+                patience.pause(doing)
+
+    @staticmethod
+    def _of_groups(
+        ask: Callable[[list[ConsumerGroupTopicPartitions]], Mapping[str, Future[Any]]],
+        places: Mapping[str, list[TopicPartition]],
+    ) -> dict[str, Future[Any]]:
+        """One call for each group, which is what librdkafka takes; they go out together."""
+        futures: dict[str, Future[Any]] = {}
+        for group, partitions in places.items():
+            futures.update(ask([ConsumerGroupTopicPartitions(group, partitions)]))
+        return futures
+
+
+def _together(topics: Sequence[SegmentTopic]) -> Iterator[Sequence[SegmentTopic]]:
+    """The topics in as few runs as requests may hold."""
+    run: list[SegmentTopic] = []
+    partitions = 0
+    for topic in topics:
+        if run and partitions + topic.partitions > _PARTITIONS_AT_ONCE:
+            yield run
+            run, partitions = [], 0
+        run.append(topic)
+        partitions += topic.partitions
+    if run:
+        yield run

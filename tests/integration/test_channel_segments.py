@@ -1,0 +1,243 @@
+"""The Kafka topics of segments on a real Kafka: made, sealed, measured and deleted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # it is public
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded import ports
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.errors import (
+    KafkaPolicyError,
+    KafkaUnreachableError,
+    ReplicasMissingError,
+    SegmentExistsError,
+)
+from anabranch.channel.patience import Patience
+from anabranch.channel.sealing import Sealer, SegmentTopic
+from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from support.channel import DEADLINE_S, until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def connection(kafka: EmbeddedKafka) -> KafkaConnection:
+    return KafkaConnection(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def admin(connection: KafkaConnection) -> Iterator[SegmentAdmin]:
+    made = SegmentAdmin(connection, SegmentSettings())
+    yield made
+    made.close()
+
+
+def _partitions(connection: KafkaConnection, topic: str) -> int:
+    found = connection.admin().list_topics(timeout=DEADLINE_S).topics.get(topic)
+    return 0 if found is None or found.error is not None else len(found.partitions)
+
+
+def _committed(connection: KafkaConnection, group: str, topic: SegmentTopic) -> list[int]:
+    asked = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+    admin = connection.admin()
+    futures = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
+    return [p.offset for p in futures[group].result(DEADLINE_S).topic_partitions]
+
+
+def _ends(connection: KafkaConnection, topic: SegmentTopic) -> tuple[int, ...]:
+    consumer = connection.consumer()
+    try:
+        return tuple(
+            consumer.get_watermark_offsets(TopicPartition(topic.name, number), DEADLINE_S)[1]
+            for number in range(topic.partitions)
+        )
+    finally:
+        consumer.close()
+
+
+class Writer:
+    """Appends as fast as Kafka takes it, until every partition refuses."""
+
+    def __init__(self, connection: KafkaConnection, topic: SegmentTopic) -> None:
+        self.acknowledged = [0] * topic.partitions
+        self.refusals: list[KafkaError | None] = [None] * topic.partitions
+        self._topic = topic
+        self._producer: Producer = connection.producer(linger_ms=2)
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not all(self.refusals):
+            for number in range(self._topic.partitions):
+                if self.refusals[number] is None:
+                    self._producer.produce(
+                        self._topic.name, b"x" * 100, partition=number, on_delivery=self._done
+                    )
+            self._producer.poll(0)
+        self._producer.flush(DEADLINE_S)
+
+    def _done(self, error: KafkaError | None, message: Message) -> None:
+        number = message.partition() or 0
+        if error is None:
+            self.acknowledged[number] += 1
+        else:
+            self.refusals[number] = error
+
+    def start(self, at_least: int) -> None:
+        self._thread.start()
+        until(lambda: min(self.acknowledged) >= at_least, "records are acknowledged")
+
+    def join(self) -> None:
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+
+def test_the_topics_of_a_step_are_there_with_all_partitions_however_often_they_are_made(
+    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    topics = [SegmentTopic(f"{topic_prefix}{number}", number + 1) for number in range(3)]
+    for _ in range(2):
+        admin.create(topics, DEADLINE_S)
+        assert [_partitions(connection, topic.name) for topic in topics] == [1, 2, 3]
+
+
+def test_a_topic_with_other_partitions_is_not_taken_for_the_segment(
+    admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    admin.create([SegmentTopic(f"{topic_prefix}s", 2)], DEADLINE_S)
+    with pytest.raises(SegmentExistsError, match=f"{topic_prefix}s has 2 partitions, not 4"):
+        admin.create([SegmentTopic(f"{topic_prefix}s", 4)], DEADLINE_S)
+
+
+def test_what_kafka_cannot_do_names_the_topic_and_the_remedy(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    topic = SegmentTopic(f"{topic_prefix}s", 1)
+    admin = SegmentAdmin(connection, SegmentSettings(replication_factor=3))
+    with pytest.raises(ReplicasMissingError, match=f"{topic.name}.*set replicationFactor"):
+        admin.create([topic], DEADLINE_S)
+    admin.close()
+    admin = SegmentAdmin(connection, SegmentSettings(max_message_bytes=-1))
+    with pytest.raises(KafkaPolicyError, match=f"{topic.name}.*max.message.bytes"):
+        admin.create([topic], DEADLINE_S)
+    admin.close()
+
+
+def test_a_kafka_that_is_down_is_not_waited_for_beyond_the_deadline() -> None:
+    nobody = KafkaConnection(f"127.0.0.1:{ports.free_port('127.0.0.1')}")
+    admin = SegmentAdmin(nobody, SegmentSettings())
+    topic = SegmentTopic("s", 1)
+    with pytest.raises(KafkaUnreachableError, match="to create topic s"):
+        admin.create([topic], 0.3)
+    with pytest.raises(KafkaUnreachableError, match="to seal topic s"):
+        admin.seal([topic], 0.3)
+    admin.close()
+
+
+def test_a_group_begins_at_the_beginning_unless_it_is_further(
+    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    first, second = (SegmentTopic(f"{topic_prefix}{name}", 2) for name in "ab")
+    groups = [f"{topic_prefix}group-{number}" for number in range(3)]
+    admin.create([first, second], DEADLINE_S)
+    admin.start_groups(groups, [first], DEADLINE_S)
+    assert [_committed(connection, group, first) for group in groups] == [[0, 0]] * 3
+
+    moved = ConsumerGroupTopicPartitions(groups[0], [TopicPartition(first.name, 1, 7)])
+    user = connection.admin()
+    user.alter_consumer_group_offsets([moved])[groups[0]].result(DEADLINE_S)
+    admin.start_groups(groups, [first, second], DEADLINE_S)
+    assert _committed(connection, groups[0], first) == [0, 7]
+    assert [_committed(connection, group, second) for group in groups] == [[0, 0]] * 3
+
+
+def test_a_sealed_segment_ends_where_its_last_acknowledged_record_is(
+    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    topic = SegmentTopic(f"{topic_prefix}s", 3)
+    admin.create([topic], DEADLINE_S)
+    writer = Writer(connection, topic)
+    writer.start(at_least=200)
+    ends = admin.seal([topic], DEADLINE_S)
+    writer.join()
+    assert ends == {topic.name: tuple(writer.acknowledged)}
+    assert {error.code() for error in writer.refusals if error} == {KafkaError.MSG_SIZE_TOO_LARGE}
+    assert _ends(connection, topic) == ends[topic.name]
+
+
+def test_segments_are_sealed_together_and_sealing_again_finds_the_same_ends(
+    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    topics = [SegmentTopic(f"{topic_prefix}{name}", 2) for name in "ab"]
+    admin.create(topics, DEADLINE_S)
+    producer = connection.producer()
+    producer.produce(topics[0].name, b"1", partition=1)
+    assert producer.flush(DEADLINE_S) == 0
+    expected = {topics[0].name: (0, 1), topics[1].name: (0, 0)}
+    for _ in range(3):
+        assert admin.seal(topics, DEADLINE_S) == expected
+
+
+def test_a_probe_is_never_stored_and_an_open_segment_does_not_pass_for_sealed(
+    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    topic = SegmentTopic(f"{topic_prefix}s", 2)
+    admin.create([topic], DEADLINE_S)
+    sealer = Sealer(connection, connection.admin())
+    with pytest.raises(KafkaUnreachableError, match="to probe whether topic"):
+        sealer._probe([(topic.name, 0), (topic.name, 1)], Patience(connection, 1.0))
+    sealer.close()
+    assert _ends(connection, topic) == (0, 0)
+
+
+def test_an_end_that_is_too_early_is_noticed(
+    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    topic = SegmentTopic(f"{topic_prefix}s", 1)
+    admin.create([topic], DEADLINE_S)
+    producer = connection.producer()
+    for _ in range(3):
+        producer.produce(topic.name, b"1", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    sealer = Sealer(connection, connection.admin())
+    patience = Patience(connection, DEADLINE_S)
+    sealer._get_acquainted([topic.name], patience)
+    place = (topic.name, 0)
+    assert not sealer._nothing_beyond({place: (1, 0)}, patience, "")
+    assert not sealer._nothing_beyond({place: (2, 0)}, patience, "")
+    assert sealer._nothing_beyond({place: (3, 0)}, patience, "")
+    sealer.close()
+
+
+def test_deleting_what_is_gone_already_is_fine(
+    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    topic = SegmentTopic(f"{topic_prefix}s", 1)
+    group = f"{topic_prefix}group"
+    admin.create([topic], DEADLINE_S)
+    admin.start_groups([group], [topic], DEADLINE_S)
+    for _ in range(2):
+        admin.delete([topic.name, f"{topic_prefix}never"], DEADLINE_S)
+        assert admin.delete_groups([group, f"{topic_prefix}never"], DEADLINE_S) == []
+    until(lambda: _partitions(connection, topic.name) == 0, "the topic is gone")
+
+
+def test_a_share_group_is_told_to_begin_at_the_beginning(
+    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    admin.start_share_groups([f"{topic_prefix}queue"], DEADLINE_S)
+    resource = ConfigResource(ConfigResource.Type.GROUP, f"{topic_prefix}queue")
+    user = connection.admin()
+    found = user.describe_configs([resource])[resource].result(DEADLINE_S)
+    assert found["share.auto.offset.reset"].value == "earliest"
