@@ -14,17 +14,19 @@ from typing import Final
 from rocksdict import ColumnFamily, WriteBatch
 
 from anabranch.channel.bootstrap import Batch
-from anabranch.channel.codec import Horizon, encode_entity, peek_unit
+from anabranch.channel.codec import Horizon, decode_entity, encode_entity, peek_unit
 from anabranch.channel.errors import UnreadableError
-from anabranch.core.records import CLUSTER_KEY
+from anabranch.core.records import CLUSTER_KEY, topic_key
+from anabranch.core.topics import ScalableTopic
 from anabranch.core.units import IN_FLIGHT, Move, Unit, UnitState
 from anabranch.projections import owners
 from anabranch.projections.errors import ViewOffsetError
 from anabranch.projections.folder import ViewFolder
 from anabranch.projections.meta import META_KEY, Meta, encode_meta
-from anabranch.projections.store import Family, Row, Store, new_batch
+from anabranch.projections.store import Family, Row, Store, family_of, new_batch
 
 _CLUSTER: Final = CLUSTER_KEY.encode()
+_TOPICS: Final = topic_key("").encode()
 _RANGE: Final = len("0x00000000_0xffffffff")
 _CHUNK: Final = 20_000
 _PREFIX: Final = encode_entity(Unit(UnitState.FREE, "", "", 1, Move.CREATE, 0, 0, ""))[:10]
@@ -74,16 +76,15 @@ def _store(store: Store, pairs: Batch) -> None:
     rest = dict(pairs)  # a key's last value
     # This is where a start-up spends its time: whole batches are looked at by loops in C.
     if None in rest.values() or _CLUSTER in rest or b":" in b"".join(rest):
-        for key in [key for key, value in rest.items() if value is None or _is_policy(key)]:
-            family = Family.POLICIES if _is_policy(key) else Family.UNITS
-            _put(batch, key, rest.pop(key), store.families[family])
+        for key in [key for key, value in rest.items() if value is None or not _is_unit(key)]:
+            _put(batch, key, rest.pop(key), store.families[family_of(key.decode())])
     batch.set_default_column_family(store.families[Family.UNITS])
     deque(map(batch.put, rest.keys(), rest.values()), maxlen=0)
     store.write(batch)
 
 
-def _is_policy(key: bytes) -> bool:
-    return b":" in key or key == _CLUSTER
+def _is_unit(key: bytes) -> bool:
+    return b":" not in key and key != _CLUSTER
 
 
 def _put(batch: WriteBatch, key: bytes, value: bytes | None, family: ColumnFamily) -> None:
@@ -110,6 +111,10 @@ def _derive(store: Store) -> dict[str, int]:
         store.write(batch)
     batch = new_batch()
     owners.add(store, batch, named)
+    for key, value in store.rows(Family.TOPICS, _TOPICS):
+        topic = decode_entity(value)
+        if isinstance(topic, ScalableTopic) and topic.is_restless:
+            batch.put(key.removeprefix(_TOPICS), b"", store.families[Family.RESTLESS])
     store.write(batch)
     return dict(counts)
 

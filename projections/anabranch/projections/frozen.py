@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from anabranch.core.digest import Digest
-from anabranch.core.records import CLUSTER_KEY
-from anabranch.projections.store import Family, Store
+from anabranch.projections.store import Family, Store, family_of
+
+_ENTITIES: Final = (Family.POLICIES, Family.UNITS, Family.TOPICS)
 
 
 def encode_offset(offset: int) -> bytes:
@@ -33,8 +35,7 @@ class Frozen:
         self.digest = digest
         self.timestamp_ms = timestamp_ms
         self._changed = store.cursor(Family.CHANGED)
-        self._units = store.cursor(Family.UNITS)
-        self._policies = store.cursor(Family.POLICIES)
+        self._entities = {family: store.cursor(family) for family in _ENTITIES}
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Keys in order with their encoded values; None: gone."""
@@ -43,8 +44,7 @@ class Frozen:
         while changed.valid():
             key: bytes = changed.key()
             if decode_offset(changed.value()) >= self._horizon:  # else clean, and soon forgotten
-                is_policy = b":" in key or key == CLUSTER_KEY.encode()
-                rows = self._policies if is_policy else self._units
+                rows = self._entities[family_of(key.decode())]
                 rows.seek(key)
                 yield key, rows.value() if rows.valid() and rows.key() == key else None
             changed.next()
@@ -52,7 +52,7 @@ class Frozen:
 
     def everything(self) -> Iterator[tuple[bytes, bytes | None]]:
         """All rows with their encoded values, for a snapshot topic that holds none of them."""
-        for rows in (self._policies, self._units):
+        for rows in self._entities.values():
             rows.seek_to_first()
             while rows.valid():
                 yield rows.key(), rows.value()

@@ -1,45 +1,47 @@
 """The stored state and the queries on it, with what the running batch has changed laid on top.
 
-Decoded entities are kept in a bounded cache; what has changed in a batch stays in it until the
-batch is written. Sessions, the cluster's settings and leadership, which every verdict asks for, are
-few and stay in memory.
+Decoded entities are kept in a bounded cache, topics by how many segments they have; what has
+changed in a batch stays in it until the batch is written. Sessions, the cluster's settings and
+leadership, which every verdict asks for, are few and stay in memory.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
 from anabranch.channel.codec import decode_entity
-from anabranch.core.records import CLUSTER_KEY, namespace_key, session_key, tenant_key
+from anabranch.core.records import (
+    CLUSTER_KEY,
+    namespace_key,
+    session_key,
+    subscription_key,
+    tenant_key,
+    topic_key,
+)
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.state import Cluster, Entity, NamespaceInfo, Session, Tenant
+from anabranch.core.subscriptions import Subscription
+from anabranch.core.topics import ScalableTopic
 from anabranch.core.units import LEADERSHIP, Unit, UnitState
 from anabranch.projections.owners import groups_of
-from anabranch.projections.store import Family, Store
+from anabranch.projections.store import Family, Store, family_of
 
 RECENT_MAX: Final = 20_000  # decoded entities, of about 500 bytes each
+SEGMENTS_MAX: Final = 40_000  # of the topics among them, of about 400 bytes each
 _ABSENT: Final = object()
 _SESSIONS: Final = session_key("")
 _TENANTS: Final = tenant_key("")
-
-
-def is_policy(key: str) -> bool:
-    """Whether a key is not a unit's."""
-    return ":" in key or key == CLUSTER_KEY
-
-
-def family_of(key: str) -> Family:
-    """Where an entity is stored."""
-    return Family.POLICIES if is_policy(key) else Family.UNITS
+_TOPICS: Final = topic_key("")
 
 
 class StoredState:
     """`core.state.StateQueries` over a store. Called from one thread.
 
-    What no verdict depends on (`units_of`, `unit_count`, `unsettled`, `bundle_at`) is for between
-    batches: it shows what is stored.
+    What no verdict depends on (`units_of`, `unit_count`, `unsettled`, `restless_topics`) is for
+    between batches: it shows what is stored.
     """
 
     def __init__(self, store: Store) -> None:
@@ -50,6 +52,9 @@ class StoredState:
         self._store = store
         self._recent: dict[str, Entity | None] = {}
         self._before: dict[str, Entity | None] = {}  # what this batch's changed keys held
+        self._born: dict[str, list[str]] = {}  # namespace -> bundles new in this batch, in order
+        self._wide: dict[str, int] = {}  # of the recent keys: topics, with how many segments
+        self._segments = 0  # of all those
         self._hashes: dict[str, int] = {}  # of what is stored, for some of the recent keys
         self._counts: dict[str, int] = {}
         self._sessions: dict[str, Session] = {}
@@ -67,15 +72,35 @@ class StoredState:
         found = self._recent.get(key, _ABSENT)
         if found is _ABSENT:
             value = self._store.get(family_of(key), key.encode())
-            found = self._recent[key] = None if value is None else decode_entity(value)
+            found = None if value is None else decode_entity(value)
+            if not self._before:
+                self._trim()
+            self._recent[key] = found
+            if type(found) is ScalableTopic:
+                self._weigh(key, found)
         return found  # type: ignore[return-value]  # _ABSENT was replaced
 
+    def _weigh(self, key: str, topic: ScalableTopic) -> None:
+        weight = len(topic.segments) + len(topic.children) + len(topic.garbage)
+        self._segments += weight - self._wide.pop(key, 0)
+        self._wide[key] = weight
+
     def _trim(self) -> None:
+        """Lets go of the oldest of what is kept; not while a batch runs."""
         excess = len(self._recent) - RECENT_MAX
         if excess > 0:
             for key in list(islice(self._recent, excess + RECENT_MAX // 4)):
-                del self._recent[key]
-                self._hashes.pop(key, None)
+                self._let_go(key)
+        if self._segments > SEGMENTS_MAX:
+            for key in list(self._wide):
+                self._let_go(key)
+                if self._segments <= SEGMENTS_MAX * 3 // 4:
+                    break
+
+    def _let_go(self, key: str) -> None:
+        del self._recent[key]
+        self._hashes.pop(key, None)
+        self._segments -= self._wide.pop(key, 0)
 
     def unit(self, name: str) -> Unit | None:
         if name == LEADERSHIP:
@@ -97,6 +122,14 @@ class StoredState:
         found = self._entity(namespace_key(name))
         return found if isinstance(found, NamespaceInfo) else None
 
+    def topic(self, name: str) -> ScalableTopic | None:
+        found = self._entity(topic_key(name))
+        return found if isinstance(found, ScalableTopic) else None
+
+    def subscription(self, topic: str, name: str) -> Subscription | None:
+        found = self._entity(subscription_key(topic, name))
+        return found if isinstance(found, Subscription) else None
+
     # --- ranges -------------------------------------------------------------------------
 
     def _range(self, prefix: str) -> Iterator[tuple[str, Entity]]:
@@ -110,13 +143,22 @@ class StoredState:
             yield name, recent.get(name) or decode_entity(value)
 
     def _range_in_batch(self, prefix: str) -> Iterator[tuple[str, Entity]]:
-        rows = self._store.rows(family_of(prefix), prefix.encode())
-        names = {key.decode(): None for key, _ in rows}
-        names.update((key, None) for key in self._before if key.startswith(prefix))
-        for name in sorted(names):
+        for name in self._keys(prefix):
             entity = self._entity(name)
             if entity is not None:
                 yield name, entity
+
+    def _keys(self, prefix: str) -> Iterator[str]:
+        """Keys that start with `prefix`, in order, the running batch included."""
+        stored = (key.decode() for key, _ in self._store.rows(family_of(prefix), prefix.encode()))
+        if not self._before:
+            yield from stored
+            return
+        names = dict.fromkeys(stored)
+        names.update((key, None) for key in self._before if key.startswith(prefix))
+        for name in sorted(names):
+            if name not in self._before or self._recent[name] is not None:
+                yield name
 
     def bundles(self, namespace: str) -> Iterator[tuple[str, Unit]]:
         for name, entity in self._range(f"{namespace}/"):
@@ -125,12 +167,22 @@ class StoredState:
 
     def namespaces(self, tenant: str) -> Iterator[str]:
         start = len(namespace_key(""))
-        for key, _ in self._range(namespace_key(f"{tenant}/")):
+        for key in self._keys(namespace_key(f"{tenant}/")):
             yield key[start:]
 
     def tenants(self) -> Iterator[str]:
-        for key, _ in self._range(_TENANTS):
+        for key in self._keys(_TENANTS):
             yield key.removeprefix(_TENANTS)
+
+    def topics(self, namespace: str) -> Iterator[str]:
+        for key in self._keys(topic_key(f"{namespace}/")):
+            yield key.removeprefix(_TOPICS)
+
+    def subscriptions(self, topic: str) -> Iterator[tuple[str, Subscription]]:
+        prefix = subscription_key(topic, "")
+        for key, entity in self._range(prefix):
+            if isinstance(entity, Subscription):
+                yield key.removeprefix(prefix), entity
 
     def sessions(self) -> Iterator[tuple[str, Session]]:
         yield from sorted(self._sessions.items())
@@ -139,20 +191,31 @@ class StoredState:
         """The live bundle that holds a hash; None when the namespace does not exist.
 
         Names sort by lower end, so the bundle is the last live one that begins at or before the
-        hash; deleted parents, which stay until their tombstone, lie in between.
+        hash; deleted parents, which stay until their tombstone, lie in between. One that the
+        running batch has made is not stored yet.
         """
         prefix = f"{namespace}/"
+        last = f"{prefix}0x{hash32:08x}_0y"  # "y" follows "x"
+        born = self._born.get(namespace, ())
+        for name in reversed(born[: bisect_right(born, last)]):
+            unit = self._live(name)
+            if unit is not None and hash32 in split_bundle_name(name)[1]:
+                return name, unit
         cursor = self._store.cursor(Family.UNITS)
-        cursor.seek_for_prev(f"{prefix}0x{hash32:08x}_0y".encode())  # "y" follows "x"
+        cursor.seek_for_prev(last.encode())
         while cursor.valid():
             name = cursor.key().decode()
             if not name.startswith(prefix):
                 return None
-            unit = self.unit(name)
-            if unit is not None and unit.state is not UnitState.DELETED:
+            unit = self._live(name)
+            if unit is not None:
                 return (name, unit) if hash32 in split_bundle_name(name)[1] else None
             cursor.prev()
         return None
+
+    def _live(self, name: str) -> Unit | None:
+        unit = self.unit(name)
+        return None if unit is None or unit.state is UnitState.DELETED else unit
 
     # --- indexes ------------------------------------------------------------------------
 
@@ -183,3 +246,8 @@ class StoredState:
             unit = self.unit(name)
             if unit is not None:
                 yield name, unit
+
+    def restless_topics(self) -> Iterator[str]:
+        """Topics for which a controller has something to do by itself, in order."""
+        for key, _ in self._store.rows(Family.RESTLESS):
+            yield key.decode()

@@ -21,6 +21,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from anabranch.core.records import CLUSTER_KEY
 from anabranch.projections.errors import view_error
 
 Row = tuple[bytes, bytes]
@@ -34,10 +35,21 @@ class Family(StrEnum):
     UNITS_BY_BROKER = "units_by_broker"  # broker, unit group -> how many of it name the broker
     UNSETTLED = "unsettled"  # unit in flight or deleted -> nothing
     POLICIES = "policies"  # cluster, session, tenant or namespace -> encoded entity
+    TOPICS = "topics"  # scalable topic or subscription -> encoded entity
+    RESTLESS = "restless"  # scalable topic with work for its controller -> nothing
     CHANGED = "changed"  # key changed since the horizon -> offset of its last change
     META = "meta"  # one row: the place in the log
 
 
+def family_of(key: str) -> Family:
+    """Where the entity of a key is stored."""
+    kind, sep, _ = key.partition(":")
+    if not sep:
+        return Family.POLICIES if key == CLUSTER_KEY else Family.UNITS
+    return Family.TOPICS if kind in _TOPIC_KINDS else Family.POLICIES
+
+
+_TOPIC_KINDS: Final = ("topic", "subscription")
 _BLOCK_CACHE_BYTES: Final = 16 << 20
 _WRITE_BUFFER_BYTES: Final = 8 << 20
 _ALL_BUFFERS_BYTES: Final = 24 << 20

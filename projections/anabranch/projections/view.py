@@ -7,11 +7,14 @@ folded again. Within a batch a key is hashed, encoded and put once, in its last 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, cast
+
+from rocksdict import WriteBatch
 
 from anabranch.channel.bootstrap import Batch
 from anabranch.channel.codec import Horizon, encode_entity
@@ -21,6 +24,7 @@ from anabranch.core.digest import Digest
 from anabranch.core.fold import UNREADABLE, evolve
 from anabranch.core.outcome import Folded
 from anabranch.core.state import Change, Cluster, Entity, Session
+from anabranch.core.topics import ScalableTopic
 from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Unit, UnitState
 from anabranch.projections import owners
 from anabranch.projections.bulk import bulk_load
@@ -28,8 +32,8 @@ from anabranch.projections.errors import ViewError, ViewLogError, ViewOffsetErro
 from anabranch.projections.folder import ViewFolder
 from anabranch.projections.frozen import Frozen, decode_offset, encode_offset
 from anabranch.projections.meta import META_KEY, Meta, encode_meta, read_meta
-from anabranch.projections.reader import StoredState, is_policy
-from anabranch.projections.store import Family, Store, new_batch
+from anabranch.projections.reader import SEGMENTS_MAX, StoredState
+from anabranch.projections.store import Family, Store, family_of, new_batch
 
 Listener = Callable[[tuple[Change, ...]], None]
 
@@ -166,7 +170,7 @@ class View(StoredState):
                     touched[key] = offset
             folded.append(Folded(offset, entry.timestamp_ms, record, outcome))
             next_offset = offset + 1
-            if len(touched) >= _CHANGES_MAX:
+            if len(touched) >= _CHANGES_MAX or self._segments >= 2 * SEGMENTS_MAX:
                 break
         if folded:
             self._next_offset = next_offset
@@ -187,10 +191,12 @@ class View(StoredState):
             )
 
     def _change(self, key: str, after: Entity | None) -> None:
-        if key not in self._before:
-            self._before[key] = self._entity(key)
-        self._recent[key] = after
         kind = type(after)
+        if key not in self._before:
+            before = self._before[key] = self._entity(key)
+            if before is None and kind is Unit:
+                insort(self._born.setdefault(key.rpartition("/")[0], []), key)
+        self._recent[key] = after
         if kind is Unit:
             if key == LEADERSHIP:
                 self._leadership = after  # type: ignore[assignment]
@@ -198,6 +204,8 @@ class View(StoredState):
             self._sessions[key.partition(":")[2]] = after  # type: ignore[assignment]
         elif kind is Cluster:
             self._cluster = after  # type: ignore[assignment]
+        elif kind is ScalableTopic:
+            self._weigh(key, after)  # type: ignore[arg-type]
 
     def _write(self, touched: dict[str, int]) -> None:
         batch = new_batch()
@@ -206,11 +214,11 @@ class View(StoredState):
         digest = int(self._digest)
         named: owners.Changes = Counter()
         changed, units = families[Family.CHANGED], families[Family.UNITS]
-        policies, unsettled = families[Family.POLICIES], families[Family.UNSETTLED]
+        unsettled = families[Family.UNSETTLED]
         for key, before in self._before.items():
             after = self._recent[key]
             name = key.encode()
-            family = policies if is_policy(key) else units
+            family = families[family_of(key)]
             if before is not None:
                 digest -= hashes.pop(key, 0) or digests.entity_hash(key, before)
             if after is not None:
@@ -228,6 +236,8 @@ class View(StoredState):
                     else:
                         batch.put(name, b"", unsettled)
                 owners.note(named, key, old, new)
+            elif ScalableTopic in (type(before), type(after)):
+                self._note_restless(batch, key, before, after)
             # Also when it came and went: a snapshot of another node may hold what was in between.
             batch.put(name, encode_offset(touched[key]), changed)
         owners.adjust(self._store, batch, named)
@@ -236,6 +246,18 @@ class View(StoredState):
         batch.put(META_KEY, encode_meta(self._meta()), families[Family.META])
         self._store.write(batch)
         self._before.clear()
+        self._born.clear()
+
+    def _note_restless(
+        self, batch: WriteBatch, key: str, before: Entity | None, after: Entity | None
+    ) -> None:
+        family = self._store.families[Family.RESTLESS]
+        name = key.partition(":")[2].encode()
+        was, now = (isinstance(e, ScalableTopic) and e.is_restless for e in (before, after))
+        if now and not was:
+            batch.put(name, b"", family)
+        elif was and not now:
+            batch.delete(name, family)
 
     def _count(self, named: owners.Changes) -> None:
         counts = self._counts
