@@ -8,6 +8,7 @@ topic with what is being done, so a controller that takes over goes on where the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
@@ -285,7 +286,7 @@ class TopicController:
         op: SubscriptionOp,
         now: float,
         cause: TopicCause = TopicCause.CONSUMER,
-        **fields: object,
+        **fields: Any,
     ) -> list[ControllerEffect]:
         record = subscription_change(
             self._actor(), self.name, topic, name, before, op, self._new_id(), cause, **fields

@@ -141,7 +141,8 @@ class SubscriptionCoordinator:
         if known is None or known.number != instance:
             return False
         known.connection = connection
-        known.holdings = set(holdings)
+        others = [each.holdings for each in self._current.values() if each is not known]
+        known.holdings = {b for b in holdings if not any(b in (each or ()) for each in others)}
         known.drained = set(drained)
         known.heard_at = now
         known.sequence = 0
@@ -267,6 +268,8 @@ class SubscriptionCoordinator:
     # --- inside -------------------------------------------------------------------------
 
     def _is_free(self, bucket: Bucket, asker: _Instance | None) -> bool:
+        if asker is not None and asker.holdings is not None and bucket in asker.holdings:
+            return True  # it was granted when nobody else had it
         others = (each for each in self._current.values() if each is not asker)
         return not any(each.may_serve(bucket) for group in (others, self._former) for each in group)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anabranch.core.ownership import Actor
 from anabranch.core.records import SubscriptionChange, TopicCause, TopicChange
 from anabranch.core.subscriptions import Subscription, SubscriptionOp
@@ -15,7 +17,7 @@ def topic_change(
     move: TopicMove,
     proposal_id: str,
     cause: TopicCause = TopicCause.PROTOCOL,
-    **fields: object,
+    **fields: Any,
 ) -> TopicChange:
     """A proposal for the topic's next version."""
     form = {
@@ -28,7 +30,7 @@ def topic_change(
         "cause": cause,
         **fields,
     }
-    return TopicChange(**form)  # type: ignore[arg-type]
+    return TopicChange(**form)
 
 
 def subscription_change(
@@ -40,7 +42,7 @@ def subscription_change(
     op: SubscriptionOp,
     proposal_id: str,
     cause: TopicCause = TopicCause.CONSUMER,
-    **fields: object,
+    **fields: Any,
 ) -> SubscriptionChange:
     """A proposal for the subscription's next version."""
     form = {
@@ -55,4 +57,4 @@ def subscription_change(
         "cause": cause,
         **fields,
     }
-    return SubscriptionChange(**form)  # type: ignore[arg-type]
+    return SubscriptionChange(**form)

@@ -1,0 +1,78 @@
+"""Who shall have which buckets."""
+
+from __future__ import annotations
+
+from anabranch.core.assignment import assignable, target
+from anabranch.core.layout import SegmentLayout
+from anabranch.core.subscriptions import Subscription, SubscriptionKind
+
+STREAM, CHECKPOINT = SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT
+
+
+def subscribed(
+    *names: str, drained: tuple[int, ...] = (), kind: SubscriptionKind = STREAM
+) -> Subscription:
+    instances = tuple(range(1, len(names) + 1))
+    return Subscription(1, kind, 0, tuple(sorted(names)), instances, drained, 0, 0, "p")
+
+
+def test_segments_go_round_robin_by_range_to_consumers_by_name() -> None:
+    layout = SegmentLayout.initial(5, bucket_budget=5)
+    shares = target(layout, subscribed("c-2", "c-10"))
+    assert list(shares["c-10"]) == [0, 2, 4], "names are compared as strings"
+    assert list(shares["c-2"]) == [1, 3]
+
+
+def test_the_target_does_not_depend_on_the_order_of_joining() -> None:
+    layout = SegmentLayout.initial(4)
+    one = subscribed("a").with_consumer("b", 7)
+    other = subscribed("b").with_consumer("a", 9)
+    assert target(layout, one) == target(layout, other)
+
+
+def test_surplus_consumers_share_the_buckets_of_segments_in_runs() -> None:
+    layout = SegmentLayout.initial(2, bucket_budget=8)
+    shares = target(layout, subscribed("a", "b", "c"))
+    assert shares == {"a": {0: (0, 1)}, "b": {0: (2, 3)}, "c": {1: (0, 1, 2, 3)}}
+
+
+def test_an_uneven_share_follows_the_floor_rule() -> None:
+    layout = SegmentLayout.initial(1, bucket_budget=4)
+    shares = target(layout, subscribed("a", "b", "c"))
+    assert shares == {"a": {0: (0,)}, "b": {0: (1,)}, "c": {0: (2, 3)}}
+
+
+def test_consumers_beyond_all_buckets_stay_idle() -> None:
+    layout = SegmentLayout.initial(2, bucket_budget=2)
+    shares = target(layout, subscribed("a", "b", "c"))
+    assert shares == {"a": {0: (0,)}, "b": {1: (0,)}, "c": {}}
+
+
+def test_a_checkpoint_group_never_shares_a_segment() -> None:
+    layout = SegmentLayout.initial(1, bucket_budget=4)
+    shares = target(layout, subscribed("a", "b", kind=CHECKPOINT))
+    assert shares == {"a": {0: (0, 1, 2, 3)}, "b": {}}
+
+
+def test_a_child_waits_until_its_parent_is_drained() -> None:
+    layout = SegmentLayout.initial(1).split_segment(0)
+    assert [part.segment_id for part in assignable(layout, ())] == [0]
+    assert [part.segment_id for part in assignable(layout, (0,))] == [1, 2]
+
+
+def test_a_grandchild_waits_for_all_its_ancestors() -> None:
+    layout = SegmentLayout.initial(1).split_segment(0).split_segment(1)
+    assert [part.segment_id for part in assignable(layout, (1,))] == [0], "0 is not drained"
+    assert [part.segment_id for part in assignable(layout, (0,))] == [1, 2]
+    assert [part.segment_id for part in assignable(layout, (0, 1))] == [3, 4, 2]
+
+
+def test_a_merged_segment_waits_for_both_parents() -> None:
+    layout = SegmentLayout.initial(2).merge_segments(0, 1)
+    assert [part.segment_id for part in assignable(layout, (0,))] == [1]
+    assert [part.segment_id for part in assignable(layout, (0, 1))] == [2]
+
+
+def test_a_pruned_parent_counts_as_drained() -> None:
+    layout = SegmentLayout.initial(1).split_segment(0).prune_segment(0)
+    assert [part.segment_id for part in assignable(layout, ())] == [1, 2]

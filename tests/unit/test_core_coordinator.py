@@ -1,0 +1,191 @@
+"""When a bucket may change hands."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.core.coordinator import Assignment, Bucket, SubscriptionCoordinator, Timing
+from anabranch.core.layout import SegmentLayout
+from anabranch.core.subscriptions import Subscription, SubscriptionKind
+
+Buckets = tuple[Bucket, ...]
+TIMING = Timing(grace_s=60, session_timeout_s=10)
+WHOLE = SegmentLayout.initial(1, bucket_budget=2)
+NOBODY = Subscription(1, SubscriptionKind.STREAM, 0, (), (), (), 0, 0, "p")
+
+
+class Desk:
+    """A coordinator, the state that it is shown, and what each connection was last sent."""
+
+    def __init__(self, layout: SegmentLayout = WHOLE, before: Subscription = NOBODY) -> None:
+        self.layout, self.subscription = layout, before
+        self.coordinator = SubscriptionCoordinator(TIMING)
+        self.has: dict[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
+        self.now = 100.0
+        self.show()
+
+    def show(self) -> None:
+        self.coordinator.changed(self.layout, self.subscription, self.now)
+        self.send()
+
+    def send(self) -> list[tuple[int, Assignment]]:
+        sent = self.coordinator.assignments(self.now)
+        self.has |= {connection: assignment.shares for connection, assignment in sent}
+        return sent
+
+    def join(self, name: str, number: int, connection: int, holds: Buckets = ()) -> bool:
+        if self.subscription.instance_of(name) != number:
+            self.subscription = self.subscription.with_consumer(name, number)
+            self.show()
+        done = self.coordinator.opened(name, number, connection, holds, (), self.now)
+        self.send()
+        return done
+
+    def report(
+        self, name: str, connection: int, released: Buckets = (), drained: Buckets = ()
+    ) -> bool:
+        known = self.coordinator.heard(name, connection, released, drained, self.now)
+        self.send()
+        return known
+
+    def leave(self, name: str) -> None:
+        self.coordinator.left(name)
+        self.subscription = self.subscription.without_consumer(name)
+        self.show()
+
+
+def test_the_first_consumer_gets_everything_at_once() -> None:
+    desk = Desk()
+    assert desk.join("a", 1, 11)
+    assert desk.has[11] == ((0, (0, 1)),)
+
+
+def test_a_moving_bucket_is_withheld_until_its_holder_has_released_it() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    assert desk.has[11] == ((0, (0,)),), "a is told to give bucket 1 up"
+    assert not desk.has[12]
+    assert desk.coordinator.withheld() == 1
+    assert desk.report("a", 11, released=((0, 1),))
+    assert desk.has[12] == ((0, (1,)),)
+    assert desk.coordinator.withheld() == 0
+
+
+def test_who_leaves_hands_everything_over_at_once() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    desk.leave("a")
+    assert desk.has[12] == ((0, (0, 1)),)
+
+
+def test_a_consumer_that_comes_back_in_time_keeps_its_share_and_nobody_else_is_disturbed() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    desk.report("a", 11, released=((0, 1),))
+    desk.coordinator.closed("a", 11, desk.now)
+    desk.now += 30
+    desk.report("b", 12)
+    assert desk.has[12] == ((0, (1,)),)
+    desk.join("a", 1, 13, holds=((0, 0),))
+    assert desk.has[13] == ((0, (0,)),)
+
+
+def test_a_registration_ends_with_its_grace_and_not_before() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.coordinator.closed("a", 11, desk.now)
+    desk.now += 59
+    assert desk.coordinator.over(desk.now) == []
+    desk.now += 2
+    assert desk.coordinator.over(desk.now) == ["a"]
+
+
+def test_another_process_under_a_name_waits_until_its_predecessor_has_lapsed() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.coordinator.closed("a", 11, desk.now)
+    desk.join("a", 2, 12)
+    assert not desk.has[12]
+    desk.now += TIMING.lapse_s + 1
+    assert desk.report("a", 12) is False, "it was silent for too long itself"
+    desk.join("a", 2, 13)
+    assert desk.has[13] == ((0, (0, 1)),)
+
+
+def test_a_name_in_use_by_a_connected_process_is_taken() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    assert desk.coordinator.is_taken("a", 2)
+    assert not desk.coordinator.is_taken("a", 1)
+    desk.coordinator.closed("a", 11, desk.now)
+    assert not desk.coordinator.is_taken("a", 2)
+
+
+def test_a_new_controller_leaves_a_consumer_what_it_holds() -> None:
+    desk = Desk(before=NOBODY.with_consumer("a", 1).with_consumer("b", 2))
+    desk.join("b", 2, 12, holds=((0, 1),))
+    assert desk.has[12] == ((0, (1,)),)
+    desk.join("a", 1, 11, holds=((0, 0),))
+    assert desk.has[11] == ((0, (0,)),)
+
+
+def test_a_new_controller_grants_nothing_that_an_unheard_consumer_may_be_serving() -> None:
+    desk = Desk(before=NOBODY.with_consumer("a", 1).with_consumer("b", 2))
+    desk.join("b", 2, 12)
+    assert not desk.has[12], "a may be serving bucket 1: it is not heard of yet"
+    desk.join("a", 1, 11, holds=((0, 0),))
+    assert desk.has[12] == ((0, (1,)),)
+
+
+def test_what_another_holds_is_not_taken_over_by_saying_so() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12, holds=((0, 1),))
+    assert not desk.has[12]
+
+
+def test_a_silent_consumers_buckets_are_free_for_others_only_after_its_session_lapsed() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)  # bucket 1 is b's by the target, but a does not answer
+    for _ in range(3):
+        desk.now += 3
+        desk.report("b", 12)
+        assert not desk.has[12]
+    desk.now += 4
+    assert desk.report("b", 12)
+    assert desk.has[12] == ((0, (1,)),)
+    assert not desk.report("a", 11), "a must subscribe again"
+
+
+def test_a_segment_is_drained_when_each_of_its_buckets_is() -> None:
+    desk = Desk(WHOLE.split_segment(0))
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    desk.report("a", 11, released=((0, 1),), drained=((0, 0),))
+    assert desk.coordinator.drained_segments() == ()
+    desk.report("b", 12, drained=((0, 1),))
+    assert desk.coordinator.drained_segments() == (0,)
+
+
+def test_a_queue_is_drained_when_all_who_are_connected_say_so() -> None:
+    queue = msgspec.structs.replace(NOBODY, kind=SubscriptionKind.QUEUE)
+    desk = Desk(WHOLE.split_segment(0), queue)
+    for number in (1, 2):
+        desk.coordinator.opened(f"q{number}", number, number, (), (), desk.now)
+    desk.send()
+    assert [segment for segment, _ in desk.has[1]] == [0, 1, 2], "a queue has no order to keep"
+    both = ((0, 0), (0, 1))
+    desk.report("q1", 1, drained=both)
+    assert desk.coordinator.drained_segments() == ()
+    desk.report("q2", 2, drained=both)
+    assert desk.coordinator.drained_segments() == (0,)
+
+
+def test_nothing_is_sent_twice() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    assert desk.send() == []
