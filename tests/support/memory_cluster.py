@@ -17,10 +17,11 @@ from anabranch.core.leases import Heartbeat
 from anabranch.core.outcome import Folded
 from anabranch.core.records import Record
 from anabranch.core.replica import MemoryReplica
+from support.waiting import WAIT_S as WAIT_S
+from support.waiting import until as until
 
 # Short, but a busy machine must not let a lease lapse that a test does not mean to.
 FAST = {"heartbeatIntervalMillis": 50, "leaseMillis": 1_500, "livenessTimeoutMillis": 2_000}
-WAIT_S = 10.0
 
 
 class MemoryView(MemoryReplica):
@@ -136,11 +137,3 @@ async def memory_cluster(count: int = 3, **settings: object) -> AsyncIterator[Me
     finally:
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)
-
-
-async def until(holds: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-    """Waits until the condition holds; fails the test when it does not in time."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.002)

@@ -23,7 +23,7 @@ disconnected. Who has much to send, or only wants to send the newest, awaits `dr
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import structlog
@@ -144,10 +144,9 @@ class Connection(asyncio.Protocol):
     # --- asyncio.Protocol ---------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"not a transport of a byte stream: {transport!r}")
-        self._transport = transport
-        transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        # No subclass in uvloop, which has the methods all the same.
+        self._transport = stream = cast(asyncio.Transport, transport)
+        stream.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         name = transport.get_extra_info("peername")
         self.address = f"{name[0]}:{name[1]}" if name else "?"
         self._log = self._log.bind(peer=self.address)

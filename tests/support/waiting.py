@@ -1,0 +1,17 @@
+"""Waiting for what another task or process brings about."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+WAIT_S = 10.0
+
+
+async def until(holds: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
+    """Waits until the condition holds; fails the test when it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.002)

@@ -1,0 +1,102 @@
+"""A server and clients of the binary protocol in a test's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.client import ClientConnection, connect
+from anabranch.wire.connection import Limits
+from anabranch.wire.framing import FrameDecoder, encode_frame
+from anabranch.wire.server import OpenSession, Peer, Routes, WireServer, serve
+
+WAIT_S = 20.0
+HOST = "127.0.0.1"
+
+
+def no_routes(_peer: Peer) -> Routes:
+    return {}
+
+
+def lookups(peer: Peer) -> Routes:
+    """Answers each look-up with its topic."""
+
+    async def lookup(command: BaseCommand) -> None:
+        asked = command.lookupTopic
+        peer.send(
+            pb.CommandLookupTopicResponse(
+                request_id=asked.request_id,
+                brokerServiceUrl=asked.topic,
+                response=pb.CommandLookupTopicResponse.Connect,
+            )
+        )
+
+    return {BaseCommand.LOOKUP: lookup}
+
+
+@asynccontextmanager
+async def serving(
+    open_session: OpenSession = no_routes, limits: Limits | None = None
+) -> AsyncIterator[WireServer]:
+    server = await serve(open_session, host=HOST, port=0, limits=limits or Limits())
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def connected(
+    server: WireServer, on_push: Callable[[BaseCommand], None] | None = None
+) -> AsyncIterator[ClientConnection]:
+    pushed = on_push or (lambda _command: None)
+    client = await connect(HOST, server.port, on_push=pushed, timeout_s=WAIT_S)
+    try:
+        yield client
+    finally:
+        client.abort("the test is over")
+        await asyncio.wait([client.closed])
+
+
+class Raw:
+    """A client that sends what a test wants it to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+        self._decoder = FrameDecoder()
+
+    async def answer(self) -> BaseCommand | None:
+        """The next command; None at the end."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                data = self._decoder.next_command()
+                if data is not None:
+                    return commands.parse(data)
+                chunk = await self._reader.read(65_536)
+                if not chunk:
+                    return None
+                self._decoder.feed(chunk)
+
+    def send(self, command: BaseCommand | bytes) -> None:
+        data = command if isinstance(command, bytes) else command.SerializePartialToString()
+        self.writer.write(encode_frame(data))
+
+    async def handshake(self) -> None:
+        self.send(commands.envelope(pb.CommandConnect(client_version="raw", protocol_version=15)))
+        answer = await self.answer()
+        assert answer is not None
+        assert answer.type == BaseCommand.CONNECTED
+
+
+@asynccontextmanager
+async def raw(port: int) -> AsyncIterator[Raw]:
+    reader, writer = await asyncio.open_connection(HOST, port)
+    try:
+        yield Raw(reader, writer)
+    finally:
+        writer.close()
