@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from anabranch.core.coordinator import Assignment, Bucket, SubscriptionCoordinator, Timing
+from anabranch.core.layout import SegmentLayout
 from anabranch.core.ownership import Actor, NewId
 from anabranch.core.records import (
     Record,
@@ -104,6 +105,7 @@ class TopicController:
         self._failures = 0
         self._retry_at = 0.0
         self._preparing: tuple[int, float] = (0, 0.0)  # version, since when
+        self._layout: tuple[int, SegmentLayout] | None = None  # of the topic's version
 
     @property
     def is_idle(self) -> bool:
@@ -239,12 +241,14 @@ class TopicController:
         found = dict(self.state.subscriptions(self.name)) if topic is not None else {}
         for name in [name for name in self.coordinators if name not in found]:
             del self.coordinators[name]
+        if topic is None:
+            return
+        if self._layout is None or self._layout[0] != topic.version:
+            self._layout = (topic.version, topic.layout)
         for name, subscription in found.items():
-            if topic is None:
-                continue
             if name not in self.coordinators:
                 self.coordinators[name] = SubscriptionCoordinator(self._settings.timing)
-            self.coordinators[name].changed(topic.layout, subscription, now)
+            self.coordinators[name].changed(self._layout[1], subscription, now)
 
     def _consumers(self, topic: ScalableTopic, now: float) -> list[ControllerEffect]:
         self._sync(now)

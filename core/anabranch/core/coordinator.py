@@ -67,8 +67,28 @@ class _Instance:
         self.sequence = 0
         self.sent: tuple[int, tuple[tuple[int, Buckets], ...]] | None = None
 
-    def may_serve(self, bucket: Bucket) -> bool:
-        return self.holdings is None or bucket in self.holdings
+
+class _Held:
+    """What may be served now, by anybody: one look at all instances for many buckets."""
+
+    def __init__(self, instances: Iterable[_Instance]) -> None:
+        self._buckets: set[Bucket] = set()
+        self._unknown: list[_Instance] = []
+        for each in instances:
+            if each.holdings is None:
+                self._unknown.append(each)
+            else:
+                self._buckets |= each.holdings
+
+    def allows(self, bucket: Bucket, asker: _Instance | None) -> bool:
+        """Whether the asker may serve the bucket: it does already, or nobody else may."""
+        if asker is not None and asker.holdings is not None and bucket in asker.holdings:
+            return True
+        return bucket not in self._buckets and all(each is asker for each in self._unknown)
+
+    def take(self, buckets: Iterable[Bucket]) -> None:
+        """These are served from now on."""
+        self._buckets.update(buckets)
 
 
 class SubscriptionCoordinator:
@@ -81,6 +101,7 @@ class SubscriptionCoordinator:
         self._current: dict[str, _Instance] = {}  # by consumer name
         self._former: list[_Instance] = []  # replaced instances that may still be serving
         self._away_since: dict[str, float] = {}
+        self._stale = True  # something has happened since the assignments were worked out
 
     # --- questions ----------------------------------------------------------------------
 
@@ -108,7 +129,12 @@ class SubscriptionCoordinator:
         serving anything until it reports or lapses, and each has a fresh grace.
         """
         first = self._subscription is None
+        if layout is self._layout and subscription == self._subscription:
+            return
         self._layout, self._subscription = layout, subscription
+        self._stale = True
+        for each in self._current.values():
+            each.drained = {b for b in each.drained if b[0] not in subscription.drained}
         if subscription.kind is _QUEUE:
             return
         registered = zip(subscription.consumers, subscription.instances, strict=True)
@@ -148,6 +174,7 @@ class SubscriptionCoordinator:
         known.sequence = 0
         known.sent = None
         self._away_since.pop(name, None)
+        self._stale = True
         return True
 
     def heard(
@@ -165,8 +192,11 @@ class SubscriptionCoordinator:
         if known.heard_at < now - self._timing.lapse_s:
             return False  # others may have been granted what it held: it must subscribe again
         known.heard_at = now
-        known.holdings -= set(released)
-        known.drained |= set(drained)
+        let_go = known.holdings.intersection(released)
+        if let_go:
+            known.holdings -= let_go
+            self._stale = True
+        known.drained.update(drained)
         return True
 
     def closed(self, name: str, connection: int, now: float) -> None:
@@ -175,6 +205,7 @@ class SubscriptionCoordinator:
         if known is None or known.connection != connection:
             return
         known.connection = None
+        self._stale = True
         if self._subscription is None or self._subscription.kind is _QUEUE:
             del self._current[name]
             return
@@ -185,6 +216,7 @@ class SubscriptionCoordinator:
         known = self._current.get(name)
         if known is not None:
             known.holdings = set()
+            self._stale = True
 
     def silent(self, now: float) -> list[int]:
         """Connections whose consumers have not reported for the session time: to be closed."""
@@ -233,6 +265,9 @@ class SubscriptionCoordinator:
         if layout is None or subscription is None:
             return []
         self._lapse(now)
+        if not self._stale:
+            return []
+        self._stale = False
         if subscription.kind is _QUEUE:
             # A queue has no order to keep: nothing waits for what is above it.
             everything = tuple(
@@ -242,36 +277,38 @@ class SubscriptionCoordinator:
             )
             return self._send(layout.epoch, dict.fromkeys(self._current, everything))
         wanted = target(layout, subscription)
+        held = self._held()
         shares: dict[str, tuple[tuple[int, Buckets], ...]] = {}
         for name, known in self._current.items():
+            if known.connection is None or known.holdings is None:
+                continue
             granted = []
             for segment_id, buckets in wanted.get(name, {}).items():
-                free = tuple(b for b in buckets if self._is_free((segment_id, b), known))
+                free = tuple(b for b in buckets if held.allows((segment_id, b), known))
                 if free:
                     granted.append((segment_id, free))
-            if known.connection is not None and known.holdings is not None:
-                known.holdings |= {(each, b) for each, buckets in granted for b in buckets}
-                shares[name] = tuple(granted)
+            taken = {(segment_id, b) for segment_id, buckets in granted for b in buckets}
+            known.holdings |= taken
+            held.take(taken)
+            shares[name] = tuple(granted)
         return self._send(layout.epoch, shares)
 
     def withheld(self) -> int:
         """Buckets that are somebody's by the target but may still be served by another."""
         if self._layout is None or self._subscription is None:
             return 0
-        count = 0
-        for name, segments in target(self._layout, self._subscription).items():
-            own = self._current.get(name)
-            for segment_id, buckets in segments.items():
-                count += sum(not self._is_free((segment_id, b), own) for b in buckets)
-        return count
+        held = self._held()
+        return sum(
+            not held.allows((segment_id, bucket), self._current.get(name))
+            for name, shares in target(self._layout, self._subscription).items()
+            for segment_id, buckets in shares.items()
+            for bucket in buckets
+        )
 
     # --- inside -------------------------------------------------------------------------
 
-    def _is_free(self, bucket: Bucket, asker: _Instance | None) -> bool:
-        if asker is not None and asker.holdings is not None and bucket in asker.holdings:
-            return True  # it was granted when nobody else had it
-        others = (each for each in self._current.values() if each is not asker)
-        return not any(each.may_serve(bucket) for group in (others, self._former) for each in group)
+    def _held(self) -> _Held:
+        return _Held([*self._current.values(), *self._former])
 
     def _retire(self, name: str) -> None:
         """The name is no instance's any more; what the last one may serve lapses with time."""
@@ -282,13 +319,16 @@ class SubscriptionCoordinator:
 
     def _lapse(self, now: float) -> None:
         limit = now - self._timing.lapse_s
-        self._former = [each for each in self._former if each.heard_at >= limit]
+        left = [each for each in self._former if each.heard_at >= limit]
+        self._stale = self._stale or len(left) < len(self._former)
+        self._former = left
         for name, each in self._current.items():
-            if each.heard_at < limit:
+            if each.heard_at < limit and (each.holdings is None or each.holdings):
                 each.holdings = set()
-                if each.connection is not None:
-                    each.connection = None
-                    self._away_since[name] = now
+                self._stale = True
+            if each.heard_at < limit and each.connection is not None:
+                each.connection = None
+                self._away_since[name] = now
 
     def _send(
         self, epoch: int, shares: dict[str, tuple[tuple[int, Buckets], ...]]
