@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from anabranch.channel.codec import decode_entity
+from anabranch.core.layout import initial_segments
 from anabranch.core.outcome import Folded
 from anabranch.core.records import (
     NamespaceChange,
@@ -24,16 +25,24 @@ from anabranch.core.records import (
 )
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.ring import RING_END
+from anabranch.core.segments import SegmentInfo
+from anabranch.core.subscriptions import SubscriptionOp
+from anabranch.core.topic_guards import controller_of
+from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
 from anabranch.projections.view import View
 from support.history import BROKERS, DEFAULT, History
+from support.topic_history import create, subscribe, subscription_move, topic_move
 
 NAMESPACES = (DEFAULT, "acme/orders", "acme/orders-2", "leadership/x")
 TENANTS = ("public", "acme", "leadership")
 STRANGER = "b9:8080"
+TOPICS = (f"{DEFAULT}/a", f"{DEFAULT}/a.b", "acme/orders/a", "acme/orders-2/a")
+SUBSCRIPTIONS = ("mine", "yours")
 
 brokers = st.sampled_from(BROKERS)
 namespaces = st.sampled_from(NAMESPACES)
+topics = st.sampled_from(TOPICS)
 small = st.integers(0, 11)
 
 NATURAL = {
@@ -64,6 +73,59 @@ def facts(replica: MemoryReplica | View) -> dict[str, Any]:
         "units_of": [list(state.units_of(name)) for name in names],
         "unit_count": [state.unit_count(name) for name in names],
         "unsettled": list(state.unsettled()),
+        "topics": [(list(state.topics(name))) for name in NAMESPACES],
+        "topic": [state.topic(name) for name in TOPICS],
+        "subscriptions": [list(state.subscriptions(name)) for name in TOPICS],
+        "subscription": [state.subscription(n, s) for n in TOPICS for s in SUBSCRIPTIONS],
+        "restless": list(state.restless_topics()),
+    }
+
+
+def natural_fields(topic: ScalableTopic | None, number: int, cut: bool) -> dict[str, Any]:
+    """What a topic's controller might propose next: the move and its fields."""
+    if topic is None:
+        return {"move": TopicMove.CREATE, "segments": initial_segments(1 + number % 3, 4)}
+    active = topic.layout.active
+    part = active[number % len(active)]
+    match topic.state:
+        case TopicState.CREATING:
+            return {"move": TopicMove.OPEN}
+        case TopicState.PREPARING:
+            return {"move": TopicMove.ABORT if cut else TopicMove.SEALING}
+        case TopicState.SEALING:
+            parents = (topic.layout.segment(each) for each in topic.parents)
+            return {
+                "move": TopicMove.COMMIT,
+                "end_offsets": (number,) * sum(p.buckets for p in parents),
+            }
+        case TopicState.DELETING:
+            return {"move": TopicMove.REMOVE}
+    sealed = tuple(p.segment_id for p in topic.segments if not p.is_active and not p.parent_ids)
+    if topic.garbage and cut:
+        return {"move": TopicMove.CLEAR, "segment_ids": (topic.garbage[0].segment_id,)}
+    if sealed and number % 3 == 0:
+        return {"move": TopicMove.PRUNE, "segment_ids": sealed}
+    if number == 11:
+        return {"move": TopicMove.DELETE}
+    if cut and len(active) > 1:
+        return _begun(
+            Operation.MERGE, topic.layout.merge_children(*(p.segment_id for p in active[:2]))
+        )
+    if number % 2:
+        return _begun(
+            Operation.REBUCKET,
+            topic.layout.rebucket_children(part.segment_id, part.buckets % 4 + 1),
+        )
+    return _begun(Operation.SPLIT, topic.layout.split_children(part.segment_id))
+
+
+def _begun(operation: Operation, children: tuple[SegmentInfo, ...]) -> dict[str, Any]:
+    parents = children[0].parent_ids
+    return {
+        "move": TopicMove.BEGIN,
+        "operation": operation,
+        "parents": parents,
+        "segments": children,
     }
 
 
@@ -95,6 +157,9 @@ class ViewMachine(RuleBasedStateMachine):
             self.log.tenant(tenant)
         for home in NAMESPACES[1:]:
             self.log.namespace(home, 2)
+        for name in TOPICS[1:3]:
+            create(self.log, name)
+            subscribe(self.log, SUBSCRIPTIONS[0], name, ("c-0",))
 
     # --- the log grows ------------------------------------------------------------------
 
@@ -180,6 +245,56 @@ class ViewMachine(RuleBasedStateMachine):
         self.log.append(
             NamespaceChange(
                 self.log.new_id(), name, op, version, by, self.log.sessions[by], bundles
+            )
+        )
+
+    # --- topics -------------------------------------------------------------------------
+
+    @rule(name=topics, other=brokers, number=small, cut=st.booleans(), steps=st.integers(1, 6))
+    def natural_topic_moves(
+        self, name: str, other: str, number: int, cut: bool, steps: int
+    ) -> None:
+        """What a topic's controller would propose, step by step; at first it takes its bundle."""
+        if self.log.state.namespace(name.rpartition("/")[0]) is None:
+            return
+        for _ in range(steps):
+            bundle, holder = controller_of(self.log.state, name)
+            if holder:
+                fields = natural_fields(self.log.state.topic(name), number, cut)
+                self.log.append(topic_move(self.log, name=name, by=holder, **fields))
+            else:
+                self._natural_move(bundle, self.log.unit(bundle), other, cut=False)
+
+    @rule(name=topics, by=brokers, number=small, what=st.sampled_from(TopicMove))
+    def any_topic_move(self, name: str, by: str, number: int, what: TopicMove) -> None:
+        ids = (number % 5, number % 7)
+        self.log.append(topic_move(self.log, what, name, by, segment_ids=ids, end_offsets=ids))
+
+    @rule(
+        name=topics,
+        subscription=st.sampled_from(SUBSCRIPTIONS),
+        number=small,
+        op=st.sampled_from(SubscriptionOp),
+    )
+    def any_subscription_move(
+        self, name: str, subscription: str, number: int, op: SubscriptionOp
+    ) -> None:
+        topic = self.log.state.topic(name)
+        if topic is None:
+            return
+        known = self.log.state.subscription(name, subscription)
+        sealed = [p.segment_id for p in topic.segments if not p.is_active]
+        news = tuple(each for each in sealed if known is None or each not in known.drained)
+        self.log.append(
+            subscription_move(
+                self.log,
+                SubscriptionOp.CREATE if known is None else op,
+                subscription,
+                name,
+                controller_of(self.log.state, name)[1] or BROKERS[0],
+                consumer=f"c-{number % 3}",
+                instance=number,
+                segment_ids=news[: number + 1],
             )
         )
 
