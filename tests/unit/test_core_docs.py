@@ -1,20 +1,21 @@
-"""The documentation shows the machine as it is."""
+"""The documentation shows the machines as they are."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from anabranch.core.topics import TopicMove, topic_mermaid
 from anabranch.core.units import ARROWS, LEADERSHIP_ARROWS, Move, mermaid
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "state-machine.md").read_text()
 
 
-def test_the_pictures_are_drawn_from_the_table() -> None:
-    for arrows in (ARROWS, LEADERSHIP_ARROWS):
-        assert f"```mermaid\n{mermaid(arrows)}```\n" in PAGE, f"paste this:\n{mermaid(arrows)}"
+def test_the_pictures_are_drawn_from_the_tables() -> None:
+    for picture in (mermaid(ARROWS), mermaid(LEADERSHIP_ARROWS), topic_mermaid()):
+        assert f"```mermaid\n{picture}```\n" in PAGE, f"paste this:\n{picture}"
 
 
 def test_the_page_explains_every_move() -> None:
-    for move in Move:
+    for move in (*Move, *TopicMove):
         assert move.name in PAGE
