@@ -114,7 +114,7 @@ def test_an_overridden_owner_that_nobody_waits_for(monkeypatch: pytest.MonkeyPat
 
 
 def test_versions_that_start_at_1_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "_first_version", lambda offset: 1)
+    monkeypatch.setattr(fold, "first_version", lambda offset: 1)
     violation_found("was meant for")
 
 
