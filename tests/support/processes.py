@@ -37,7 +37,7 @@ class Dev:
             self.process = subprocess.Popen(
                 [
                     *(*COMMAND, "dev", "--nodes", str(nodes), "--http-port", str(self.port)),
-                    *("--data-dir", str(folder / "data")),
+                    *("--service-port", "0", "--data-dir", str(folder / "data")),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -91,3 +91,10 @@ def test_the_broker_id_is_host_and_web_port() -> None:
     settings = load_settings(None, {}, {"advertisedAddress": "b1", "webServicePort": 8081})
     assert settings.broker_id == "b1:8081"
     assert settings.node_settings().web_url == "http://b1:8081"
+
+
+def test_clients_are_sent_to_the_binary_port_once_it_is_known() -> None:
+    settings = load_settings(None, {}, {"advertisedAddress": "b1"})
+    assert settings.node_settings().service_url == "pulsar://b1:6650"
+    any_free = load_settings(None, {}, {"advertisedAddress": "b1", "brokerServicePort": 0})
+    assert any_free.node_settings().service_url == ""

@@ -29,13 +29,14 @@ def test_every_node_names_the_same_owner() -> None:
 def test_an_answer_has_the_fields_of_pulsars_lookup_data() -> None:
     async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
         answer = (await nodes[0].http.get(PATH)).json()
-        web_url = f"http://{nodes[0].id}"
+        service_url = nodes[0].node.settings.service_url
+        assert service_url == "pulsar://b1:6650"
         assert answer == {
-            "brokerUrl": web_url,
+            "brokerUrl": service_url,
             "brokerUrlTls": None,
-            "httpUrl": web_url,
+            "httpUrl": f"http://{nodes[0].id}",
             "httpUrlTls": None,
-            "nativeUrl": web_url,
+            "nativeUrl": service_url,
         }
 
     with_http(test)

@@ -72,6 +72,12 @@ class Settings(BaseModel):
     web_service_port: int = Field(
         8080, ge=1, le=65535, description="Port of look-ups, administration and metrics."
     )
+    broker_service_port: int = Field(
+        6650,
+        ge=0,
+        le=65535,
+        description="Port of the binary protocol, which clients speak; 0: any free one.",
+    )
     default_number_of_namespace_bundles: int = Field(
         4, ge=1, le=BUNDLES_MAX, description="Bundles of a namespace that is created without any."
     )
@@ -130,6 +136,13 @@ class Settings(BaseModel):
         return f"http://{self.broker_id}"
 
     @property
+    def service_url(self) -> str:
+        """Where clients connect to; "" while the port is not known."""
+        if not self.broker_service_port:
+            return ""
+        return f"pulsar://{self.advertised_address}:{self.broker_service_port}"
+
+    @property
     def view_dir(self) -> Path:
         """Directory of the RocksDB view."""
         return self.data_dir / "view"
@@ -140,7 +153,7 @@ class Settings(BaseModel):
             broker=self.broker_id,
             cluster=self.cluster_name,
             web_url=self.web_url,
-            service_url="",  # no port speaks the binary protocol yet
+            service_url=self.service_url,
             heartbeat_s=self.heartbeat_interval_millis / 1000,
             lease_s=self.lease_millis / 1000,
             liveness_timeout_s=self.liveness_timeout_millis / 1000,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import signal
 import subprocess
@@ -35,7 +36,13 @@ class NodeProcess:
     """One `anabranch node` on this machine. Starts and stops any number of times."""
 
     def __init__(
-        self, name: str, http_port: int, bootstrap_servers: str, data_dir: Path, *settings: str
+        self,
+        name: str,
+        http_port: int,
+        bootstrap_servers: str,
+        data_dir: Path,
+        *settings: str,
+        service_port: int = 0,
     ) -> None:
         self.name = name
         self.port = http_port
@@ -45,6 +52,7 @@ class NodeProcess:
         self._command = [
             *(sys.executable, "-m", "anabranch.broker.cli", "node", "--end-with-parent"),
             *("--bootstrap-servers", bootstrap_servers, "--http-port", str(http_port)),
+            *("--service-port", str(service_port)),
             *("--data-dir", str(data_dir / name), "--set", f"bindAddress={HOST}"),
             *("--set", f"advertisedAddress={HOST}", "--set", "replicationFactor=1"),
             *("--set", "minInsyncReplicas=1"),
@@ -80,14 +88,18 @@ class NodeProcess:
         """Whether it serves. Raises ChildError when it has ended."""
         if not self.is_running:
             raise ChildError(f"{self.name} ended while it was starting:\n{self.last_words()}")
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=_ANSWER_SECONDS_MAX)
         try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == http.client.OK
+            return self._get("/readyz")[0] == http.client.OK
         except (OSError, http.client.HTTPException):
             return False
-        finally:
-            connection.close()
+
+    def service_url(self) -> str:
+        """Where clients connect to, as the node says; it must be ready. Raises ChildError."""
+        try:
+            _, body = self._get("/admin/v2/brokers/status")
+            return str(json.loads(body)["serviceUrl"])
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            raise ChildError(f"{self.name} does not say its serviceUrl: {error!r}") from None
 
     def kill(self) -> None:
         """Ends it as a crash would."""
@@ -122,6 +134,15 @@ class NodeProcess:
             file.seek(max(0, self.log_file.stat().st_size - _LAST_WORDS_BYTES))
             return file.read().decode(errors="replace").strip()
         return f"(no log at {self.log_file})"
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=_ANSWER_SECONDS_MAX)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None and self.is_running:

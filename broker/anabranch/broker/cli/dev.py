@@ -33,6 +33,13 @@ class PortsError(AnabranchError):
     help="Port of node 0; node i listens on this plus i.",
 )
 @click.option(
+    "--service-port",
+    default=6650,
+    show_default=True,
+    type=click.IntRange(0, 65_515),
+    help="Port for clients of node 0; node i listens on this plus i. 0: any free ones.",
+)
+@click.option(
     "--data-dir",
     default=Path("anabranch-dev"),
     show_default=True,
@@ -49,7 +56,12 @@ class PortsError(AnabranchError):
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of all nodes."
 )
 def dev(
-    nodes: int, http_port: int, data_dir: Path, kafka_port: int, settings: tuple[str, ...]
+    nodes: int,
+    http_port: int,
+    service_port: int,
+    data_dir: Path,
+    kafka_port: int,
+    settings: tuple[str, ...],
 ) -> None:
     """Run an embedded Kafka and some nodes on this machine.
 
@@ -59,12 +71,14 @@ def dev(
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    _check_ports(http_port, nodes)
+    _check_ports("--http-port", http_port, nodes)
+    service_ports = [service_port and service_port + number for number in range(nodes)]
+    if service_port:
+        _check_ports("--service-port", service_port, nodes)
     data_dir = data_dir.absolute()
+    kafka = EmbeddedKafka(data_dir / "kafka", port=kafka_port)
     try:
-        _run(
-            nodes, http_port, EmbeddedKafka(data_dir / "kafka", port=kafka_port), data_dir, settings
-        )
+        _run(http_port, service_ports, kafka, data_dir, settings)
     except KeyboardInterrupt:
         click.echo("stopped")
 
@@ -77,16 +91,26 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _run(
-    count: int, http_port: int, kafka: EmbeddedKafka, data_dir: Path, settings: Sequence[str]
+    http_port: int,
+    service_ports: Sequence[int],
+    kafka: EmbeddedKafka,
+    data_dir: Path,
+    settings: Sequence[str],
 ) -> None:
+    count = len(service_ports)
     children: list[NodeProcess] = []
     try:
         click.echo("starting Kafka")
         kafka.start()
         click.echo(f"starting {count} node{'s' if count > 1 else ''}")
-        for number in range(count):
+        for number, service_port in enumerate(service_ports):
             child = NodeProcess(
-                f"node-{number}", http_port + number, kafka.bootstrap_servers, data_dir, *settings
+                f"node-{number}",
+                http_port + number,
+                kafka.bootstrap_servers,
+                data_dir,
+                *settings,
+                service_port=service_port,
             )
             children.append(child)
             child.start()
@@ -100,18 +124,21 @@ def _run(
             kafka.stop()
 
 
-def _check_ports(first: int, count: int) -> None:
+def _check_ports(option: str, first: int, count: int) -> None:
     taken = [str(port) for port in range(first, first + count) if not ports.is_free(HOST, port)]
     if taken:
         raise PortsError(
             f"in use on {HOST}: port {', '.join(taken)}; stop what listens there, or choose "
-            "another --http-port"
+            f"another {option}"
         )
 
 
 def _say_ready(children: list[NodeProcess], kafka: EmbeddedKafka, data_dir: Path) -> None:
     for child in children:
-        click.echo(f"{child.name}: {child.url} (process {child.pid}, log {child.log_file})")
+        click.echo(
+            f"{child.name}: {child.url}, {child.service_url()} (process {child.pid}, log "
+            f"{child.log_file})"
+        )
     click.echo(
         f"ready: {len(children)} nodes, Kafka at {kafka.bootstrap_servers}, data in {data_dir}; "
         "Ctrl-C stops all"

@@ -121,12 +121,17 @@ def _disk(data_dir: Path) -> str:
 
 
 def _port(settings: Settings) -> str:
-    address, port = settings.bind_address, settings.web_service_port
-    if not ports.is_free(address, port):
-        raise _NotWellError(
-            f"{port} of {address} is in use; stop what listens there or name another webServicePort"
-        )
-    return f"{port} of {address} is free"
+    address = settings.bind_address
+    wanted = {
+        "webServicePort": settings.web_service_port,
+        "brokerServicePort": settings.broker_service_port,
+    }
+    for setting, port in wanted.items():
+        if not ports.is_free(address, port):
+            raise _NotWellError(
+                f"{port} of {address} is in use; stop what listens there or name another {setting}"
+            )
+    return " and ".join(f"{port} of {address}" for port in wanted.values()) + " free"
 
 
 def _kafka(settings: Settings) -> str:

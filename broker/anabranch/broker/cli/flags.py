@@ -56,6 +56,7 @@ def collect(
     data_dir: str | None,
     settings: tuple[str, ...],
     http_port: int | None = None,
+    service_port: int | None = None,
 ) -> SettingFlags:
     """The flags by the settings' names; a flag of its own wins over --set."""
     overrides: dict[str, object] = {}
@@ -71,6 +72,7 @@ def collect(
         "kafkaPropertiesFile": kafka_properties,
         "dataDir": data_dir,
         "webServicePort": http_port,
+        "brokerServicePort": service_port,
     }
     overrides |= {name: value for name, value in named.items() if value is not None}
     return SettingFlags(config, overrides)

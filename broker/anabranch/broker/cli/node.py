@@ -19,6 +19,7 @@ from anabranch.broker.settings import Settings
 )
 @setting_flags
 @click.option("--http-port", type=click.IntRange(1, 65_535), help="Port of look-ups and admin.")
+@click.option("--service-port", type=click.IntRange(0, 65_535), help="Port of clients; 0: any.")
 @click.option("--end-with-parent", is_flag=True, hidden=True)
 def node(end_with_parent: bool, **given: Any) -> int:
     """Run one node.
@@ -43,25 +44,35 @@ def node(end_with_parent: bool, **given: Any) -> int:
 
 
 async def run(settings: Settings) -> int:
-    """Starts the node and its HTTP interface; returns the exit status once both have ended."""
+    """Starts the node and its two ports; returns the exit status once all have ended."""
+    from anabranch.broker.binary.handlers import lookups, open_sessions
     from anabranch.broker.http.app import create_app
     from anabranch.broker.http.server import HttpServer, bind
     from anabranch.broker.node import Node
+    from anabranch.wire.server import serve
 
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, stopping)
-    with bind(settings.bind_address, settings.web_service_port) as held:
+    address = settings.bind_address
+    with (
+        bind(address, settings.web_service_port) as held,
+        bind(address, settings.broker_service_port, "brokerServicePort") as binary,
+    ):
+        # Others must be told the port that was free, not that any would do.
+        settings = settings.model_copy(update={"broker_service_port": binary.getsockname()[1]})
         running = Node(settings)
         await running.start()
         server = HttpServer(create_app(running.operations, settings, running.metrics), held)
         try:
             await server.start()
+            wire = await serve(open_sessions(lookups(running.operations)), held=binary)
             ended = asyncio.create_task(running.wait_ended())
             asked = asyncio.create_task(stopping.wait())
             await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
             how = await running.stop() if asked.done() else await ended
+            await wire.stop()
             await server.stop()
         finally:
             await running.close()

@@ -79,6 +79,7 @@ def _add_this_node(
         return NodeStatus(
             brokerId=settings.broker_id,
             clusterName=settings.cluster_name,
+            serviceUrl=settings.service_url,
             version=version,
             mode=found.mode,
             leader=operations.leader(),

@@ -49,7 +49,7 @@ class _Answers:
         return found
 
     def _encode(self, located: Located) -> tuple[_Headers, bytes]:
-        # Until the binary protocol has a port, the owner's HTTP address stands for it.
+        # Of an owner that serves no binary protocol, the HTTP address stands for it.
         service_url = located.service_url or located.web_url
         body = msgspec.json.encode(
             {

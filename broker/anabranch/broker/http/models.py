@@ -139,6 +139,7 @@ class NodeStatus(BaseModel):
 
     brokerId: str  # noqa: N815
     clusterName: str  # noqa: N815
+    serviceUrl: str = Field(description="Where clients connect to.")  # noqa: N815
     version: str
     mode: str = Field(description="joining, serving, safe, draining or stopped.")
     leader: str = Field(description="The leader as this node sees it; empty when there is none.")

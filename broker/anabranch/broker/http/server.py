@@ -19,8 +19,11 @@ _CONNECTIONS_MAX: Final = 10_000
 _STOP_SECONDS_MAX: Final = 5
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens nowhere yet but holds the port. Raises StartError."""
+def bind(host: str, port: int, setting: str = "webServicePort") -> socket.socket:
+    """A socket that listens nowhere yet but holds the port. Raises StartError.
+
+    The error names the setting that the port is from.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     held = socket.socket(family, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -29,9 +32,9 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         held.close()
         if error.errno == errno.EADDRINUSE:
-            why = "it is in use. Stop what listens there, or choose another webServicePort"
+            why = f"it is in use. Stop what listens there, or choose another {setting}"
         else:
-            why = f"{error.strerror}. Correct bindAddress or webServicePort"
+            why = f"{error.strerror}. Correct bindAddress or {setting}"
         raise StartError(f"port {port} of {host} cannot be listened on: {why}") from error
     return held
 

@@ -1,0 +1,112 @@
+"""Look-ups by the binary protocol, and how the parts of a session come together.
+
+Each part of the node that serves commands is an `OpenSession`: given a client, it returns the
+routes that it serves for this client. `open_sessions` makes one of them all; the node's command
+line lists the parts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.broker.errors import (
+    ConflictError,
+    DeadlineError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
+from anabranch.broker.operations import Operations
+from anabranch.core import names
+from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.wire.anabranch_pb2 import (
+    BaseCommand,
+    CommandLookupTopicResponse,
+    ServerError,
+)
+from anabranch.wire.errors import RefusedError, WireError
+from anabranch.wire.server import OpenSession, Peer, Route, Routes
+
+CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
+    InvalidInputError: ServerError.InvalidTopicName,
+    NotFoundError: ServerError.TopicNotFound,
+    ConflictError: ServerError.NotAllowedError,
+    PreconditionError: ServerError.NotAllowedError,
+    UnavailableError: ServerError.ServiceNotReady,
+    DeadlineError: ServerError.ServiceNotReady,
+}
+
+
+def code_of(error: AnabranchError) -> ServerError:
+    """The protocol's number for an error of this node."""
+    for kind in type(error).__mro__:
+        if kind in CODE_OF:
+            return CODE_OF[kind]
+    return ServerError.UnknownError
+
+
+def open_sessions(*parts: OpenSession) -> OpenSession:
+    """All parts as one; an error that a route raises on purpose becomes its command's answer."""
+
+    def open_session(peer: Peer) -> Routes:
+        routes: dict[int, Route] = {}
+        for part in parts:
+            for number, route in part(peer).items():
+                if number in routes:
+                    raise ValueError(f"two parts serve command {number}")
+                routes[number] = _answering(route)
+        return routes
+
+    return open_session
+
+
+def lookups(operations: Operations) -> OpenSession:
+    """The part that answers LOOKUP."""
+
+    def open_session(peer: Peer) -> Routes:
+        async def lookup(command: BaseCommand) -> None:
+            asked = command.lookupTopic
+            try:
+                url = await _locate(operations, asked.topic)
+            except AnabranchError as error:
+                answer = CommandLookupTopicResponse(
+                    request_id=asked.request_id,
+                    response=CommandLookupTopicResponse.Failed,
+                    error=code_of(error),
+                    message=str(error),
+                )
+            else:
+                # Every node sees who owns what, so the answer never is to ask another.
+                answer = CommandLookupTopicResponse(
+                    request_id=asked.request_id,
+                    response=CommandLookupTopicResponse.Connect,
+                    brokerServiceUrl=url,
+                    authoritative=True,
+                )
+            peer.send(answer)
+
+        return {BaseCommand.LOOKUP: lookup}
+
+    return open_session
+
+
+async def _locate(operations: Operations, topic: str) -> str:
+    name, namespace = names.parse_topic(topic)
+    located = await operations.lookup(name, namespace)
+    if not located.service_url:
+        raise UnavailableError(
+            f"{located.broker} owns the bundle of {name} and serves no binary protocol"
+        )
+    return located.service_url
+
+
+def _answering(route: Route) -> Route:
+    async def answer(command: BaseCommand) -> None:
+        try:
+            await route(command)
+        except WireError:
+            raise
+        except AnabranchError as error:
+            raise RefusedError(code_of(error), str(error)) from error
+
+    return answer

@@ -1,0 +1,118 @@
+"""Look-ups by the binary protocol, on nodes in memory behind real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from anabranch.broker.binary.handlers import code_of, lookups, open_sessions
+from anabranch.broker.errors import ConflictError, NotFoundError, StartError, UnavailableError
+from anabranch.core.errors import InvalidInputError, UnknownSegmentError
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.client import ClientConnection
+from anabranch.wire.errors import RefusedError
+from anabranch.wire.server import Peer
+from support.binary import client_of
+from support.http import PATIENT
+from support.memory_cluster import MemoryCluster, memory_cluster
+from support.wire import WAIT_S, connected, serving
+
+TOPIC = "topic://public/default/orders"
+
+
+async def looked_up(client: ClientConnection, topic: str) -> pb.CommandLookupTopicResponse:
+    return (await client.request(pb.CommandLookupTopic(topic=topic), WAIT_S)).lookupTopicResponse
+
+
+def with_cluster(
+    test: Callable[[MemoryCluster], Awaitable[None]], count: int = 1, **settings: object
+) -> None:
+    async def body() -> None:
+        async with memory_cluster(count, **{**PATIENT, **settings}) as cluster:
+            await test(cluster)
+
+    asyncio.run(body())
+
+
+def test_every_node_sends_a_client_to_the_owner_of_the_topic() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        urls = set()
+        for node in cluster.nodes:
+            async with client_of(node) as client:
+                answer = await looked_up(client, TOPIC)
+                assert answer.response == pb.CommandLookupTopicResponse.Connect
+                assert answer.authoritative
+                urls.add(answer.brokerServiceUrl)
+        assert len(urls) == 1
+        assert urls <= {node.settings.service_url for node in cluster.nodes}
+
+    with_cluster(test, count=3)
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "said"),
+    [
+        ("topic://public/nothing/orders", pb.TopicNotFound, "public/nothing does not exist"),
+        ("orders", pb.InvalidTopicName, "not of the form tenant/namespace/topic"),
+        ("mars://public/default/orders", pb.InvalidTopicName, "topic domain 'mars'"),
+        ("topic://pub lic/default/orders", pb.InvalidTopicName, "tenant name 'pub lic'"),
+    ],
+)
+def test_a_look_up_that_cannot_be_answered_says_why_and_the_connection_lives_on(
+    topic: str, code: pb.ServerError, said: str
+) -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        async with client_of(cluster.nodes[0]) as client:
+            with pytest.raises(RefusedError, match=said) as refused:
+                await looked_up(client, topic)
+            assert refused.value.code == code
+            assert (await looked_up(client, TOPIC)).brokerServiceUrl
+
+    with_cluster(test)
+
+
+def test_an_owner_without_a_binary_port_is_named() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        async with client_of(cluster.nodes[0]) as client:
+            with pytest.raises(RefusedError, match="b1:8080 owns the bundle of") as refused:
+                await looked_up(client, TOPIC)
+            assert refused.value.code == pb.ServiceNotReady
+
+    with_cluster(test, brokerServicePort=0)
+
+
+def test_what_a_part_refuses_on_purpose_is_its_commands_answer() -> None:
+    def part(_peer: Peer) -> dict[int, Callable[[pb.BaseCommand], Awaitable[None]]]:
+        async def refuse(_command: pb.BaseCommand) -> None:
+            raise ConflictError("split under way")
+
+        return {pb.BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: refuse}
+
+    async def test() -> None:
+        async with serving(open_sessions(part)) as server, connected(server) as client:
+            with pytest.raises(RefusedError, match="split under way") as refused:
+                await client.request(pb.CommandScalableTopicUnsubscribe(consumer_id=1), WAIT_S)
+            assert refused.value.code == pb.NotAllowedError
+
+    asyncio.run(test())
+
+
+def test_two_parts_for_one_command_are_a_mistake() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        part = lookups(cluster.nodes[0].operations)
+        async with serving() as server, connected(server):
+            (peer,) = server.peers
+            with pytest.raises(ValueError, match="two parts serve command 23"):
+                open_sessions(part, part)(peer)
+
+    with_cluster(test)
+
+
+def test_errors_have_the_numbers_of_the_protocol() -> None:
+    assert code_of(NotFoundError("x")) == pb.TopicNotFound
+    assert code_of(UnavailableError("x")) == pb.ServiceNotReady
+    assert code_of(InvalidInputError("x")) == pb.InvalidTopicName
+    assert code_of(UnknownSegmentError("x")) == pb.InvalidTopicName
+    assert code_of(StartError("x")) == pb.UnknownError
