@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from enum import IntEnum
 from typing import Any, Final
 
 import click
@@ -20,13 +21,23 @@ from anabranch.channel.kafka_log import KafkaLogReader, offsets
 from anabranch.channel.topics import Topics
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.outcome import Folded
-from anabranch.core.records import ClusterSettings, Record, SessionChange, UnitMove
+from anabranch.core.records import (
+    ClusterSettings,
+    Record,
+    SessionChange,
+    SubscriptionChange,
+    TopicChange,
+    UnitMove,
+)
 from anabranch.core.replica import MemoryReplica
+from anabranch.core.segments import SegmentInfo
 from anabranch.core.state import Entity
+from anabranch.core.topics import TopicMove
 
 _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.25
 _KAFKA_S_MAX: Final = 10.0
+_LISTED_MAX: Final = 8
 
 
 @click.group()
@@ -138,8 +149,15 @@ def _json(folded: Folded) -> str:
 
 def _fields(record: Record) -> dict[str, Any]:
     """A record's fields; what is a number in the log is a name here."""
-    fields = msgspec.structs.asdict(record)
-    return {name: getattr(value, "name", value) for name, value in fields.items()}
+    return {name: _shown(value) for name, value in msgspec.structs.asdict(record).items()}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, IntEnum):
+        return value.name
+    if isinstance(value, SegmentInfo):
+        return {name: _shown(each) for name, each in msgspec.structs.asdict(value).items()}
+    return [_shown(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _line(folded: Folded) -> str:
@@ -159,8 +177,34 @@ def _sentence(record: Record) -> str:
             what = f"SESSION {record.op.name} {record.broker}"
         case ClusterSettings():
             what = f"CLUSTER {record.cluster}"
+        case TopicChange():
+            what = f"{record.move.name} {record.key}{_of_topic(record)}"
+        case SubscriptionChange():
+            who = f" {record.consumer}" if record.consumer else ""
+            what = f"{record.op.name}{who} {record.key}{_listed(record.segment_ids)}"
         case _:
             what = f"{record.op.name} {record.key}"
     cause = getattr(record, "cause", None)
     why = f", {cause.name.lower()}" if cause is not None else ""
     return f"{what}  (version {record.version}, by {record.actor}{why})"
+
+
+def _of_topic(record: TopicChange) -> str:
+    """What a move is about: segments by descriptor or id."""
+    into = ", ".join(part.descriptor for part in record.segments)
+    match record.move:
+        case TopicMove.CREATE:
+            return (
+                f" of {len(record.segments)} segments" if len(record.segments) > 4 else f" {into}"
+            )
+        case TopicMove.BEGIN:
+            return f" {record.operation.name}{_listed(record.parents)} into {into}"
+        case TopicMove.COMMIT:
+            return f" with end offsets{_listed(record.end_offsets)}"
+        case _:
+            return _listed(record.segment_ids)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = ",".join(str(number) for number in numbers[:_LISTED_MAX])
+    return f" {shown}{',...' if len(numbers) > _LISTED_MAX else ''}" if numbers else ""

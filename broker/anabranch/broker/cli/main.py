@@ -16,6 +16,7 @@ _COMMANDS: Final = {
     "lookup": ("cluster", "lookup", "Say which broker serves a topic."),
     "bundles": ("cluster", "bundles", "List a namespace's bundles with owners and states."),
     "brokers": ("cluster", "brokers", "List the brokers, and who leads."),
+    "topics": ("topics", "topics", "Scalable topics: create, show, split, merge, produce ..."),
     "log": ("log", "log", "Read the log: `log tail`."),
     "archive": ("spark", "archive", "Copy the log to Parquet, exactly once."),
     "audit": ("spark", "audit", "Replay the whole log with Spark and check every promise."),
@@ -32,6 +33,7 @@ Exit status:
 Examples:
   anabranch dev --nodes 3 --http-port 8080 --data-dir /tmp/river
   anabranch lookup public/default/orders
+  anabranch topics create public/default/orders --segments 4
   anabranch log tail --bootstrap-servers localhost:9092
 """
 

@@ -1,0 +1,86 @@
+"""A node's HTTP interface, as the commands use it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+import httpx
+
+from anabranch.core.errors import AnabranchError
+
+_SECONDS_MAX: Final = 60.0  # a node gives up before: what it has begun, it answers itself
+STALE_HEADER: Final = "X-Anabranch-Stale"
+
+url_option = click.option(
+    "--url",
+    default="http://127.0.0.1:8080",
+    show_default=True,
+    help="A node of the cluster; any will do.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class UnreachableError(AnabranchError):
+    """No node answers at the given address."""
+
+
+class RefusedError(click.ClickException):
+    """The node refused; its reason is the message."""
+
+    exit_code = 1
+
+
+class Api:
+    """Requests to any node; one that sends them on to another (307) is followed."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._client = httpx.Client(timeout=_SECONDS_MAX, follow_redirects=True)
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The decoded answer. Raises UnreachableError or RefusedError."""
+        return self.send("GET", path, **query)
+
+    def send(self, verb: str, path: str, body: Any = None, **query: Any) -> Any:
+        """The decoded answer; None for one without a body. `path` is quoted already.
+
+        Raises UnreachableError or RefusedError.
+        """
+        try:
+            answer = self._client.request(verb, self._url + path, json=body, params=query or None)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UnreachableError(
+                f"no node answers at {self._asked(error)} ({error}); start one with `anabranch "
+                "dev`, or name another with --url"
+            ) from error
+        if answer.headers.get(STALE_HEADER):
+            click.echo(
+                "anabranch: the node cannot reach the log; its answer may be out of date", err=True
+            )
+        if answer.is_success and not answer.content:
+            return None
+        try:
+            said = answer.json()
+        except ValueError as error:
+            raise UnreachableError(
+                f"{self._url} answers {answer.status_code} without JSON; is it a node?"
+            ) from error
+        if answer.is_success:
+            return said
+        reason = said.get("reason", said) if isinstance(said, dict) else said
+        raise RefusedError(f"{answer.status_code}: {reason}")
+
+    def _asked(self, error: Exception) -> str:
+        """Who was asked last: a request may have been sent on to a node that is gone."""
+        try:
+            asked: httpx.URL = error.request.url  # type: ignore[attr-defined]
+        except (AttributeError, RuntimeError):
+            return self._url
+        return f"{asked.scheme}://{asked.netloc.decode()}"
+
+
+def quoted(part: str) -> str:
+    """A name as one segment of a path."""
+    return quote(part, safe="")
