@@ -118,9 +118,10 @@ def delete(topic: str, force: bool, url: str) -> None:
 def show(topic: str, url: str, as_json: bool) -> None:
     """Draw the segments of TOPIC.
 
-    The hash ring goes across, from epoch to epoch downwards. A box is a segment. What touches the double line at the foot takes messages; the others are
-    sealed, and lie above those that they were split or merged into. EPOCHS: from the one that made
-    a segment to the one that sealed it. END OFFSETS: where each bucket of a sealed one ends.
+    The hash ring goes across, epochs downwards. A box is a segment. What touches the double line
+    at the foot takes messages; the others are sealed, and lie above those that they were split or
+    merged into. EPOCHS: from the one that made a segment to the one that sealed it. END OFFSETS:
+    where each bucket of a sealed one ends.
     """
     found = Api(url).get(_path(topic))
     if as_json:
