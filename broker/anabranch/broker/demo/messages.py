@@ -1,0 +1,113 @@
+"""What was sent held against what arrived: nothing lost, nothing twice, keys in their order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+_SHOWN: Final = 5
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of the trace. `number` counts all from 0, `turn` those of its key from 0."""
+
+    number: int
+    key: str
+    turn: int
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """A message where it was found: who received it, and in which segment it lies."""
+
+    message: Message
+    by: str
+    segment_id: int
+    bucket: int
+    offset: int
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """What a check found; each entry of the four lists says in words what is wrong."""
+
+    sent: int
+    arrived: int
+    keys: int
+    lost: tuple[str, ...]
+    repeated: tuple[str, ...]
+    disordered: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.lost or self.repeated or self.disordered or self.foreign)
+
+    def lines(self, ordered: bool = True) -> list[str]:
+        """The counts, and some examples of whatever is wrong."""
+        order = f"{len(self.disordered)} out of their key's order, " if ordered else ""
+        lines = [
+            f"{self.sent} sent with {self.keys} keys, {self.arrived} arrived: {len(self.lost)} "
+            f"lost, {len(self.repeated)} twice, {order}{len(self.foreign)} never sent"
+        ]
+        for wrong in (self.lost, self.repeated, self.disordered, self.foreign):
+            lines += [f"  WRONG: {each}" for each in wrong[:_SHOWN]]
+        return lines
+
+
+def check(
+    sent: Iterable[Message], arrivals: Sequence[Arrival], *, ordered: bool = True
+) -> Findings:
+    """Holds `arrivals`, in the order in which they came, against what was acknowledged as sent.
+
+    A message that came again is reported as repeated only, not as out of order too. `ordered`: the
+    order of keys is held as well, which a queue does not promise.
+    """
+    expected = {message.number: message for message in sent}
+    counts = Counter(arrival.message.number for arrival in arrivals)
+    lost = [
+        f"{_named(message)} did not arrive"
+        for number, message in expected.items()
+        if number not in counts
+    ]
+    foreign = [
+        f"{_named(arrival.message)} arrived {_at(arrival)}, but was not sent"
+        for arrival in arrivals
+        if expected.get(arrival.message.number) != arrival.message
+    ]
+    repeated, disordered = [], []
+    first: dict[int, Arrival] = {}
+    latest: dict[str, Arrival] = {}
+    for arrival in arrivals:
+        message = arrival.message
+        earlier = first.setdefault(message.number, arrival)
+        if earlier is not arrival:
+            repeated.append(f"{_named(message)} arrived {_at(earlier)} and {_at(arrival)}")
+            continue
+        before = latest.get(message.key)
+        if ordered and before is not None and before.message.turn > message.turn:
+            disordered.append(
+                f"{_named(message)} arrived {_at(arrival)} after {_named(before.message)} "
+                f"{_at(before)}"
+            )
+            continue
+        latest[message.key] = arrival
+    return Findings(
+        sent=len(expected),
+        arrived=len(arrivals),
+        keys=len({message.key for message in expected.values()}),
+        lost=tuple(lost),
+        repeated=tuple(repeated),
+        disordered=tuple(disordered),
+        foreign=tuple(foreign),
+    )
+
+
+def _named(message: Message) -> str:
+    return f"message {message.number} (turn {message.turn} of {message.key})"
+
+
+def _at(arrival: Arrival) -> str:
+    return f"at {arrival.by} from {arrival.segment_id}/{arrival.bucket}@{arrival.offset}"

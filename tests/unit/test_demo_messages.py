@@ -1,0 +1,70 @@
+"""The demo must find every message that is lost, repeated or out of order, and accuse no other."""
+
+from anabranch.broker.demo.messages import Arrival, Findings, Message, check
+
+A0, A1, A2 = (Message(number, "a", turn) for turn, number in enumerate((0, 2, 4)))
+B0, B1 = (Message(number, "b", turn) for turn, number in enumerate((1, 3)))
+SENT = [A0, B0, A1, B1, A2]
+
+
+def arrive(*messages: Message, by: str = "one") -> list[Arrival]:
+    return [Arrival(message, by, 0, 0, offset) for offset, message in enumerate(messages)]
+
+
+def counts(found: Findings) -> tuple[int, int, int, int]:
+    lists = (found.lost, found.repeated, found.disordered, found.foreign)
+    return tuple(map(len, lists))  # type: ignore[return-value]
+
+
+def test_everything_once_and_each_key_in_order_is_sound_however_keys_mix() -> None:
+    found = check(SENT, arrive(B0, B1, A0, A1, A2))
+    assert found.sound
+    assert (found.sent, found.arrived, found.keys) == (5, 5, 2)
+    assert found.lines() == [
+        "5 sent with 2 keys, 5 arrived: 0 lost, 0 twice, 0 out of their key's order, 0 never sent"
+    ]
+
+
+def test_a_message_that_does_not_arrive_is_lost() -> None:
+    found = check(SENT, arrive(A0, B0, A1, A2))
+    assert counts(found) == (1, 0, 0, 0)
+    assert found.lost == ("message 3 (turn 1 of b) did not arrive",)
+    assert not found.sound
+
+
+def test_a_message_that_arrives_again_is_repeated_and_not_out_of_order_too() -> None:
+    found = check(SENT, [*arrive(A0, B0, A1, B1, A2), *arrive(A0, by="two")])
+    assert counts(found) == (0, 1, 0, 0)
+    assert found.repeated == (
+        "message 0 (turn 0 of a) arrived at one from 0/0@0 and at two from 0/0@0",
+    )
+    assert not found.sound
+
+
+def test_a_message_after_a_later_one_of_its_key_is_out_of_order() -> None:
+    found = check(SENT, arrive(A0, B0, A2, B1, A1))
+    assert counts(found) == (0, 0, 1, 0)
+    assert "turn 1 of a" in found.disordered[0]
+    assert "after message 4 (turn 2 of a)" in found.disordered[0]
+    assert not found.sound
+
+
+def test_a_queue_promises_no_order() -> None:
+    found = check(SENT, arrive(A2, A1, B1, B0, A0), ordered=False)
+    assert found.sound
+    assert "order" not in found.lines(ordered=False)[0]
+
+
+def test_what_was_not_sent_or_arrives_altered_is_foreign() -> None:
+    stranger, altered = Message(9, "a", 3), Message(3, "c", 0)
+    found = check(SENT, arrive(A0, B0, A1, altered, A2, stranger))
+    assert counts(found) == (0, 0, 0, 2)
+    assert not found.sound
+    assert len(found.lines()) == 3
+
+
+def test_of_many_wrong_ones_some_are_shown_and_all_are_counted() -> None:
+    sent = [Message(number, "k", number) for number in range(100)]
+    lines = check(sent, []).lines()
+    assert "100 lost" in lines[0]
+    assert len(lines) == 6
