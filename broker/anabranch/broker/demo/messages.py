@@ -48,10 +48,11 @@ class Findings(msgspec.Struct, frozen=True):
     def lines(self, ordered: bool = True) -> list[str]:
         """The counts, and some examples of whatever is wrong."""
         order = f"{len(self.disordered)} out of their key's order, " if ordered else ""
-        lines = [
+        counts = (
             f"{self.sent} sent with {self.keys} keys, {self.arrived} arrived: {len(self.lost)} "
             f"lost, {len(self.repeated)} twice, {order}{len(self.foreign)} never sent"
-        ]
+        )
+        lines = [counts]
         for wrong in (self.lost, self.repeated, self.disordered, self.foreign):
             lines += [f"  WRONG: {each}" for each in wrong[:_SHOWN]]
         return lines
