@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+
+import uvloop
 
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
@@ -100,3 +102,9 @@ async def raw(port: int) -> AsyncIterator[Raw]:
         yield Raw(reader, writer)
     finally:
         writer.close()
+
+
+def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
+    """On both event loops: nodes run on uvloop, clients on whichever their program has."""
+    asyncio.run(test())
+    uvloop.run(test())

@@ -1,0 +1,156 @@
+"""Requests, their answers, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.connection import Limits
+from anabranch.wire.errors import (
+    ConnectionLostError,
+    RefusedError,
+    RequestTimeoutError,
+)
+from anabranch.wire.server import Peer, Routes
+from support.waiting import until
+from support.wire import WAIT_S, connected, lookups, run, serving
+
+
+def test_what_a_route_refuses_reaches_the_request_that_asked() -> None:
+    async def test() -> None:
+        def routes(_peer: Peer) -> Routes:
+            async def refuse(_command: BaseCommand) -> None:
+                raise RefusedError(pb.TopicNotFound, "no such topic")
+
+            return {BaseCommand.LOOKUP: refuse}
+
+        async with serving(routes) as server, connected(server) as client:
+            with pytest.raises(RefusedError, match="no such topic") as refused:
+                await client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
+            assert refused.value.code == pb.TopicNotFound
+            assert client.is_open
+
+    run(test)
+
+
+def test_a_fault_in_a_route_is_an_answer_and_the_connection_lives_on() -> None:
+    async def test() -> None:
+        def routes(peer: Peer) -> Routes:
+            async def fault(command: BaseCommand) -> None:
+                if command.lookupTopic.topic == "bad":
+                    raise ZeroDivisionError
+                await lookups(peer)[BaseCommand.LOOKUP](command)
+
+            return {BaseCommand.LOOKUP: fault}
+
+        async with serving(routes) as server, connected(server) as client:
+            with pytest.raises(RefusedError, match="LOOKUP met a fault in the node"):
+                await client.request(pb.CommandLookupTopic(topic="bad"), WAIT_S)
+            await client.request(pb.CommandLookupTopic(topic="good"), WAIT_S)
+
+    run(test)
+
+
+def test_an_error_within_an_answer_is_raised_like_any_other() -> None:
+    async def test() -> None:
+        def routes(peer: Peer) -> Routes:
+            async def subscribe(command: BaseCommand) -> None:
+                peer.send(
+                    pb.CommandScalableTopicSubscribeResponse(
+                        request_id=command.scalableTopicSubscribe.request_id,
+                        error=pb.ConsumerBusy,
+                        message="the name is in use",
+                    )
+                )
+
+            return {BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: subscribe}
+
+        async with serving(routes) as server, connected(server) as client:
+            asked = pb.CommandScalableTopicSubscribe(
+                topic="t",
+                subscription="s",
+                consumer_name="c",
+                consumer_id=1,
+                consumer_type=pb.STREAM,
+            )
+            with pytest.raises(RefusedError, match="the name is in use") as refused:
+                await client.request(asked, WAIT_S)
+            assert refused.value.code == pb.ConsumerBusy
+
+    run(test)
+
+
+def test_a_request_without_an_answer_ends_at_its_deadline() -> None:
+    async def test() -> None:
+        def routes(_peer: Peer) -> Routes:
+            async def silent(_command: BaseCommand) -> None:
+                """Never answers."""
+
+            return {BaseCommand.LOOKUP: silent}
+
+        async with serving(routes) as server, connected(server) as client:
+            with pytest.raises(RequestTimeoutError, match="no answer"):
+                await client.request(pb.CommandLookupTopic(topic="t"), 0.01)
+            assert client.is_open
+
+    run(test)
+
+
+def test_requests_under_way_end_with_the_connection_and_so_do_their_routes() -> None:
+    async def test() -> None:
+        began, cancelled = asyncio.Event(), asyncio.Event()
+
+        def routes(_peer: Peer) -> Routes:
+            async def stuck(_command: BaseCommand) -> None:
+                began.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cancelled.set()
+
+            return {BaseCommand.LOOKUP: stuck}
+
+        async with serving(routes) as server, connected(server) as client:
+            asked = asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
+            await began.wait()
+            await server.stop()
+            with pytest.raises(ConnectionLostError):
+                await asked
+            assert cancelled.is_set()
+            assert not client.is_open
+            with pytest.raises(ConnectionLostError):
+                await client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
+
+    run(test)
+
+
+def test_commands_beyond_what_a_connection_may_have_under_way_wait_their_turn() -> None:
+    async def test() -> None:
+        running, most = 0, 0
+        may_end = asyncio.Event()
+
+        def routes(peer: Peer) -> Routes:
+            async def count(command: BaseCommand) -> None:
+                nonlocal running, most
+                running += 1
+                most = max(most, running)
+                await may_end.wait()
+                running -= 1
+                await lookups(peer)[BaseCommand.LOOKUP](command)
+
+            return {BaseCommand.LOOKUP: count}
+
+        async with serving(routes, Limits(requests_max=3)) as server, connected(server) as client:
+            asked = [
+                asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
+                for _ in range(50)
+            ]
+            await until(lambda: running == 3, WAIT_S)
+            may_end.set()
+            await asyncio.gather(*asked)
+            assert most == 3
+
+    run(test)
