@@ -1,0 +1,219 @@
+"""`LayoutWatch`: follows one topic's layout by a session on any of the nodes.
+
+A node pushes the layout it has when the session begins, and then every change. When the connection
+ends the watch begins a session on another node, which pushes its whole layout again, so no change
+is missed; a layout that is not newer than the one already known is ignored, so none is taken back,
+even by a node that is behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+
+from anabranch.client.errors import (
+    ClientError,
+    ClosedError,
+    DeadlineError,
+    NodesUnreachableError,
+    RefusedByNodeError,
+    TopicNotFoundError,
+)
+from anabranch.client.nodes import Nodes
+from anabranch.client.topic_layout import TopicLayout
+from anabranch.core import names
+from anabranch.wire.anabranch_pb2 import (
+    BaseCommand,
+    CommandScalableTopicClose,
+    CommandScalableTopicLookup,
+    CommandScalableTopicUpdate,
+    ServerError,
+)
+from anabranch.wire.client import ClientConnection
+
+_RETRY_S_MIN: Final = 0.02
+_RETRY_S_MAX: Final = 2.0
+_CONNECT_S_MAX: Final = 5.0
+# For so long nodes that do not know the topic are taken to be behind: before the first layout, and
+# after it (when none is left that pushes the deletion).
+_UNKNOWN_S_MAX: Final = 0.5
+_VANISHED_S_MAX: Final = 5.0
+_sessions = itertools.count(1)  # unique in this process, which is more than a connection needs
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+Listener = Callable[[TopicLayout], None]
+
+
+class LayoutWatch:
+    """Knows the newest layout of one topic; `start` returns once it knows the first one.
+
+    `listeners` are called on the event loop with every newer layout, in order, and last with one
+    that is `deleted` if the topic is. To be used on one event loop.
+    """
+
+    def __init__(self, nodes: Nodes, topic: str) -> None:
+        self.topic = names.parse_scalable_topic(topic)
+        self.listeners: list[Listener] = []
+        self._nodes = nodes
+        self._layout: TopicLayout | None = None
+        self._failure: ClientError | None = None
+        self._known = asyncio.Event()  # a layout, or the reason why there is none
+        self._changed = asyncio.Event()
+        self._stop_session = asyncio.Event()
+        self._session_id = 0
+        self._last_node = ""
+        self._answered = False
+        self._unknown_since = math.inf
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def layout(self) -> TopicLayout:
+        """The newest layout. Raises what `start` would raise if there is none."""
+        if self._layout is None:
+            raise self._failure or ClosedError(f"the watch of {self.topic} was not started")
+        return self._layout
+
+    @property
+    def failure(self) -> ClientError | None:
+        """Why no newer layout can be had at this time; None while a session is good."""
+        return self._failure
+
+    async def start(self, timeout_s: float = 10.0) -> TopicLayout:
+        """The first layout.
+
+        Raises TopicNotFoundError, NodesUnreachableError, RefusedByNodeError, DeadlineError.
+        """
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"layout-watch {self.topic}")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._known.wait()
+        except TimeoutError:
+            error = self._failure or DeadlineError(
+                f"no node of {self._nodes.url} told the layout of {self.topic} in {timeout_s:g} s"
+            )
+            await self.close()
+            raise error from None
+        if self._layout is None and self._failure is not None:
+            await self.close()
+            raise self._failure
+        return self.layout
+
+    async def wait_newer(self, than: TopicLayout, timeout_s: float) -> TopicLayout:
+        """The newest layout, once it is newer than the one given. Raises DeadlineError."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self.layout.is_newer_than(than):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise DeadlineError(
+                f"no layout of {self.topic} newer than epoch {than.epoch} came in {timeout_s:g} s"
+            ) from None
+        return self.layout
+
+    async def close(self) -> None:
+        """Ends the session and the watch."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        attempt = 0
+        while True:
+            self._answered = False
+            try:
+                await self._session()
+            except NodesUnreachableError as error:
+                self._fails(error)
+            attempt = 0 if self._answered else attempt + 1
+            ceiling = min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(attempt, 10))
+            await asyncio.sleep(ceiling * random.uniform(0.5, 1.0))
+
+    async def _session(self) -> None:
+        """One session, until its connection ends or its node sends it away."""
+        self._session_id = next(_sessions)
+        self._stop_session.clear()
+        connection = await self._nodes.connect(self._pushed, _CONNECT_S_MAX, self._last_node)
+        self._last_node = connection.address
+        try:
+            connection.send(
+                CommandScalableTopicLookup(
+                    session_id=self._session_id,
+                    topic=names.full_name(self.topic),
+                    create_if_missing=False,
+                )
+            )
+            await self._until_over(connection)
+        finally:
+            connection.send(CommandScalableTopicClose(session_id=self._session_id))
+            connection.close("the watch is over")
+
+    async def _until_over(self, connection: ClientConnection) -> None:
+        stopped = asyncio.create_task(self._stop_session.wait())
+        try:
+            ends: list[asyncio.Future[Any]] = [connection.closed, stopped]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        if connection.closed.done():
+            _log.info("watch.lost", topic=self.topic, node=connection.address)
+
+    def _pushed(self, command: BaseCommand) -> None:
+        if command.type != BaseCommand.SCALABLE_TOPIC_UPDATE:
+            return
+        update = command.scalableTopicUpdate
+        if update.session_id != self._session_id:
+            return
+        if update.HasField("error"):
+            self._refused(update)
+        elif update.HasField("dag"):
+            self._answered = True
+            self._take(TopicLayout.from_proto(self.topic, update.dag))
+
+    def _refused(self, update: CommandScalableTopicUpdate) -> None:
+        reason = update.message or ServerError.Name(update.error)
+        if update.error == ServerError.TopicNotFound:
+            self._unknown(reason)
+        elif update.error != ServerError.ServiceNotReady:
+            self._fails(RefusedByNodeError(f"{self._last_node} refused {self.topic}: {reason}"))
+        self._stop_session.set()
+
+    def _unknown(self, reason: str) -> None:
+        now = time.monotonic()
+        self._unknown_since = min(self._unknown_since, now)
+        patience_s = _UNKNOWN_S_MAX if self._layout is None else _VANISHED_S_MAX
+        if now - self._unknown_since < patience_s:
+            return
+        self._fails(TopicNotFoundError(f"{names.full_name(self.topic)} was not found: {reason}"))
+        if self._layout is not None and not self._layout.deleted:
+            self._take(self._layout.as_deleted())
+
+    def _fails(self, error: ClientError) -> None:
+        if self._failure is None or type(error) is not type(self._failure):
+            _log.warning("watch.failing", topic=self.topic, why=str(error))
+        self._failure = error
+        self._known.set()
+
+    def _take(self, layout: TopicLayout) -> None:
+        if not layout.deleted:
+            self._failure = None
+            self._unknown_since = math.inf
+        if not layout.is_newer_than(self._layout):
+            return
+        self._layout = layout
+        self._known.set()
+        self._changed.set()
+        for listener in tuple(self.listeners):
+            listener(layout)
