@@ -68,6 +68,11 @@ async def run(settings: Settings) -> int:
         try:
             await server.start()
             wire = await serve(open_sessions(lookups(running.operations)), held=binary)
+            running.metrics.gauge(
+                "anabranch_client_connections",
+                "Connections of clients to the binary port.",
+                lambda: len(wire.peers),
+            )
             ended = asyncio.create_task(running.wait_ended())
             asked = asyncio.create_task(stopping.wait())
             await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
