@@ -232,11 +232,13 @@ def test_an_answer_to_an_earlier_subscribe_is_void() -> None:
     assert not core.on_subscribed(first.number, assignment(1, 0), 0.2)
 
 
-def test_a_push_that_overtakes_the_answer_to_its_subscribe_counts_after_it() -> None:
-    core = ConsumerCore(SETTLE_S)
-    order = core.begin_subscribe(0.0)
-    core.on_assignment(assignment(5, 0, 1), 0.1)
-    assert core.on_subscribed(order.number, assignment(4, 0), 0.2)
+def test_a_push_before_the_answer_to_a_subscribe_belongs_to_an_earlier_one() -> None:
+    core = subscribed(0)
+    order = core.begin_subscribe(0.1)
+    core.on_assignment(assignment(9, 0, 1), 0.2)
+    assert core.on_subscribed(order.number, assignment(1, 0), 0.2)
+    assert [h.place for h in core.fetches.values()] == [A]
+    core.on_assignment(assignment(2, 0, 1), 0.3)
     assert len(core.fetches) == 2
 
 

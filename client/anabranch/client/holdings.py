@@ -192,7 +192,6 @@ class ConsumerCore:
         self._fetches: dict[int, Holding] = {}
         self._numbers = itertools.count(1)
         self._attempt: tuple[int, float] | None = None  # of the subscribe under way: number, time
-        self._early: Assignment | None = None  # pushed before the answer to the subscribe
         self._attempt_released: tuple[Holding, ...] = ()
         self._report: tuple[Report, float] | None = None
         self._answered_at = -math.inf  # send time of the last that was answered
@@ -207,7 +206,7 @@ class ConsumerCore:
         held = tuple(h for h in self._holdings.values() if h.is_held)
         self._attempt_released = tuple(h for h in self._holdings.values() if not h.is_held)
         self._attempt = (next(self._numbers), now)
-        self._early = self._report = None
+        self._report = None
         self.subscribed = False
         self._sent_at = now
         return SubscribeOrder(
@@ -231,26 +230,21 @@ class ConsumerCore:
         self._answered_at = max(self._answered_at, sent_at)
         self.subscribed, self.needs_subscribe = True, False
         self._apply(assignment, now)
-        early, self._early = self._early, None
-        if early is not None and early.sequence > assignment.sequence:
-            self._apply(early, now)
         return True
 
     def on_assignment(self, assignment: Assignment, now: float) -> None:
-        """The controller pushed an assignment over the connection of the last Subscribe."""
+        """The controller pushed an assignment over the connection of the last Subscribe.
+
+        One that comes before that Subscribe is answered belongs to an earlier one.
+        """
         self._lapse_if_due(now)
-        if not self.subscribed:
-            if self._attempt is not None and (
-                self._early is None or assignment.sequence > self._early.sequence
-            ):
-                self._early = assignment
-            return
-        if self.assignment is None or assignment.sequence > self.assignment.sequence:
+        known = self.assignment
+        if self.subscribed and (known is None or assignment.sequence > known.sequence):
             self._apply(assignment, now)
 
     def on_disconnected(self) -> None:
         """The connection is gone or not trusted any more. What is held goes on being served."""
-        self._attempt = self._early = self._report = None
+        self._attempt = self._report = None
         self.subscribed = False
         self.needs_subscribe = True
 
