@@ -177,7 +177,8 @@ class Connection(asyncio.Protocol):
             self._stalled = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._reason = self._reason or (f"{exc}" if exc else "closed by the other side")
+        if not self._reason:
+            self._reason = f"{type(exc).__name__}: {exc}" if exc else "closed by the other side"
         self._transport = None
         for timer in (self._alarm, self._stalled):
             if timer is not None:
