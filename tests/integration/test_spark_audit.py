@@ -174,6 +174,12 @@ def test_spark_divides_by_the_scope_that_the_core_names(spark: SparkSession) -> 
     keys = [
         *("cluster", "leadership", "session:b1:8080", "tenant:acme", "namespace:acme/orders"),
         *("acme/orders/0x00000000_0x40000000", "a:b/c", "tenant:", "namespace:x", "", "/", "a/"),
+        *(
+            "topic:acme/orders/bills",
+            "subscription:acme/orders/bills/a:b",
+            "topic:",
+            "topics:a/b/c",
+        ),
         *("Ünïcode/ns/0x00000000_0x40000000", "tenant", "tenant:a:b/c", "x:tenant:y"),
     ]
     frame = spark.createDataFrame([(key,) for key in keys], "key string")

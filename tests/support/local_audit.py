@@ -9,6 +9,7 @@ from anabranch.core.fold import evolve
 from anabranch.core.records import scope_of
 from anabranch.spark_replay.checks.digests import Claim
 from anabranch.spark_replay.checks.offsets import Chunk
+from anabranch.spark_replay.checks.segments import SegmentEnds
 from anabranch.spark_replay.replay import (
     LOG_ROW,
     SNAPSHOT_ROW,
@@ -33,6 +34,7 @@ def audited(
     without_before: int = 0,
     stuck_after_ms: int = 120_000,
     chunks: Sequence[Chunk] | None = None,
+    segment_ends: SegmentEnds | None = None,
 ) -> Findings:
     """The audit's findings; the log before offset `without_before` is gone."""
     horizon = snapshot.horizon.next_offset if snapshot else -1
@@ -67,6 +69,7 @@ def audited(
         disagreements=(),
         stuck_after_ms=stuck_after_ms,
         orphaned_after_ms=30_000,
+        segment_ends=None if segment_ends is None else lambda _: segment_ends,
     )
     return judged(found, plan, context)
 

@@ -236,6 +236,7 @@ Record = (
 )
 
 CLUSTER_KEY: Final = "cluster"
+TENANT_KINDS: Final = ("tenant", "namespace", "topic", "subscription")  # of keys, before the colon
 
 
 def session_key(broker: str) -> str:
@@ -276,6 +277,6 @@ def scope_of(key: str) -> str:
     ('', '')
     """
     kind, sep, rest = key.partition(":")
-    if sep and kind in ("tenant", "namespace", "topic", "subscription"):
+    if sep and kind in TENANT_KINDS:
         return rest.partition("/")[0]
     return "" if sep or "/" not in key else key.partition("/")[0]

@@ -27,6 +27,7 @@ from anabranch.spark_replay.replay import Part, Plan, SchemaNeededError
 from anabranch.spark_replay.report.html import page
 from anabranch.spark_replay.report.summary import Log, Summary, summarized
 from anabranch.spark_replay.report.table import table
+from anabranch.spark_replay.segment_ends import ask_kafka
 from anabranch.spark_replay.session import default_parallelism, local_session
 from anabranch.spark_replay.sources import AuditError, Beat, Extent, KafkaSource, Snapshot
 from anabranch.spark_replay.verdict import Context, Findings, judged
@@ -245,6 +246,7 @@ def _examine(
         disagreements=_disagreements(spark, kafka, gathered),
         stuck_after_ms=round(options.stuck_after_s * 1000),
         orphaned_after_ms=round(options.orphaned_after_s * 1000),
+        segment_ends=lambda left: ask_kafka(kafka.connection, kafka.names.prefix, left),
     )
     return plan, judged(parts, plan, context)
 

@@ -28,6 +28,8 @@ from anabranch.core.records import (
     NamespaceChange,
     Record,
     SessionChange,
+    SubscriptionChange,
+    TopicChange,
     UnitMove,
     scope_of,
 )
@@ -39,6 +41,7 @@ from anabranch.spark_replay.checks.leadership import LEADERS_MOVES, Leadership
 from anabranch.spark_replay.checks.leases import Leases
 from anabranch.spark_replay.checks.ownership import Ownership
 from anabranch.spark_replay.checks.snapshot import SnapshotCheck
+from anabranch.spark_replay.checks.topics import TopicChecks, TopicsLeft
 from anabranch.spark_replay.checks.unsettled import Loose, loose_ends
 from anabranch.spark_replay.checks.versions import Versions
 from anabranch.spark_replay.statistics import KIND_PLACE, NOT_COUNTED, Figures, Statistics, kind_of
@@ -84,6 +87,7 @@ class Part(msgspec.Struct):
     tallies: dict[CheckName, Tally]
     digests: list[tuple[int, str]]  # offset -> what its keys add to the digest there
     loose: Loose
+    topics: TopicsLeft
     figures: Figures
     entities: int
     last_ms: int
@@ -122,6 +126,7 @@ class Replay:
         self._leases = Leases(beats, plan.tolerance_ms, primary=primary)
         self._leadership = Leadership(primary=primary)
         self._coverage = Coverage()
+        self._topics = TopicChecks()
         self._snapshot = SnapshotCheck()
         self._statistics = Statistics(plan.bin_ms, plan.flap_moves, plan.flap_window_ms)
         self._again = 0
@@ -202,10 +207,12 @@ class Replay:
                 CheckName.LEASES: self._leases.tally,
                 CheckName.LEADERSHIP: self._leadership.tally,
                 CheckName.COVERAGE: self._coverage.tally,
+                **self._topics.tallies(),
                 CheckName.SNAPSHOT: self._snapshot.tally,
             },
             self._digests,
             loose_ends(self.state, self._owns, with_sessions=self._primary),
+            self._topics.left(self.state),
             self._statistics.figures(),
             sum(1 for key in self.state.entities if self._owns(key)),
             self._statistics.last_ms,
@@ -236,6 +243,8 @@ class Replay:
             self._versions.rejected(offset, record, outcome)
         elif type(record) is UnitMove and record.unit != LEADERSHIP:
             self._moved(offset, timestamp_ms, record, changes)
+        elif type(record) is TopicChange or type(record) is SubscriptionChange:
+            self._topical(offset, timestamp_ms, record, changes)
         elif scope_of(record.key):
             self._policy(offset, record, changes)
         else:
@@ -267,6 +276,23 @@ class Replay:
         if type(record) is NamespaceChange:
             self._ownership.reshaped(offset, changes)
         self._coverage.accepted(offset, record, changes)
+
+    def _topical(
+        self,
+        offset: int,
+        timestamp_ms: int,
+        record: TopicChange | SubscriptionChange,
+        changes: tuple[Change, ...],
+    ) -> None:
+        """A record about a scalable topic or a subscription."""
+        for key, _ in changes:
+            self._dirty[key] = None
+        self._versions.accepted(offset, record, changes)
+        if type(record) is TopicChange:
+            self._topics.topic(offset, record, changes)
+            self._statistics.topic(timestamp_ms, record)
+        elif type(record) is SubscriptionChange:
+            self._topics.subscription(offset, record, changes)
 
     def _shared(
         self, offset: int, timestamp_ms: int, record: Record, changes: tuple[Change, ...]
@@ -335,6 +361,7 @@ class Replay:
     def _start_own(self, key: str, entity: Entity) -> None:
         self._versions.start(key, entity)
         self._coverage.start(key, entity)
+        self._topics.start(self._plan.horizon, key, entity)
         since_ms = getattr(entity, "since_ms", 0)
         self._statistics.start(key, entity, since_ms)
 

@@ -30,6 +30,7 @@ from anabranch.channel.kafka_log import offsets
 from anabranch.channel.topics import Topics
 from anabranch.core.errors import AnabranchError
 from anabranch.core.leases import Heartbeat
+from anabranch.core.records import TENANT_KINDS
 from anabranch.spark_replay.kafka_options import spark_options
 
 LOG_COLUMNS: Final = ("offset", "timestamp_ms", "key", "value", "schema")
@@ -232,12 +233,11 @@ def scope_column(key: Column) -> Column:
     def head(start: int) -> Column:
         return F.substring_index(F.substring(text, start, 1 << 30), "/", 1)
 
-    return (
-        F.when(text.isNull(), F.lit(""))
-        .when(text.startswith("tenant:"), head(len("tenant:") + 1))
-        .when(text.startswith("namespace:"), head(len("namespace:") + 1))
-        .when(text.contains(":") | ~text.contains("/"), F.lit(""))
-        .otherwise(F.substring_index(text, "/", 1))
+    found = F.when(text.isNull(), F.lit(""))
+    for kind in TENANT_KINDS:
+        found = found.when(text.startswith(f"{kind}:"), head(len(kind) + 2))
+    return found.when(text.contains(":") | ~text.contains("/"), F.lit("")).otherwise(
+        F.substring_index(text, "/", 1)
     )
 
 

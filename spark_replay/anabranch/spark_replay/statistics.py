@@ -19,10 +19,14 @@ from anabranch.core.records import (
     Record,
     SessionChange,
     SessionOp,
+    SubscriptionChange,
     TenantChange,
+    TopicChange,
     UnitMove,
 )
 from anabranch.core.state import Change, Entity
+from anabranch.core.subscriptions import SubscriptionOp
+from anabranch.core.topics import TopicMove
 from anabranch.core.units import LEADERSHIP, Move, Unit
 from anabranch.core.verdicts import Verdict
 
@@ -34,13 +38,17 @@ _KINDS: Final[tuple[str, ...]] = (
     *(f"session {op.name}" for op in SessionOp),
     *(f"tenant {op.name}" for op in PolicyOp),
     *(f"namespace {op.name}" for op in PolicyOp),
+    *(f"topic {move.name}" for move in TopicMove),
+    *(f"subscription {op.name}" for op in SubscriptionOp),
     "cluster settings",
     "unreadable",
 )
 _SESSION: Final = len(Move)
 _TENANT: Final = _SESSION + len(SessionOp)
 _NAMESPACE: Final = _TENANT + len(PolicyOp)
-_CLUSTER: Final = _NAMESPACE + len(PolicyOp)
+_TOPIC: Final = _NAMESPACE + len(PolicyOp)
+_SUBSCRIPTION: Final = _TOPIC + len(TopicMove)
+_CLUSTER: Final = _SUBSCRIPTION + len(SubscriptionOp)
 _UNREADABLE: Final = _CLUSTER + 1
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.
 _OWN, _RELEASE, _HAND_OVER = Move.OWN, Move.RELEASE, Move.HAND_OVER
@@ -72,6 +80,7 @@ class Figures(msgspec.Struct):
     hand_overs: dict[int, int] = {}  # milliseconds -> how many
     fail_overs: dict[int, int] = {}
     last_signs: dict[int, int] = {}  # fail-overs, measured from the last heartbeat
+    reshapes: dict[int, int] = {}  # from a topic's BEGIN to its COMMIT
     held: dict[str, dict[int, int]] = {}  # broker -> bin -> units gained less units lost
     spans: dict[str, list[Span]] = {}
     moves: dict[str, int] = {}  # of the units in `spans`: how often they changed hands
@@ -103,6 +112,10 @@ def kind_of(record: Record | None) -> int:
             return _TENANT + record.op
         case NamespaceChange():
             return _NAMESPACE + record.op
+        case TopicChange():
+            return _TOPIC + record.move
+        case SubscriptionChange():
+            return _SUBSCRIPTION + record.op
         case ClusterSettings():
             return _CLUSTER
         case _:
@@ -122,6 +135,8 @@ class Statistics:
         self._hand_overs: defaultdict[int, int] = defaultdict(int)
         self._fail_overs: Counter[int] = Counter()
         self._last_signs: Counter[int] = Counter()
+        self._reshapes: Counter[int] = Counter()
+        self._begun: dict[str, int] = {}  # topic with an operation under way -> since when
         self._held: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         self._spans: dict[str, list[Span]] = {}
         self._holding: dict[str, tuple[str, int]] = {}
@@ -157,6 +172,13 @@ class Statistics:
         """An accepted record about a session."""
         if record.op is not SessionOp.OPEN:
             self._ended[record.broker] = (record.evidence_ms or timestamp_ms, timestamp_ms)
+
+    def topic(self, timestamp_ms: int, record: TopicChange) -> None:
+        """An accepted move of a scalable topic."""
+        if record.move is TopicMove.BEGIN:
+            self._begun[record.topic] = timestamp_ms
+        elif record.move is TopicMove.COMMIT and record.topic in self._begun:
+            self._reshapes[max(0, timestamp_ms - self._begun.pop(record.topic))] += 1
 
     def moved(self, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
         """An accepted move of a bundle, but for ASSIGN and SPLIT, which change no holder."""
@@ -237,6 +259,7 @@ class Statistics:
             dict(self._hand_overs),
             dict(self._fail_overs),
             dict(self._last_signs),
+            dict(self._reshapes),
             {broker: dict(bins) for broker, bins in self._held.items()},
             self._spans,
             {unit: self._moves[unit] for unit in self._spans},
@@ -249,13 +272,15 @@ class Statistics:
 def summed(parts: list[Figures]) -> Figures:
     """The figures of the whole log."""
     counts: Counter[int] = Counter()
-    histograms: tuple[Counter[int], Counter[int], Counter[int]] = (Counter(), Counter(), Counter())
+    histograms: tuple[Counter[int], ...] = (Counter(), Counter(), Counter(), Counter())
     held: dict[str, Counter[int]] = {}
     whole = Figures()
     for part in parts:
         counts.update(part.counts)
         for histogram, more in zip(
-            histograms, (part.hand_overs, part.fail_overs, part.last_signs), strict=True
+            histograms,
+            (part.hand_overs, part.fail_overs, part.last_signs, part.reshapes),
+            strict=True,
         ):
             histogram.update(more)
         for broker, bins in part.held.items():
@@ -266,7 +291,7 @@ def summed(parts: list[Figures]) -> Figures:
         whole.flapping += part.flapping
         whole.units += part.units
     whole.counts = dict(counts)
-    whole.hand_overs, whole.fail_overs, whole.last_signs = (dict(one) for one in histograms)
+    whole.hand_overs, whole.fail_overs, whole.last_signs, whole.reshapes = map(dict, histograms)
     whole.held = {broker: dict(bins) for broker, bins in held.items()}
     whole.flaps = sorted(whole.flaps, key=lambda flap: (-flap.moves, flap.unit))[:100]
     return whole

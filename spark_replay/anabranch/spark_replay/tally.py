@@ -21,8 +21,12 @@ class CheckName(StrEnum):
     LEASES = "leases"
     LEADERSHIP = "leadership"
     COVERAGE = "coverage"
+    LAYOUTS = "layouts"
+    SEALS = "seals"
+    DRAINING = "draining"
     STUCK = "stuck"
     ORPHANS = "orphans"
+    SEGMENTS = "segments"
     SNAPSHOT = "snapshot"
     DIGESTS = "digests"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum, unique
 from typing import Final
 
@@ -12,7 +12,9 @@ from anabranch.channel.codec import Horizon
 from anabranch.spark_replay.checks.digests import Claim, check_digests, digests_at
 from anabranch.spark_replay.checks.offsets import Chunk, check_offsets
 from anabranch.spark_replay.checks.orphans import check_orphans
+from anabranch.spark_replay.checks.segments import SegmentEnds, check_segments
 from anabranch.spark_replay.checks.stuck import check_stuck
+from anabranch.spark_replay.checks.topics import TopicsLeft, left_by_all
 from anabranch.spark_replay.checks.unsettled import gathered
 from anabranch.spark_replay.replay import Part, Plan
 from anabranch.spark_replay.statistics import Figures, summed
@@ -25,11 +27,21 @@ PROVES: Final[Mapping[CheckName, str]] = {
     CheckName.LEASES: "no unit had two owners at any instant, by leases and log time",
     CheckName.LEADERSHIP: "every epoch had one leader, and only the leader repaired",
     CheckName.COVERAGE: "every namespace's bundles tiled its ring at every offset",
+    CheckName.LAYOUTS: "every topic's active segments tiled the ring, in a DAG, at every epoch",
+    CheckName.SEALS: "segments were sealed for announced children, with ends that are final",
+    CheckName.DRAINING: "segments were drained only after all above them, and pruned only then",
     CheckName.STUCK: "nothing was in flight for too long at the end",
     CheckName.ORPHANS: "nothing was left with a broker that is gone",
+    CheckName.SEGMENTS: "Kafka has no data after a seal, and what is drained was committed",
     CheckName.SNAPSHOT: "the snapshot is what the log adds up to at its horizon",
     CheckName.DIGESTS: "every node's state was the log's, where it said what it had",
 }
+
+_FROM_THE_BEGINNING: Final = (
+    *(CheckName.VERSIONS, CheckName.OWNERSHIP, CheckName.LEASES, CheckName.LEADERSHIP),
+    *(CheckName.COVERAGE, CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING),
+)
+_MAY_NOT_APPLY: Final = (CheckName.SEGMENTS, CheckName.SNAPSHOT, CheckName.DIGESTS)
 
 
 @unique
@@ -64,6 +76,8 @@ class Context(msgspec.Struct, frozen=True):
     disagreements: Sequence[tuple[int, int]]
     stuck_after_ms: int
     orphaned_after_ms: int
+    # Asks Kafka about what the log leaves of topics; None: Kafka is not asked.
+    segment_ends: Callable[[TopicsLeft], SegmentEnds] | None = None
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -104,10 +118,15 @@ def judged(parts: Sequence[Part], plan: Plan, context: Context) -> Findings:
     tallies[CheckName.OFFSETS] = check_offsets(
         chunks, first, plan.next_offset, context.disagreements
     )
-    tallies[CheckName.STUCK] = check_stuck(loose, log_end_ms, context.stuck_after_ms)
+    topics = left_by_all([part.topics for part in parts])
+    tallies[CheckName.STUCK] = check_stuck(loose, topics, log_end_ms, context.stuck_after_ms)
     tallies[CheckName.ORPHANS] = check_orphans(
         loose, context.last_beats_ms, log_end_ms, context.orphaned_after_ms
     )
+    if context.segment_ends is not None and topics.sealed:
+        ends = context.segment_ends(topics)
+        tallies[CheckName.SEGMENTS] = check_segments(topics, ends, log_end_ms)
+    notes[CheckName.SEGMENTS] = _segments_note(topics, tallies[CheckName.SEGMENTS])
     tallies[CheckName.DIGESTS] = check_digests(context.claims, folded, first, plan.next_offset)
     if not context.claims:
         notes[CheckName.DIGESTS] = "no heartbeat is in the brokers topic"
@@ -119,9 +138,7 @@ def judged(parts: Sequence[Part], plan: Plan, context: Context) -> Findings:
         _snapshot_digest(tallies[CheckName.SNAPSHOT], context.horizon, folded, plan)
     if plan.from_snapshot:
         limited = f"from offset {plan.horizon} on: the log before it is gone"
-        for name in (CheckName.VERSIONS, CheckName.OWNERSHIP, CheckName.LEASES):
-            notes[name] = limited
-        notes[CheckName.LEADERSHIP] = notes[CheckName.COVERAGE] = limited
+        notes |= dict.fromkeys(_FROM_THE_BEGINNING, limited)
         notes[CheckName.SNAPSHOT] = "its digest only: the replay starts from it"
     reports = [_report(name, tallies[name], notes.get(name, "")) for name in CheckName]
     return Findings(
@@ -132,6 +149,16 @@ def judged(parts: Sequence[Part], plan: Plan, context: Context) -> Findings:
         log_end_ms,
         folded[plan.next_offset],
     )
+
+
+def _segments_note(topics: TopicsLeft, tally: Tally) -> str:
+    if not topics.sealed_count:
+        return "no segment is sealed"
+    if not tally.examined:
+        return "no sealed segment's topic is in Kafka"
+    if topics.sealed_count > len(topics.sealed):
+        return f"{len(topics.sealed):,} of {topics.sealed_count:,} sealed segments"
+    return ""
 
 
 def _snapshot_digest(tally: Tally, horizon: Horizon, folded: Mapping[int, str], plan: Plan) -> None:
@@ -153,7 +180,7 @@ def _snapshot_digest(tally: Tally, horizon: Horizon, folded: Mapping[int, str], 
 def _report(name: CheckName, tally: Tally, note: str) -> CheckReport:
     if tally.violated:
         result = CheckResult.VIOLATED
-    elif not tally.examined and name in (CheckName.SNAPSHOT, CheckName.DIGESTS):
+    elif not tally.examined and name in _MAY_NOT_APPLY:
         result = CheckResult.NOT_APPLICABLE
     else:
         result = CheckResult.OK

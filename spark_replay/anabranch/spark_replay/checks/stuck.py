@@ -1,14 +1,15 @@
-"""Stuck units: at the end of the log nothing has been in flight for longer than it may."""
+"""Stuck: at the end of the log no unit and no topic has been in flight for longer than it may."""
 
 from __future__ import annotations
 
+from anabranch.spark_replay.checks.topics import TopicsLeft
 from anabranch.spark_replay.checks.unsettled import Loose
 from anabranch.spark_replay.tally import Tally
 
 
-def check_stuck(loose: Loose, log_end_ms: int, patience_ms: int) -> Tally:
+def check_stuck(loose: Loose, topics: TopicsLeft, log_end_ms: int, patience_ms: int) -> Tally:
     """`log_end_ms` is the newest timestamp of the log or of a heartbeat."""
-    tally = Tally(examined=loose.units)
+    tally = Tally(examined=loose.units + topics.topics)
     for unit in sorted(loose.in_flight, key=lambda unit: unit.since_offset):
         waited_ms = log_end_ms - unit.since_ms
         if waited_ms > patience_ms:
@@ -16,5 +17,13 @@ def check_stuck(loose: Loose, log_end_ms: int, patience_ms: int) -> Tally:
                 unit.since_offset,
                 f"{unit.name}: {unit.state.name} for {waited_ms / 1000:.1f} s, waiting for "
                 f"{unit.responsible or 'nobody'}",
+            )
+    for topic in sorted(topics.loose, key=lambda topic: topic.since_offset):
+        waited_ms = log_end_ms - topic.since_ms
+        if waited_ms > patience_ms:
+            tally.violate(
+                topic.since_offset,
+                f"{topic.name}: {topic.state.name} for {waited_ms / 1000:.1f} s, controlled by "
+                f"{topic.controller or 'nobody'}",
             )
     return tally

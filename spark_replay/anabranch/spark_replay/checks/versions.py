@@ -1,7 +1,8 @@
 """Version continuity: what a key holds counts up by one with every accepted record.
 
-It starts at 1. What can be deleted and created again (tenants, namespaces, their units) starts at
-its place in the log, so that its versions are above those of any earlier one of its name.
+It starts at 1. What can be deleted and created again (tenants, namespaces, their units, scalable
+topics, subscriptions) starts at its place in the log, so that its versions are above those of any
+earlier one of its name. A topic's PRUNE may take marks from its subscriptions; that is no version.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import Final
 from anabranch.core.outcome import Outcome
 from anabranch.core.records import Record
 from anabranch.core.state import Change, Entity, NamespaceInfo, Tenant
+from anabranch.core.subscriptions import Subscription
+from anabranch.core.topics import ScalableTopic
 from anabranch.core.units import LEADERSHIP, Unit
 from anabranch.core.verdicts import Verdict
 from anabranch.spark_replay.tally import Tally
 
-_BORN: Final = (Unit, Tenant, NamespaceInfo)
+_BORN: Final = (Unit, Tenant, NamespaceInfo, ScalableTopic, Subscription)
 
 
 class Versions:
@@ -43,6 +46,8 @@ class Versions:
             expected = versions.get(key, 0) + 1
             if expected == 1 and key != LEADERSHIP and type(entity) in _BORN:
                 expected = offset + 1
+            elif key != own and type(entity) is Subscription:
+                expected -= 1
             if entity.version != expected:
                 self._violate(offset, key, entity.version)
             versions[key] = entity.version

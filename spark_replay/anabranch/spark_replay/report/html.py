@@ -113,6 +113,7 @@ def _facts(summary: Summary) -> Iterator[str]:
         (f"{summary.figures.units:,}", "bundles that had an owner"),
         (_latency(summary.hand_over), f"hand-over p50 ({summary.hand_over.count:,})"),
         (_latency(summary.since_last_sign), f"fail-over p50 ({summary.fail_over.count:,})"),
+        (_latency(summary.reshape), f"split or merge p50 ({summary.reshape.count:,})"),
         (f"{summary.seconds:.1f} s", "the audit took"),
     )
     yield '<div class="facts">'

@@ -57,6 +57,7 @@ class Summary(msgspec.Struct, frozen=True):
     hand_over: Latency  # RELEASE to a destination accepted, until its OWN was
     fail_over: Latency  # end of the former owner's session, until the next OWN was accepted
     since_last_sign: Latency  # the same from the former owner's last heartbeat
+    reshape: Latency  # a topic's BEGIN accepted, until its COMMIT was
     seconds: float
     bin_ms: int
     figures: Figures
@@ -101,6 +102,7 @@ def summarized(log: Log, findings: Findings, bin_ms: int, seconds: float) -> Sum
         hand_over=latency(figures.hand_overs),
         fail_over=latency(figures.fail_overs),
         since_last_sign=latency(figures.last_signs),
+        reshape=latency(figures.reshapes),
         seconds=round(seconds, 2),
         bin_ms=bin_ms,
         figures=figures,

@@ -67,6 +67,7 @@ def _figures(summary: Summary) -> Iterator[str]:
     yield f"hand-over  {words(summary.hand_over)}"
     yield f"fail-over  {words(summary.fail_over)}"
     yield f"           since the last heartbeat: {words(summary.since_last_sign)}"
+    yield f"reshape    {words(summary.reshape)}"
     flapping = summary.figures.flapping
     if flapping:
         busiest = summary.figures.flaps[0]
