@@ -102,12 +102,10 @@ def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> No
 
 @topics.command(epilog="Example: anabranch topics delete public/default/orders")
 @click.argument("topic")
-@click.option("--force", is_flag=True, help="Also while it has consumers.")
 @url_option
-def delete(topic: str, force: bool, url: str) -> None:
+def delete(topic: str, url: str) -> None:
     """Delete TOPIC with its subscriptions, segments and messages."""
-    query = {"force": "true"} if force else {}
-    Api(url).send("DELETE", _path(topic), **query)
+    Api(url).send("DELETE", _path(topic))
     click.echo(f"{_full(topic)} is deleted")
 
 
@@ -156,25 +154,39 @@ def _has_boxes() -> bool:
 @url_option
 @json_option
 def stats(topic: str, url: str, as_json: bool) -> None:
-    """Show how many segments and consumers TOPIC has."""
+    """Show the Kafka topics, subscriptions and consumers of TOPIC.
+
+    Any client of Kafka can read those topics; a group is that of a subscription.
+    """
     found = Api(url).get(_path(topic, "stats"))
     if as_json:
         write_json(found)
         return
+    under_way = "" if found["operation"] == "NONE" else f", {found['operation']} under way"
     click.echo(
         f"{_full(topic)}: epoch {found['epoch']}, "
-        f"{_count(found['activeSegments'], 'active segment')}, {found['sealedSegments']} sealed\n"
+        f"{_count(found['activeSegments'], 'active segment')}, {found['sealedSegments']} sealed"
+        f"{under_way}"
     )
+    if found["lastFailure"]:
+        click.echo(f"last failure: {found['lastFailure']}")
+    click.echo()
     segments = sorted(found["segments"].items(), key=lambda item: int(item[0]))
     table(
-        ("SEGMENT", "STATE", "NAME"),
-        [(number, each["state"], each["name"]) for number, each in segments],
+        ("SEGMENT", "STATE", "BUCKETS", "KAFKA TOPIC"),
+        [
+            (number, each["state"], str(each["entryBuckets"]), each["kafkaTopic"])
+            for number, each in segments
+        ],
     )
     if found["subscriptions"]:
         click.echo()
         table(
-            ("SUBSCRIPTION", "CONSUMERS"),
-            [(name, str(each["consumerCount"])) for name, each in found["subscriptions"].items()],
+            ("SUBSCRIPTION", "TYPE", "CONSUMERS", "KAFKA GROUP"),
+            [
+                (name, each["type"], str(each["consumerCount"]), each["groupId"])
+                for name, each in found["subscriptions"].items()
+            ],
         )
 
 
@@ -253,10 +265,11 @@ def subscriptions() -> None:
 @click.option(
     "--type",
     "kind",
-    type=click.Choice(("stream", "queue")),
+    type=click.Choice(("stream", "queue", "checkpoint")),
     default="stream",
     show_default=True,
-    help="stream: in order by key. queue: each message to any consumer.",
+    help="stream: in order by key. queue: each message to any consumer. checkpoint: in order, with "
+    "positions in the consumer's own hands.",
 )
 @url_option
 def create_subscription(topic: str, name: str, kind: str, url: str) -> None:
