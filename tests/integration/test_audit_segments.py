@@ -1,0 +1,113 @@
+"""What the audit asks a real Kafka about sealed segments, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.cimpl import NewTopic
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.core.layout import entered
+from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.segments import SegmentInfo, SegmentState, new_segment
+from anabranch.spark_replay.checks.segments import check_segments
+from anabranch.spark_replay.checks.topics import SealedSegment, StreamDrain, TopicsLeft
+from anabranch.spark_replay.segment_ends import ask_kafka
+from support.channel import DEADLINE_S, produce_raw
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "public/default/orders"
+INCARNATION, CREATED, NOW_MS = 12, 34, 1_790_000_000_000
+
+
+@pytest.fixture
+def connection(kafka: EmbeddedKafka) -> KafkaConnection:
+    return KafkaConnection(kafka.bootstrap_servers)
+
+
+def _sealed(segment_id: int, *end_offsets: int) -> SegmentInfo:
+    part = entered(new_segment(segment_id, 0, 0xFFFF, len(end_offsets)), 0, NOW_MS)
+    fields = {name: getattr(part, name) for name in part.__struct_fields__}
+    ends = {"state": SegmentState.SEALED, "sealed_at_ms": NOW_MS, "end_offsets": end_offsets}
+    return SegmentInfo(**{**fields, **ends})
+
+
+def _left(*parts: SegmentInfo) -> TopicsLeft:
+    return TopicsLeft(
+        topics=1,
+        sealed=[SealedSegment(TOPIC, INCARNATION, part, 99) for part in parts],
+        sealed_count=len(parts),
+        drains=[
+            StreamDrain(TOPIC, "billing", CREATED, tuple(part.segment_id for part in parts)),
+            StreamDrain(TOPIC, "never-used", CREATED + 1, ()),
+        ],
+    )
+
+
+def _fill(connection: KafkaConnection, topic: str, partitions: int, records: int) -> None:
+    admin = connection.admin()
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
+    producer = connection.producer()
+    for partition in range(partitions):
+        for _ in range(records):
+            producer.produce(topic, b"value", b"key", partition)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def _commit(connection: KafkaConnection, group: str, topic: str, *offsets: int) -> None:
+    settings = {"bootstrap.servers": connection.bootstrap_servers, "group.id": group}
+    consumer = Consumer(settings)
+    places = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
+    consumer.commit(offsets=places, asynchronous=False)
+    consumer.close()
+
+
+def test_ends_and_commits_that_agree_with_the_log_are_found_sound_and_what_is_gone_is_left_out(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    kept, gone = _sealed(1, 5, 5), _sealed(2, 7)
+    topic = kafka_topic(topic_prefix, TOPIC, INCARNATION, kept)
+    _fill(connection, topic, 2, 5)
+    _commit(connection, kafka_group(topic_prefix, TOPIC, "billing", CREATED), topic, 5, 5)
+    left = _left(kept, gone)
+    found = ask_kafka(connection, topic_prefix, left)
+    assert found.ends == {(TOPIC, 1): (5, 5)}
+    assert found.committed == {
+        (TOPIC, "billing", 1): (5, 5),
+        (TOPIC, "billing", 2): (-1,),
+    }
+    tally = check_segments(left, found, NOW_MS)
+    assert (tally.examined, tally.violated) == (4, 0)
+
+
+def test_data_after_a_seal_and_a_commit_that_lags_behind_it_are_found(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    part = _sealed(1, 5)
+    topic = kafka_topic(topic_prefix, TOPIC, INCARNATION, part)
+    _fill(connection, topic, 1, 5)
+    _commit(connection, kafka_group(topic_prefix, TOPIC, "billing", CREATED), topic, 4)
+    produce_raw(connection, topic, b"key", b"too late")
+    left = _left(part)
+    tally = check_segments(left, ask_kafka(connection, topic_prefix, left), NOW_MS)
+    late, lagging = (witness.text for witness in tally.witnesses)
+    assert late == (
+        f"{TOPIC}: segment 0000-ffff-1 partition 0: data after its seal: it was sealed at 5 and "
+        "ends at 6"
+    )
+    assert lagging == (
+        f"{TOPIC}/billing: segment 0000-ffff-1 partition 0 is called drained, but committed 4 of 5"
+    )
+
+
+def test_a_group_that_kafka_does_not_know_has_committed_nothing(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    part = _sealed(1, 0)
+    _fill(connection, kafka_topic(topic_prefix, TOPIC, INCARNATION, part), 1, 0)
+    left = _left(part)
+    found = ask_kafka(connection, topic_prefix, left)
+    assert found.committed == {(TOPIC, "billing", 1): (-1,)}
+    assert check_segments(left, found, NOW_MS).violated == 0
