@@ -17,6 +17,7 @@ from anabranch.core.leases import Heartbeat
 from anabranch.core.outcome import Folded
 from anabranch.core.records import Record
 from anabranch.core.replica import MemoryReplica
+from support.memory_segments import MemorySegments
 from support.waiting import WAIT_S as WAIT_S
 from support.waiting import until as until
 
@@ -47,7 +48,7 @@ class MemoryNode:
         self.runtime = Runtime(
             settings.node_settings(), self.view, self._append, self._publish, self.metrics
         )
-        self.operations = Operations(self.runtime, settings)
+        self.operations = Operations(self.runtime, settings, lambda: cluster.segments)
         self._cluster = cluster
 
     @property
@@ -80,6 +81,7 @@ class MemoryCluster:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.nodes: list[MemoryNode] = []
+        self.segments = MemorySegments()
         self._loop = asyncio.get_running_loop()
 
     def node(self, number: int, **settings: object) -> MemoryNode:
@@ -137,3 +139,5 @@ async def memory_cluster(count: int = 3, **settings: object) -> AsyncIterator[Me
     finally:
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)
+        for node in cluster.nodes:
+            await node.operations.topics.stop()

@@ -17,6 +17,7 @@ from anabranch.broker.settings import load_settings
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
 
+SCALABLE = "/admin/v2/scalable/{tenant}/{namespace}/{topic}"
 ROUTES = {
     "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}": {"get"},
     "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle": {"get"},
@@ -31,6 +32,15 @@ ROUTES = {
     "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/unload": {"put"},
     "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/split": {"put"},
     "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/topicHashPositions": {"get"},
+    "/admin/v2/scalable/{tenant}/{namespace}": {"get"},
+    f"{SCALABLE}": {"get", "put", "delete"},
+    f"{SCALABLE}/stats": {"get"},
+    f"{SCALABLE}/split/{{segmentId}}": {"post"},
+    f"{SCALABLE}/merge/{{segmentId1}}/{{segmentId2}}": {"post"},
+    f"{SCALABLE}/rebucket/{{segmentId}}": {"post"},
+    f"{SCALABLE}/subscriptions/{{subscription}}": {"put", "delete"},
+    "/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}": {"put", "delete"},
+    "/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}/terminate": {"post"},
     "/admin/v2/brokers": {"get"},
     "/admin/v2/brokers/health": {"get"},
     "/admin/v2/brokers/ready": {"get"},
@@ -71,6 +81,7 @@ def test_every_documented_get_answers_in_the_documented_way() -> None:
             "cluster": "standalone",
             "broker": node.id,
         }
+        await node.http.put(SCALABLE.format(**values))
         for path, verbs in ROUTES.items():
             if "get" in verbs:
                 answer = await node.http.get(path.format(**values))

@@ -14,7 +14,7 @@ class OperationError(AnabranchError):
 
 
 class NotFoundError(OperationError):
-    """The tenant or namespace does not exist (404)."""
+    """The tenant, namespace, topic, segment or subscription does not exist (404)."""
 
 
 class ConflictError(OperationError):
@@ -27,6 +27,19 @@ class PreconditionError(OperationError):
 
 class UnavailableError(OperationError):
     """It needs the log, and this node has no hold on it now (503); another try may succeed."""
+
+
+class ElsewhereError(UnavailableError):
+    """Another node does this (307); `web_url` and `service_url` say where it is."""
+
+    def __init__(self, reason: str, web_url: str, service_url: str) -> None:
+        super().__init__(reason)
+        self.web_url = web_url
+        self.service_url = service_url
+
+
+class KafkaFailedError(OperationError):
+    """Kafka refused what the request needs, so it was undone (500)."""
 
 
 class DeadlineError(OperationError):

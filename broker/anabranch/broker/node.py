@@ -22,13 +22,20 @@ from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Ended, Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots import Snapshots
-from anabranch.broker.startup import CatchUp, check_not_in_use, connect, prepare_topics
+from anabranch.broker.startup import (
+    CatchUp,
+    check_not_in_use,
+    connect,
+    prepare_topics,
+    segment_settings,
+)
 from anabranch.channel.codec import encode_record, schema_header
 from anabranch.channel.compactor import Compactor
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.log import Entry
+from anabranch.channel.segments import SegmentAdmin
 from anabranch.channel.topics import Topics
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
@@ -103,7 +110,10 @@ class Node:
             waiting_max=settings.max_concurrent_lookup_request,
             verbose=settings.load_balancer_debug_mode_enabled,
         )
-        self.operations = Operations(self.runtime, settings)
+        segments = segment_settings(settings)
+        self.operations = Operations(
+            self.runtime, settings, lambda: SegmentAdmin(self._connection, segments)
+        )
         self.runtime.heard(heard)
         self._snapshots = Snapshots(
             self.runtime,
@@ -183,6 +193,8 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._wal is not None:  # else there are no operations yet
+            await self.operations.topics.stop()
         feeds = [*self._feeds, *([self._wal] if self._wal else [])]
         for feed in feeds:
             feed.stop()

@@ -22,6 +22,7 @@ from anabranch.broker.errors import UnavailableError
 from anabranch.broker.log import get_logger
 from anabranch.broker.metrics import Metrics, record_kind
 from anabranch.broker.routes import Routes
+from anabranch.broker.served import UnitServer
 from anabranch.channel.errors import AppendFailedError
 from anabranch.channel.log import Entry
 from anabranch.core.digest import to_hex
@@ -40,7 +41,7 @@ from anabranch.core.outcome import Folded
 from anabranch.core.records import Record, UnitMove
 from anabranch.core.replica import Replica
 from anabranch.core.state import Change, Session
-from anabranch.core.units import Unit, UnitState
+from anabranch.core.units import LEADERSHIP, Unit, UnitState
 from anabranch.core.verdicts import Verdict
 
 APPEND_AGAIN_S: Final = 0.25
@@ -81,6 +82,7 @@ class Runtime:
         self.view = view
         self.core = NodeCore(settings, view, _ids())
         self.routes = Routes(view)
+        self.server: UnitServer | None = None  # of what lies in bundles; it makes itself known
         self.metrics = metrics
         self.waiting_max = waiting_max
         self._append = append
@@ -129,6 +131,8 @@ class Runtime:
         self.view = self.core.state = view
         self.routes = Routes(view)
         self.generation += 1
+        if self.server is not None:
+            self.server.replaced()
         self._do(self.core.joined(clock.now()))
         self._wake_all()
 
@@ -146,6 +150,8 @@ class Runtime:
         for entry in folded:
             self.metrics.folded(entry)
             self._settle(entry)
+        if self.server is not None:
+            self.server.folded(changes)
         self._wake(changes)
         self._alarm(
             self._digests.own(self.core.me, self.view.next_offset, to_hex(self.view.digest))
@@ -173,7 +179,14 @@ class Runtime:
         if self.ended.done():
             return
         self._do(self.core.tick(clock.now()))
+        if self.server is not None:
+            self.server.ticked()
         self._mode_changed()
+
+    def closed(self, unit: str) -> None:
+        """Nothing of the bundle is served here any more."""
+        if not self.ended.done():
+            self._do(self.core.closed(unit, clock.now()))
 
     def drain(self) -> None:
         """A graceful stop was asked for; `ended` tells when everything is given away."""
@@ -318,13 +331,18 @@ class Runtime:
                 self._send(effect.record)
             elif isinstance(effect, Beat):
                 self._beat(effect.beat)
-            elif isinstance(effect, Close):
-                # Nothing of a bundle is served by a process of its own yet: it is closed at once.
-                queue.extend(self.core.closed(effect.unit, clock.now()))
             elif isinstance(effect, Halt):
                 self._end(Ended(effect.reason, effect.clean))
-            elif self._verbose:  # Open: the folded state itself says who serves a bundle
-                self._log.info("unit.served", key=effect.unit)
+            elif isinstance(effect, Close):
+                if self.server is None or effect.unit == LEADERSHIP:
+                    queue.extend(self.core.closed(effect.unit, clock.now()))
+                else:
+                    self.server.close(effect.unit)
+            else:
+                if self._verbose:
+                    self._log.info("unit.served", key=effect.unit)
+                if self.server is not None and effect.unit != LEADERSHIP:
+                    self.server.opened(effect.unit)
 
     def _beat(self, beat: Heartbeat) -> None:
         self._publish(beat, self._beat_acked)

@@ -20,6 +20,7 @@ from anabranch.core.effects import NodeSettings
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import BrokerId, broker_id
 from anabranch.core.ring import BUNDLES_MAX
+from anabranch.core.segments import BUCKETS_MAX as BUCKETS_PER_SEGMENT_MAX
 
 ENVIRONMENT_PREFIX: Final = "ANABRANCH_"
 # Variables of the same prefix that are no settings of a node.
@@ -120,6 +121,40 @@ class Settings(BaseModel):
     load_balancer_debug_mode_enabled: bool = Field(
         False, description="Log every decision of the load balancer, not only what came of it."
     )
+    scalable_topic_enabled: bool = Field(True, description="Whether scalable topics can be made.")
+    scalable_topic_consumer_session_grace_period_seconds: float = Field(
+        60.0,
+        gt=0,
+        le=86_400,
+        description="How long a consumer that is away keeps its share of a topic.",
+    )
+    scalable_topic_consumer_session_timeout_seconds: float = Field(
+        10.0,
+        ge=0.2,
+        le=3_600,
+        description="Time without an answer after which a consumer stops to serve its share.",
+    )
+    scalable_topic_entry_bucket_budget: int = Field(
+        4, ge=1, le=1_000_000, description="Entry buckets of a new topic, all segments together."
+    )
+    scalable_topic_entry_bucket_max_per_segment: int = Field(
+        BUCKETS_PER_SEGMENT_MAX,
+        ge=1,
+        le=BUCKETS_PER_SEGMENT_MAX,
+        description="Most entry buckets, which are Kafka partitions, of one segment.",
+    )
+    scalable_topic_retention_seconds: int = Field(
+        604_800,
+        ge=-1,
+        le=3_153_600_000,
+        description="How long messages are kept, and sealed segments that all have read; -1: ever.",
+    )
+    max_message_size: int = Field(
+        1_048_588,
+        ge=1_024,
+        le=1 << 30,
+        description="Most bytes of a batch of messages that Kafka takes on a scalable topic.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
     )
@@ -168,6 +203,9 @@ class Settings(BaseModel):
 
 SETTING_NAMES: Final = tuple(to_camel(name) for name in Settings.model_fields)
 _TOMBSTONE_DELAY: Final = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
+_GRACE: Final = "scalableTopicConsumerSessionGracePeriodSeconds"
+_SESSION: Final = "scalableTopicConsumerSessionTimeoutSeconds"
+_SESSION_SHARE_MAX: Final = 0.75
 _IN_FLIGHT: Final = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
 
 
@@ -281,6 +319,17 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
             (
                 f"{_TOMBSTONE_DELAY} is {delay}: times 1000 it must be bigger than {_IN_FLIGHT}, "
                 f"{waiting}"
+            ),
+        )
+    grace = settings.scalable_topic_consumer_session_grace_period_seconds
+    session = settings.scalable_topic_consumer_session_timeout_seconds
+    if session > grace * _SESSION_SHARE_MAX:
+        yield (
+            (_GRACE, _SESSION),
+            (
+                f"{_SESSION} is {session:g}, too long for {_GRACE} of {grace:g}: a consumer must "
+                "have stopped before its share is given away; give at most "
+                f"{grace * _SESSION_SHARE_MAX:g}"
             ),
         )
     if settings.min_insync_replicas > settings.replication_factor:

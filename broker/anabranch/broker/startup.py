@@ -15,6 +15,7 @@ from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader
+from anabranch.channel.segments import SegmentSettings
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics, topic_id
 from anabranch.core.leases import Heartbeat
 from anabranch.projections.errors import ViewLogError
@@ -63,6 +64,17 @@ def prepare_topics(settings: Settings, connection: KafkaConnection) -> Topics:
     if made:
         _log.info("topics.made", topics=made)
     return topics
+
+
+def segment_settings(settings: Settings) -> SegmentSettings:
+    """How the Kafka topics of segments are made."""
+    kept_s = settings.scalable_topic_retention_seconds
+    return SegmentSettings(
+        replication_factor=settings.replication_factor,
+        min_insync_replicas=settings.min_insync_replicas,
+        max_message_bytes=settings.max_message_size,
+        retention_ms=kept_s * 1000 if kept_s > 0 else -1,
+    )
 
 
 def open_view(path: Path) -> View:

@@ -9,7 +9,15 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp
 
-from anabranch.broker.http import brokers, bundles, lookup, namespaces, tenants
+from anabranch.broker.http import (
+    brokers,
+    bundles,
+    lookup,
+    namespaces,
+    scalable,
+    segments,
+    tenants,
+)
 from anabranch.broker.http.errors import answer_errors
 from anabranch.broker.http.guard import Guard
 from anabranch.broker.metrics import Metrics
@@ -35,6 +43,8 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.include_router(tenants.router(operations, cluster))
     api.include_router(namespaces.router(operations, cluster))
     api.include_router(bundles.router(operations))
+    api.include_router(scalable.router(operations.topics))
+    api.include_router(segments.router(operations.topics))
     api.include_router(brokers.router(operations, settings, version))
     api.include_router(brokers.probes(operations))
 

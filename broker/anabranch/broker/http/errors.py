@@ -15,6 +15,8 @@ from starlette.routing import Match
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineError,
+    ElsewhereError,
+    KafkaFailedError,
     NotFoundError,
     PreconditionError,
     UnavailableError,
@@ -30,6 +32,7 @@ STATUS_OF: Final[dict[type[AnabranchError], int]] = {
     PreconditionError: 412,
     UnavailableError: 503,
     DeadlineError: 504,
+    KafkaFailedError: 500,
 }
 _RETRY_SECONDS: Final = "1"
 _METHODS: Final = ("DELETE", "GET", "POST", "PUT")
@@ -51,12 +54,23 @@ def answer_errors(app: FastAPI) -> None:
     """Makes every error of the application an answer of ours."""
     for kind in STATUS_OF:
         app.add_exception_handler(kind, _known)
+    app.add_exception_handler(ElsewhereError, _elsewhere)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _routing)
 
 
 async def _known(_: Request, error: Exception) -> JSONResponse:
     return answer(error)
+
+
+async def _elsewhere(request: Request, error: Exception) -> JSONResponse:
+    """The same request, to the node that can do it."""
+    if not isinstance(error, ElsewhereError) or not error.web_url:
+        return answer(error)
+    query = f"?{request.url.query}" if request.url.query else ""
+    path = request.scope["raw_path"].decode("ascii")
+    location = f"{error.web_url}{path}{query}"
+    return refusal(HTTPStatus.TEMPORARY_REDIRECT, str(error), {"Location": location})
 
 
 def answer(error: Exception) -> JSONResponse:

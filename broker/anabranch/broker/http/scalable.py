@@ -1,0 +1,168 @@
+"""Scalable topics: `/admin/v2/scalable`, as seed 001 and Pulsar's admin REST have it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Body, Path, Query, Response
+
+from anabranch.broker.errors import PreconditionError
+from anabranch.broker.http.errors import problems
+from anabranch.broker.http.scalable_models import LayoutBody, TopicStats, layout_body, stats_body
+from anabranch.broker.http.staleness import Marked
+from anabranch.broker.topics.operations import TopicOperations, parse
+from anabranch.core import names
+from anabranch.core.subscriptions import SubscriptionKind
+
+PREFIX: Final = "/admin/v2/scalable"
+_ID_MAX: Final = 2**63 - 1
+
+_Filters = Annotated[
+    list[str] | None,
+    Query(alias="property", description="key=value; may be given several times, all must hold."),
+]
+_SegmentId = Annotated[int, Path(ge=0, le=_ID_MAX)]
+_Properties = Annotated[
+    dict[str, str] | None, Body(description="Properties of the topic; may be left out.")
+]
+
+
+class SubscriptionType(Enum):
+    """As Pulsar names them; CHECKPOINT is ours."""
+
+    STREAM = "STREAM"
+    QUEUE = "QUEUE"
+    CHECKPOINT = "CHECKPOINT"
+
+
+def router(topics: TopicOperations) -> APIRouter:
+    """All routes of topics, their layouts and subscriptions."""
+    routes = APIRouter(prefix=PREFIX, tags=["scalable topics"])
+    _topics(routes, topics)
+    _layouts(routes, topics)
+    _subscriptions(routes, topics)
+    return routes
+
+
+def _topics(routes: APIRouter, topics: TopicOperations) -> None:
+    @routes.get("/{tenant}/{namespace}", dependencies=[Marked], responses=problems(404, 412))
+    async def list_topics(tenant: str, namespace: str, wanted: _Filters = None) -> list[str]:
+        """Names of the namespace's scalable topics."""
+        return await topics.names(names.namespace(tenant, namespace), _filters(wanted or ()))
+
+    path = "/{tenant}/{namespace}/{topic}"
+
+    @routes.put(path, status_code=204, responses=problems(307, 404, 409, 412, 500, 503, 504))
+    async def create_topic(
+        tenant: str,
+        namespace: str,
+        topic: str,
+        properties: _Properties = None,
+        segments: Annotated[int, Query(alias="numInitialSegments")] = 1,
+    ) -> None:
+        """Creates a topic whose segments have equal parts of the ring; returns when it is ready."""
+        await topics.create(parse(tenant, namespace, topic), segments, properties or {})
+
+    @routes.get(path, dependencies=[Marked], responses=problems(404, 412))
+    async def get_layout(tenant: str, namespace: str, topic: str) -> LayoutBody:
+        """The DAG of the topic's segments."""
+        found = topics.topic(parse(tenant, namespace, topic))
+        return _raw(layout_body(found))  # type: ignore[return-value]  # its bytes
+
+    @routes.delete(path, status_code=204, responses=problems(307, 404, 409, 412, 503, 504))
+    async def delete_topic(
+        tenant: str,
+        namespace: str,
+        topic: str,
+        force: Annotated[bool, Query(description="Accepted and not needed.")] = False,
+    ) -> None:
+        """Deletes the topic with its data; its consumers are told."""
+        await topics.delete(parse(tenant, namespace, topic))
+
+    @routes.get(path + "/stats", dependencies=[Marked], responses=problems(404, 412))
+    async def get_stats(tenant: str, namespace: str, topic: str) -> TopicStats:
+        """How many segments and consumers there are."""
+        name = parse(tenant, namespace, topic)
+        return stats_body(topics, name, topics.topic(name))
+
+
+def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
+    path = "/{tenant}/{namespace}/{topic}"
+    refusals = problems(307, 404, 409, 412, 500, 503, 504)
+
+    @routes.post(path + "/split/{segmentId}", status_code=204, responses=refusals)
+    async def split_segment(
+        tenant: str,
+        namespace: str,
+        topic: str,
+        segmentId: _SegmentId,  # noqa: N803
+    ) -> None:
+        """Divides an active segment at its midpoint; returns when the children have taken over."""
+        await topics.split(parse(tenant, namespace, topic), segmentId)
+
+    @routes.post(path + "/merge/{segmentId1}/{segmentId2}", status_code=204, responses=refusals)
+    async def merge_segments(
+        tenant: str,
+        namespace: str,
+        topic: str,
+        segmentId1: _SegmentId,  # noqa: N803
+        segmentId2: _SegmentId,  # noqa: N803
+    ) -> None:
+        """Makes one segment of two active neighbours; returns when it has taken over."""
+        await topics.merge(parse(tenant, namespace, topic), segmentId1, segmentId2)
+
+    @routes.post(path + "/rebucket/{segmentId}", status_code=204, responses=refusals)
+    async def rebucket_segment(
+        tenant: str,
+        namespace: str,
+        topic: str,
+        segmentId: _SegmentId,  # noqa: N803
+        buckets: Annotated[int, Query(alias="bucketCount")],
+    ) -> None:
+        """Replaces an active segment by one of the same range with other entry buckets."""
+        await topics.rebucket(parse(tenant, namespace, topic), segmentId, buckets)
+
+
+def _subscriptions(routes: APIRouter, topics: TopicOperations) -> None:
+    path = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}"
+    refusals = problems(307, 404, 412, 503, 504)
+
+    @routes.put(path, status_code=204, responses=refusals)
+    async def create_subscription(
+        tenant: str,
+        namespace: str,
+        topic: str,
+        subscription: str,
+        kind: Annotated[SubscriptionType, Query(alias="type")] = SubscriptionType.STREAM,
+    ) -> None:
+        """Creates a subscription that begins at the first message; nothing if it is there."""
+        name = parse(tenant, namespace, topic)
+        topics.topic(name)
+        await topics.control(name)
+        await topics.consumers.create(name, subscription, SubscriptionKind[kind.value])
+
+    @routes.delete(path, status_code=204, responses=refusals)
+    async def delete_subscription(
+        tenant: str, namespace: str, topic: str, subscription: str
+    ) -> None:
+        """Deletes a subscription and what it has consumed; its consumers are told."""
+        name = parse(tenant, namespace, topic)
+        topics.topic(name)
+        await topics.control(name)
+        await topics.consumers.delete(name, subscription)
+
+
+def _filters(given: list[str] | tuple[()]) -> dict[str, str]:
+    wanted: dict[str, str] = {}
+    for each in given:
+        key, sep, value = each.partition("=")
+        if not sep:
+            raise PreconditionError(f"property filter must be in the form key=value, got: {each}")
+        wanted[key] = value
+    return wanted
+
+
+def _raw(body: dict[str, Any]) -> Response:
+    return Response(msgspec.json.encode(body), media_type="application/json")

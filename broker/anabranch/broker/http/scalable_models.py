@@ -1,0 +1,138 @@
+"""Bodies about scalable topics, by the field names of seed 001 and of Pulsar's admin REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from anabranch.broker.topics.operations import TopicOperations
+from anabranch.core.segments import SegmentInfo
+from anabranch.core.topics import ScalableTopic
+
+
+class HashRange(BaseModel):
+    """Part of the 16-bit ring; both ends belong to it."""
+
+    start: int
+    end: int
+
+
+class SegmentBody(BaseModel):
+    """One segment of a layout."""
+
+    segmentId: int  # noqa: N815
+    hashRange: HashRange  # noqa: N815
+    state: str = Field(description="ACTIVE or SEALED.")
+    parentIds: list[int]  # noqa: N815
+    childIds: list[int]  # noqa: N815
+    createdAtEpoch: int  # noqa: N815
+    sealedAtEpoch: int = Field(description="0 while it is active.")  # noqa: N815
+    createdAtMs: int  # noqa: N815
+    sealedAtMs: int = Field(description="-1 while it is active.")  # noqa: N815
+    entryBucketSplits: list[int] = Field(  # noqa: N815
+        description="First hash of every entry bucket but the first."
+    )
+    endOffsets: list[int] = Field(  # noqa: N815
+        description="Of a sealed segment: the first offset that each Kafka partition never has."
+    )
+    sealed: bool
+    active: bool
+    root: bool
+    leaf: bool
+    legacy: bool = Field(description="Always false: there are no legacy segments.")
+
+
+class LayoutBody(BaseModel):
+    """The DAG of a topic's segments."""
+
+    epoch: int
+    nextSegmentId: int  # noqa: N815
+    segments: dict[str, SegmentBody]
+    properties: dict[str, str]
+
+
+class SegmentStats(BaseModel):
+    """One segment in a topic's statistics."""
+
+    name: str
+    state: str
+    kafkaTopic: str = Field(description="Where its messages are.")  # noqa: N815
+    entryBuckets: int = Field(description="Partitions of that topic.")  # noqa: N815
+
+
+class SubscriptionStats(BaseModel):
+    """One subscription in a topic's statistics."""
+
+    type: str
+    consumerCount: int  # noqa: N815
+    drainedSegments: list[int] = Field(  # noqa: N815
+        description="Sealed segments that it has read to their ends."
+    )
+    groupId: str = Field(description="Its consumer group, or share group, in Kafka.")  # noqa: N815
+
+
+class TopicStats(BaseModel):
+    """What there is of a topic."""
+
+    epoch: int
+    totalSegments: int  # noqa: N815
+    activeSegments: int  # noqa: N815
+    sealedSegments: int  # noqa: N815
+    segments: dict[str, SegmentStats]
+    subscriptions: dict[str, SubscriptionStats]
+    operation: str = Field(description="What is under way: NONE, SPLIT, MERGE or REBUCKET.")
+    lastFailure: str = Field(  # noqa: N815
+        description="Why the last step in Kafka failed; empty when it did not."
+    )
+
+
+def layout_body(topic: ScalableTopic) -> dict[str, Any]:
+    """`LayoutBody` as plain JSON values: a layout may be large, and is asked for often."""
+    body = topic.layout.to_metadata()
+    segments: dict[str, Any] = body["segments"]
+    for part in topic.segments:
+        segments[str(part.segment_id)].update(_derived(part))
+    return body
+
+
+def _derived(part: SegmentInfo) -> dict[str, Any]:
+    return {
+        "sealedAtMs": -1 if part.is_active else part.sealed_at_ms,
+        "sealed": not part.is_active,
+        "active": part.is_active,
+        "root": not part.parent_ids,
+        "leaf": not part.child_ids,
+        "legacy": False,
+    }
+
+
+def stats_body(topics: TopicOperations, name: str, topic: ScalableTopic) -> TopicStats:
+    """The topic's statistics as its controller knows them."""
+    active = sum(part.is_active for part in topic.segments)
+    return TopicStats(
+        epoch=topic.epoch,
+        totalSegments=len(topic.segments),
+        activeSegments=active,
+        sealedSegments=len(topic.segments) - active,
+        segments={
+            str(part.segment_id): SegmentStats(
+                name=f"segment://{name}/{part.descriptor}",
+                state=part.state.name,
+                kafkaTopic=topics.kafka_topic(name, topic, part),
+                entryBuckets=part.buckets,
+            )
+            for part in topic.segments
+        },
+        subscriptions={
+            each: SubscriptionStats(
+                type=known.kind.name,
+                consumerCount=count,
+                drainedSegments=list(known.drained),
+                groupId=topics.consumers.group_id(name, each, known),
+            )
+            for each, known, count in topics.subscriptions(name)
+        },
+        operation=topic.operation.name,
+        lastFailure=topics.access.service.failures.get(name, ""),
+    )

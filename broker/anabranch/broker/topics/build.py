@@ -1,0 +1,65 @@
+"""Puts a node's part in scalable topics together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from anabranch.broker.lookups import Lookups
+from anabranch.broker.requests import Requests
+from anabranch.broker.settings import Settings
+from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.consumers import Consumers
+from anabranch.broker.topics.operations import Limits, TopicOperations
+from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.watches import Watches
+from anabranch.broker.topics.worker import SegmentKeeper
+from anabranch.core.controller import ControllerSettings
+from anabranch.core.coordinator import Timing
+
+OpenKeeper = Callable[[], SegmentKeeper]
+
+
+def timing(settings: Settings) -> Timing:
+    """How patient a controller is with consumers."""
+    return Timing(
+        grace_s=settings.scalable_topic_consumer_session_grace_period_seconds,
+        session_timeout_s=settings.scalable_topic_consumer_session_timeout_seconds,
+    )
+
+
+def build_topics(
+    requests: Requests, lookups: Lookups, settings: Settings, open_keeper: OpenKeeper
+) -> TopicOperations:
+    """Everything about scalable topics; `open_keeper` is called in a thread, when it is needed."""
+    kept_s = settings.scalable_topic_retention_seconds
+    controllers = ControllerSettings(
+        timing=timing(settings), retention_s=math.inf if kept_s < 0 else float(kept_s)
+    )
+    runtime = requests.runtime
+    service = TopicService(runtime, controllers, settings.topic_prefix, open_keeper)
+    access = Access(requests, lookups, service)
+    watches = Watches(access)
+    timeout_s = settings.operation_timeout_millis / 1000
+    consumers = Consumers(access, settings.lookup_timeout_millis / 1000)
+    limits = Limits(
+        timeout_s=timeout_s,
+        bucket_budget=settings.scalable_topic_entry_bucket_budget,
+        buckets_max=settings.scalable_topic_entry_bucket_max_per_segment,
+        enabled=settings.scalable_topic_enabled,
+    )
+    metrics = runtime.metrics
+    metrics.gauge(
+        "anabranch_topic_controllers",
+        "Scalable topics that this node does something for at the moment.",
+        lambda: service.controlled,
+    )
+    metrics.gauge(
+        "anabranch_layout_watches", "Watches of layouts on this node.", lambda: watches.count
+    )
+    metrics.gauge(
+        "anabranch_consumer_sessions",
+        "Consumers of scalable topics whose controller this node is.",
+        lambda: len(service.consumers),
+    )
+    return TopicOperations(access, consumers, watches, limits)

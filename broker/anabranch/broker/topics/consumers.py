@@ -1,0 +1,294 @@
+"""Consumers' sessions with the controller of their topic: they come, report, and leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from anabranch.broker import clock
+from anabranch.broker.errors import (
+    ConflictError,
+    DeadlineError,
+    NotFoundError,
+    UnavailableError,
+)
+from anabranch.broker.log import get_logger
+from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.service import Consumer
+from anabranch.core import names
+from anabranch.core.coordinator import Bucket
+from anabranch.core.names import full_name
+from anabranch.core.records import Record
+from anabranch.core.segment_topics import kafka_group
+from anabranch.core.subscriptions import Subscription, SubscriptionKind, SubscriptionOp
+from anabranch.core.topic_proposals import subscription_change
+from anabranch.core.verdicts import Verdict
+
+_GROUP_S: Final = 5.0
+
+
+class ConsumerBusyError(ConflictError):
+    """The name is in use by another process that is connected."""
+
+
+class SessionOverError(NotFoundError):
+    """The controller does not count on this consumer any more: it must subscribe again."""
+
+
+class SubscriptionGoneError(NotFoundError):
+    """The subscription was deleted, and its consumers' sessions with it."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a consumer subscribes with; `topic` is `tenant/namespace/name`."""
+
+    topic: str
+    subscription: str
+    kind: SubscriptionKind
+    consumer: str
+    instance: int
+    incarnation: int = -1  # of the topic that holdings and drained speak of; -1: of any
+    holdings: tuple[Bucket, ...] = ()
+    drained: tuple[Bucket, ...] = ()
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A consumer that the controller counts on, under its connection number."""
+
+    number: int
+    asked: Asked
+
+
+class Consumers:
+    """The sessions that this node, as a controller, keeps. To be used in its event loop."""
+
+    def __init__(self, access: Access, timeout_s: float) -> None:
+        self._access = access
+        self._requests = access.requests
+        self._runtime = access.runtime
+        self._service = access.service
+        self._timeout_s = timeout_s
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._log = get_logger(broker=access.runtime.core.me)
+
+    async def create(self, topic: str, subscription: str, kind: SubscriptionKind) -> None:
+        """Creates a subscription, at the beginning of every segment, unless it is there."""
+        names.subscription(subscription)
+        async with self._alone(topic, subscription):
+            await self._subscription(topic, subscription, kind)
+
+    async def delete(self, topic: str, subscription: str) -> None:
+        """Deletes a subscription with its consumers' sessions. Raises NotFoundError."""
+        async with self._alone(topic, subscription):
+            before = self._known(topic, subscription)
+            await self._change(topic, subscription, SubscriptionOp.DELETE)
+        group = self.group_id(topic, subscription, before)
+        self._log.info("subscription.deleted", topic=topic, subscription=subscription, group=group)
+        self._service.delete_group(group)
+
+    def group_id(self, topic: str, subscription: str, known: Subscription) -> str:
+        """The Kafka group of a subscription."""
+        return kafka_group(self._service.prefix, topic, subscription, known.created_offset)
+
+    async def subscribe(self, asked: Asked, consumer: Consumer) -> Session:
+        """Registers the consumer; it is given its assignment at once, and every later one.
+
+        Raises ElsewhereError, NotFoundError, ConflictError, UnavailableError or InvalidInputError.
+        """
+        names.subscription(asked.subscription)
+        names.consumer(asked.consumer)
+        self._access.topic(asked.topic)
+        self._access.must_control(asked.topic)
+        with self._service.pinned(asked.topic):
+            self._service.reconcile(asked.topic)  # what is known before this one counts
+            async with self._alone(asked.topic, asked.subscription):
+                await self._register(asked)
+            return self._open(asked, consumer)
+
+    def report(
+        self, session: Session, released: Iterable[Bucket], drained: Iterable[Bucket]
+    ) -> None:
+        """Takes a report. Raises SessionOverError or ElsewhereError when it is not counted."""
+        asked = session.asked
+        self._access.must_control(asked.topic)
+        controller = self._service.controller(asked.topic)
+        if self._runtime.view.subscription(asked.topic, asked.subscription) is None:
+            raise SubscriptionGoneError(
+                f"subscription {asked.subscription} of {full_name(asked.topic)} was deleted"
+            )
+        let_go, done = tuple(released), tuple(drained)
+        if controller is None or not controller.heard(
+            asked.subscription, asked.consumer, session.number, let_go, done, clock.now()
+        ):
+            raise SessionOverError(
+                f"the session of consumer {asked.consumer} of {full_name(asked.topic)} is over: "
+                "subscribe again"
+            )
+        if let_go or done:
+            self._service.reconcile(asked.topic)
+
+    async def leave(self, session: Session) -> None:
+        """The consumer gives everything back and its registration ends."""
+        asked = session.asked
+        self._service.consumers.pop(session.number, None)
+        self._access.must_control(asked.topic)
+        controller = self._service.controller(asked.topic)
+        if controller is None:
+            return
+        with self._service.pinned(asked.topic):
+            async with self._alone(asked.topic, asked.subscription):
+                known = self._runtime.view.subscription(asked.topic, asked.subscription)
+                if known is not None and known.instance_of(asked.consumer) == asked.instance:
+                    controller.left(asked.subscription, asked.consumer)
+                    await self._change(
+                        asked.topic,
+                        asked.subscription,
+                        SubscriptionOp.LEAVE,
+                        consumer=asked.consumer,
+                    )
+            self.closed(session)
+
+    def closed(self, session: Session) -> None:
+        """The consumer's connection is gone; its share waits for it as long as its grace."""
+        asked = session.asked
+        self._service.consumers.pop(session.number, None)
+        controller = self._service.controller(asked.topic)
+        if controller is not None:
+            controller.closed(asked.subscription, asked.consumer, session.number, clock.now())
+            self._service.reconcile(asked.topic)
+
+    # --- steps --------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _alone(self, topic: str, subscription: str) -> AsyncIterator[None]:
+        """One request of a subscription at a time: their proposals would only beat one another.
+
+        Raises DeadlineError when the request takes too long.
+        """
+        key = f"{topic}/{subscription}"
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        try:
+            async with asyncio.timeout(self._timeout_s), lock:
+                yield
+        except TimeoutError:
+            raise DeadlineError(
+                f"subscription {subscription} of {full_name(topic)} was not changed in time; "
+                "try again"
+            ) from None
+
+    def _known(self, topic: str, subscription: str) -> Subscription:
+        known = self._runtime.view.subscription(topic, subscription)
+        if known is None:
+            self._access.topic(topic)
+            raise NotFoundError(f"Subscription not found: {subscription} on {full_name(topic)}")
+        return known
+
+    async def _subscription(
+        self, topic: str, subscription: str, kind: SubscriptionKind
+    ) -> Subscription:
+        known = self._runtime.view.subscription(topic, subscription)
+        if known is None:
+            await self._change(topic, subscription, SubscriptionOp.CREATE, kind=kind)
+            known = self._known(topic, subscription)
+            if known.kind is SubscriptionKind.QUEUE:
+                group = self.group_id(topic, subscription, known)
+                started = self._service.worker.submit(
+                    lambda keeper: keeper.start_share_groups([group], _GROUP_S)
+                )
+                await asyncio.wrap_future(started)
+        return known
+
+    async def _register(self, asked: Asked) -> None:
+        known = await self._subscription(asked.topic, asked.subscription, asked.kind)
+        if known.kind is not asked.kind:
+            raise ConflictError(
+                f"subscription {asked.subscription} of {full_name(asked.topic)} is of type "
+                f"{known.kind.name}: use it as such, or another subscription"
+            )
+        controller = self._service.controller(asked.topic)
+        coordinator = controller and controller.coordinators.get(asked.subscription)
+        if coordinator and coordinator.is_taken(asked.consumer, asked.instance):
+            raise ConsumerBusyError(
+                f"consumer {asked.consumer} is connected to subscription {asked.subscription} of "
+                f"{full_name(asked.topic)} already: give this one another name, or close that one"
+            )
+        if known.kind is SubscriptionKind.QUEUE:
+            return
+        if known.instance_of(asked.consumer) != asked.instance:
+            await self._change(
+                asked.topic,
+                asked.subscription,
+                SubscriptionOp.JOIN,
+                consumer=asked.consumer,
+                instance=asked.instance,
+            )
+
+    def _open(self, asked: Asked, consumer: Consumer) -> Session:
+        self._access.must_control(asked.topic)
+        topic = self._access.topic(asked.topic)
+        controller = self._service.controller(asked.topic)
+        session = Session(self._service.connection_number(), asked)
+        same = asked.incarnation in (-1, topic.incarnation)
+        if controller is None or not controller.opened(
+            asked.subscription,
+            asked.consumer,
+            asked.instance,
+            session.number,
+            asked.holdings if same else (),
+            asked.drained if same else (),
+            clock.now(),
+        ):
+            raise UnavailableError(
+                f"consumer {asked.consumer} of {full_name(asked.topic)} was registered and removed "
+                "again at once; try again"
+            )
+        self._service.consumers[session.number] = consumer
+        self._log.info(
+            "consumer.opened",
+            topic=asked.topic,
+            subscription=asked.subscription,
+            consumer=asked.consumer,
+            connection=session.number,
+        )
+        self._service.reconcile(asked.topic)
+        return session
+
+    async def _change(
+        self, topic: str, subscription: str, op: SubscriptionOp, **fields: Any
+    ) -> None:
+        def build() -> Record:
+            before = self._runtime.view.subscription(topic, subscription)
+            if (before is not None) is (op is SubscriptionOp.CREATE):
+                raise _HoldsAlready
+            self._access.must_control(topic)
+            return subscription_change(
+                self._requests.actor(),
+                topic,
+                self._access.topic(topic),
+                subscription,
+                before,
+                op,
+                self._runtime.new_id(),
+                **fields,
+            )
+
+        refusals = self._access.refusals(topic)
+        for verdict in _HOLDS:
+            refusals[verdict] = _HoldsAlready()
+        with suppress(_HoldsAlready):
+            deadline = self._requests.deadline(self._timeout_s)
+            await self._requests.settle(build, refusals, deadline)
+
+
+class _HoldsAlready(Exception):  # noqa: N818 - no error: somebody else was as fast
+    """What a change asks for is so already."""
+
+
+_HOLDS: Final = (Verdict.CONSUMER_EXISTS, Verdict.UNKNOWN_CONSUMER, Verdict.UNKNOWN_SUBSCRIPTION)

@@ -1,0 +1,123 @@
+"""The one thread in which a node changes segments' Kafka topics, and what each task means there."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Final, Protocol, TypeVar
+
+from anabranch.broker.errors import UnavailableError
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.channel.sealing import SegmentTopic
+from anabranch.core.segment_tasks import Done, Failed, MakeSegments, SealSegments, Task
+from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.segments import SegmentInfo
+
+_T = TypeVar("_T")
+
+_QUEUE_MAX: Final = 10_000
+_DEADLINE_S: Final = 5.0
+_PARTITIONS_PER_S: Final = 500  # what a slow Kafka can be expected to make
+
+
+class SegmentKeeper(Protocol):
+    """What a node needs of Kafka for segments: `channel.segments.SegmentAdmin`, or its double."""
+
+    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
+    def start_groups(
+        self, groups: Sequence[str], topics: Sequence[SegmentTopic], deadline_s: float
+    ) -> None: ...
+    def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None: ...
+    def seal(
+        self, topics: Sequence[SegmentTopic], deadline_s: float
+    ) -> dict[str, tuple[int, ...]]: ...
+    def delete(self, topics: Iterable[str], deadline_s: float) -> None: ...
+    def delete_groups(self, groups: Iterable[str], deadline_s: float) -> list[str]: ...
+    def close(self) -> None: ...
+
+
+class Worker:
+    """Runs jobs one after another in a thread that starts with the first of them."""
+
+    def __init__(self, open_keeper: Callable[[], SegmentKeeper]) -> None:
+        self._open = open_keeper
+        self._jobs: queue.Queue[tuple[Future[object], Callable[[SegmentKeeper], object]] | None]
+        self._jobs = queue.Queue(_QUEUE_MAX)
+        self._thread: threading.Thread | None = None
+
+    def submit(self, job: Callable[[SegmentKeeper], _T]) -> Future[_T]:
+        """The job's outcome; done in the thread. Raises UnavailableError when too many wait."""
+        future: Future[_T] = Future()
+        try:
+            self._jobs.put_nowait((future, job))  # type: ignore[arg-type]
+        except queue.Full:
+            raise UnavailableError(
+                f"{_QUEUE_MAX} changes of Kafka topics wait already; try again later"
+            ) from None
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="segments", daemon=True)
+            self._thread.start()
+        return future
+
+    def close(self, timeout_s: float) -> None:
+        """Drops what has not begun and waits for what has, never in the loop."""
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is not None:
+                job[0].cancel()
+        self._jobs.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        keeper: SegmentKeeper | None = None
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                break
+            future, run = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                keeper = keeper or self._open()
+                future.set_result(run(keeper))
+            except BaseException as error:  # noqa: BLE001 - it belongs to who waits for the job
+                future.set_exception(error)
+        if keeper is not None:
+            keeper.close()
+
+
+def carry_out(keeper: SegmentKeeper, task: Task, prefix: str) -> Done | Failed:
+    """Does in Kafka what the task says; `prefix` begins the names of all Kafka topics."""
+    topics = [
+        SegmentTopic(kafka_topic(prefix, task.topic, task.incarnation, part), part.buckets)
+        for part in task.segments
+    ]
+    deadline_s = _deadline_s(task.segments)
+    try:
+        if isinstance(task, SealSegments):
+            ends = keeper.seal(topics, deadline_s)
+            return Done(tuple(end for topic in topics for end in ends[topic.name]))
+        groups = [kafka_group(prefix, task.topic, *named) for named in task.subscriptions]
+        if isinstance(task, MakeSegments):
+            keeper.create(topics, deadline_s)
+            if groups:
+                keeper.start_groups(groups, topics, deadline_s)
+        else:
+            keeper.delete([topic.name for topic in topics], deadline_s)
+            if groups:
+                keeper.delete_groups(groups, deadline_s)
+    except KafkaRefusedError as error:
+        return Failed(str(error), for_good=True)
+    except KafkaUnreachableError as error:
+        return Failed(str(error))
+    return Done()
+
+
+def _deadline_s(segments: Sequence[SegmentInfo]) -> float:
+    return _DEADLINE_S + sum(part.buckets for part in segments) / _PARTITIONS_PER_S

@@ -1,0 +1,72 @@
+"""The Kafka topics of segments without Kafka: what a node's tasks there come to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from anabranch.channel.errors import SegmentExistsError
+from anabranch.channel.sealing import SegmentTopic
+
+
+class MemorySegments:
+    """A `SegmentKeeper` that all nodes of a test share. Its calls come from their threads."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[str, int] = {}
+        self.ends: dict[str, list[int]] = {}  # records by partition
+        self.sealed: set[str] = set()
+        self.committed: dict[tuple[str, str], int] = {}  # group, topic: offset
+        self.share_groups: set[str] = set()
+        self.calls: list[str] = []
+        self.failure: Exception | None = None  # what every call ends in
+        self.hold = threading.Event()  # clear it to make calls wait
+        self.hold.set()
+
+    def _begin(self, what: str) -> None:
+        self.calls.append(what)
+        if not self.hold.wait(30.0):
+            raise AssertionError("a test held the segments' thread and never let it go")
+        if self.failure is not None:
+            raise self.failure
+
+    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
+        self._begin("create")
+        for topic in topics:
+            found = self.partitions.setdefault(topic.name, topic.partitions)
+            if found != topic.partitions:
+                raise SegmentExistsError(topic.name, found, topic.partitions)
+            self.ends.setdefault(topic.name, [0] * topic.partitions)
+
+    def start_groups(
+        self, groups: Sequence[str], topics: Sequence[SegmentTopic], deadline_s: float
+    ) -> None:
+        self._begin("start_groups")
+        for group in groups:
+            for topic in topics:
+                self.committed.setdefault((group, topic.name), 0)
+
+    def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
+        self._begin("start_share_groups")
+        self.share_groups.update(groups)
+
+    def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
+        self._begin("seal")
+        self.sealed.update(topic.name for topic in topics)
+        return {topic.name: tuple(self.ends[topic.name]) for topic in topics}
+
+    def delete(self, topics: Iterable[str], deadline_s: float) -> None:
+        self._begin("delete")
+        for topic in topics:
+            self.partitions.pop(topic, None)
+            self.ends.pop(topic, None)
+            self.sealed.discard(topic)
+
+    def delete_groups(self, groups: Iterable[str], deadline_s: float) -> list[str]:
+        self._begin("delete_groups")
+        for key in [key for key in self.committed if key[0] in set(groups)]:
+            del self.committed[key]
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""

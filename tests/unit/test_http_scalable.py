@@ -1,0 +1,360 @@
+"""Scalable topics through HTTP: paths, bodies and status codes, and what is left after trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from anabranch.channel.errors import KafkaUnreachableError, ReplicasMissingError
+from support.http import HttpNode, with_http
+from support.memory_cluster import MemoryCluster, until
+
+HOME = "/admin/v2/scalable/public/default"
+TOPIC = f"{HOME}/orders"
+REFUSED = ReplicasMissingError("kafka:9092", "to create topic x", "only 1 broker(s)")
+
+
+async def created(node: HttpNode, segments: int = 1, **params: Any) -> None:
+    answer = await node.http.put(TOPIC, params={"numInitialSegments": segments, **params})
+    assert answer.status_code == 204, answer.text
+
+
+async def layout(node: HttpNode) -> dict[str, Any]:
+    answer = await node.http.get(TOPIC)
+    assert answer.status_code == 200, answer.text
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def ranges(body: dict[str, Any], state: str = "ACTIVE") -> dict[str, tuple[int, int]]:
+    return {
+        each: (part["hashRange"]["start"], part["hashRange"]["end"])
+        for each, part in body["segments"].items()
+        if part["state"] == state
+    }
+
+
+def refused(answer: httpx.Response, status: int, said: str) -> None:
+    assert answer.status_code == status, answer.text
+    assert said in answer.json()["reason"]
+
+
+def test_a_new_topic_has_the_layout_of_the_seed() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        answer = await nodes[0].http.put(
+            TOPIC, params={"numInitialSegments": 2}, json={"team": "blue"}
+        )
+        assert (answer.status_code, answer.content) == (204, b"")
+        body = await layout(nodes[0])
+        assert set(body) == {"epoch", "nextSegmentId", "segments", "properties"}
+        assert (body["epoch"], body["nextSegmentId"]) == (0, 2)
+        assert body["properties"] == {"team": "blue"}
+        segment = body["segments"]["1"]
+        assert segment.pop("createdAtMs") > 0
+        assert segment == {
+            "segmentId": 1,
+            "hashRange": {"start": 32768, "end": 65535},
+            "state": "ACTIVE",
+            "parentIds": [],
+            "childIds": [],
+            "createdAtEpoch": 0,
+            "sealedAtEpoch": 0,
+            "sealedAtMs": -1,
+            "entryBucketSplits": [32768],
+            "endOffsets": [],
+            "sealed": False,
+            "active": True,
+            "root": True,
+            "leaf": True,
+            "legacy": False,
+        }
+        assert sorted(cluster.segments.partitions.values()) == [2, 2]
+
+    with_http(test)
+
+
+def test_a_split_seals_the_parent_and_a_merge_joins_neighbours() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        (parent,) = cluster.segments.ends
+        cluster.segments.ends[parent] = [5, 6, 7, 8]
+        assert (await nodes[0].http.post(f"{TOPIC}/split/0")).status_code == 204
+        body = await layout(nodes[0])
+        assert ranges(body) == {"1": (0, 32767), "2": (32768, 65535)}
+        sealed = body["segments"]["0"]
+        assert (sealed["state"], sealed["childIds"]) == ("SEALED", [1, 2])
+        assert sealed["endOffsets"] == [5, 6, 7, 8]
+        assert sealed["sealedAtEpoch"] == body["epoch"]
+        assert cluster.segments.sealed == {parent}
+
+        assert (await nodes[0].http.post(f"{TOPIC}/merge/2/1")).status_code == 204
+        body = await layout(nodes[0])
+        assert ranges(body) == {"3": (0, 65535)}
+        assert body["segments"]["3"]["parentIds"] == [1, 2]
+
+        answer = await nodes[0].http.post(f"{TOPIC}/rebucket/3", params={"bucketCount": 8})
+        assert answer.status_code == 204
+        body = await layout(nodes[0])
+        assert ranges(body) == {"4": (0, 65535)}
+        assert len(body["segments"]["4"]["entryBucketSplits"]) == 7
+
+    with_http(test)
+
+
+def test_every_bad_request_has_its_own_status_and_reason() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        refused(await http.get(TOPIC), 404, "topic://public/default/orders")
+        refused(await http.delete(TOPIC), 404, "topic://public/default/orders")
+        refused(await http.post(f"{TOPIC}/split/0"), 404, "topic://public/default/orders")
+        refused(await http.put(f"{HOME}/bad%20name"), 412, "bad name")
+        refused(await http.put("/admin/v2/scalable/public/none/orders"), 404, "public/none")
+        for count in (0, -1, 65_537):
+            answer = await http.put(TOPIC, params={"numInitialSegments": count})
+            refused(answer, 412, "numInitialSegments must be >= 1")
+        refused(await http.put(TOPIC, json={"a": 1}), 400, "body")
+        await created(nodes[0], 4)
+        refused(await http.put(TOPIC), 409, "Scalable topic already exists: topic://public/def")
+        refused(await http.post(f"{TOPIC}/split/99"), 404, "Segment not found: 99")
+        refused(await http.post(f"{TOPIC}/merge/0/99"), 404, "Segment not found: 99")
+        refused(await http.post(f"{TOPIC}/merge/0/2"), 412, "Segments are not adjacent")
+        refused(await http.post(f"{TOPIC}/merge/1/1"), 412, "Segments are not adjacent")
+        refused(await http.post(f"{TOPIC}/split/x"), 400, "segmentId")
+        assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
+        refused(await http.post(f"{TOPIC}/split/0"), 412, "Cannot split non-active segment: 0")
+        refused(await http.post(f"{TOPIC}/merge/0/1"), 412, "Both segments must be active")
+        refused(await http.post(f"{TOPIC}/rebucket/1", params={"bucketCount": 0}), 412, "bucket")
+        refused(await http.post(f"{TOPIC}/rebucket/1", params={"bucketCount": 1025}), 412, "1024")
+        refused(await http.post(f"{TOPIC}/rebucket/1", params={"bucketCount": 1}), 412, "already")
+
+    with_http(test)
+
+
+def test_a_segment_of_one_hash_cannot_be_split() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0], 40_000)  # of one and of two hashes
+        body = await layout(nodes[0])
+        small = next(each for each, (low, high) in ranges(body).items() if low == high)
+        refused(await nodes[0].http.post(f"{TOPIC}/split/{small}"), 412, "range of size 1")
+
+    with_http(test)
+
+
+def test_topics_are_listed_by_their_properties() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        for name, properties in (("a", {"x": "1", "y": "2"}), ("b", {"x": "1"}), ("c", {})):
+            assert (await http.put(f"{HOME}/{name}", json=properties)).status_code == 204
+
+        async def listed(*filters: str) -> list[str]:
+            answer = await http.get(HOME, params={"property": list(filters)})
+            assert answer.status_code == 200
+            found: list[str] = answer.json()
+            return [each.removeprefix("topic://public/default/") for each in found]
+
+        assert await listed() == ["a", "b", "c"]
+        assert await listed("x=1") == ["a", "b"]
+        assert await listed("x=1", "y=2") == ["a"]
+        assert await listed("y=3") == []
+        refused(await http.get(HOME, params={"property": "x"}), 412, "key=value, got: x")
+        refused(await http.get("/admin/v2/scalable/public/none"), 404, "Namespace does not exist")
+
+    with_http(test)
+
+
+def test_a_deleted_topic_leaves_nothing_and_can_be_created_again() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        await created(nodes[0], 2)
+        await http.put(f"{TOPIC}/subscriptions/billing")
+        assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
+        before = set(cluster.segments.partitions)
+        assert (await http.delete(TOPIC)).status_code == 204
+        assert cluster.segments.partitions == {}
+        assert cluster.segments.committed == {}
+        refused(await http.get(TOPIC), 404, "not found")
+        assert (await http.get(HOME)).json() == []
+        await created(nodes[0], 2)
+        assert before.isdisjoint(cluster.segments.partitions)
+        assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
+        assert (await http.get(f"{TOPIC}/stats")).json()["subscriptions"] == {}
+
+    with_http(test)
+
+
+def test_changes_reach_the_controller_from_any_node_and_reading_is_served_by_all() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created_anywhere(nodes)
+        await until(lambda: all(node.node.view.topic("public/default/orders") for node in nodes))
+        answers = [await node.http.post(f"{TOPIC}/split/0?x=1") for node in nodes]
+        redirected = [each for each in answers if each.status_code == 307]
+        assert len(redirected) == 2
+        done = next(each for each in answers if each.status_code != 307)
+        assert done.status_code == 204
+        (location,) = {each.headers["location"] for each in redirected}
+        controller = next(n for n, a in zip(nodes, answers, strict=True) if a is done)
+        assert location == f"http://{controller.id}{TOPIC}/split/0?x=1"
+        epoch = (await layout(controller))["epoch"]
+        await until(lambda: all(epoch_at(node) == epoch for node in nodes))
+        for node in nodes:
+            assert await layout(node) == await layout(controller)
+
+    with_http(test, 3)
+
+
+def epoch_at(node: HttpNode) -> int:
+    topic = node.node.view.topic("public/default/orders")
+    return -1 if topic is None else topic.epoch
+
+
+async def created_anywhere(nodes: list[HttpNode]) -> None:
+    answers = [await node.http.put(TOPIC) for node in nodes]
+    assert sorted(each.status_code for each in answers) == [204, 307, 307]
+
+
+def test_a_second_operation_of_a_topic_is_refused_while_the_first_goes_on() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        await created(nodes[0], 2)
+        cluster.segments.hold.clear()
+        first = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
+        await until(lambda: cluster.segments.calls.count("create") == 2)
+        refused(await http.post(f"{TOPIC}/split/1"), 409, "SPLIT of segment 0")
+        refused(await http.post(f"{TOPIC}/merge/0/1"), 409, "SPLIT of segment 0")
+        assert ranges(await layout(nodes[0])) == {"0": (0, 32767), "1": (32768, 65535)}
+        cluster.segments.hold.set()
+        assert (await first).status_code == 204
+        assert (await http.post(f"{TOPIC}/split/1")).status_code == 204
+
+    with_http(test)
+
+
+def test_what_kafka_refuses_is_undone_and_said() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        cluster.segments.failure = REFUSED
+        first = asyncio.create_task(http.put(TOPIC))
+        view = nodes[0].node.view
+        await until(lambda: "delete" in cluster.segments.calls)
+        cluster.segments.failure = None
+        refused(await first, 500, "set replicationFactor")
+        assert view.topic("public/default/orders") is None
+        await created(nodes[0])
+
+        before = await layout(nodes[0])
+        cluster.segments.failure = REFUSED
+        refused(await http.post(f"{TOPIC}/split/0"), 500, "set replicationFactor")
+        cluster.segments.failure = None
+        after = await layout(nodes[0])
+        assert ranges(after) == ranges(before)
+        assert after["epoch"] > before["epoch"]
+        assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
+        assert len(ranges(await layout(nodes[0]))) == 2
+
+    with_http(test)
+
+
+def test_what_cannot_be_reached_is_tried_again_and_a_seal_is_always_finished() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        await created(nodes[0])
+        cluster.segments.failure = KafkaUnreachableError("Kafka did not answer")
+        split = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
+        await until(lambda: cluster.segments.calls.count("create") >= 2)
+        stats = (await http.get(f"{TOPIC}/stats")).json()
+        assert (stats["operation"], stats["lastFailure"]) == ("SPLIT", "Kafka did not answer")
+        cluster.segments.failure = None
+        assert (await split).status_code == 204
+        assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
+
+    with_http(test)
+
+
+def test_subscriptions_come_and_go_and_are_counted() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        refused(await http.put(f"{TOPIC}/subscriptions/a"), 404, "not found")
+        await created(nodes[0])
+        assert (await http.put(f"{TOPIC}/subscriptions/stream")).status_code == 204
+        for kind in ("QUEUE", "STREAM"):  # the second one changes nothing
+            answer = await http.put(f"{TOPIC}/subscriptions/queue", params={"type": kind})
+            assert answer.status_code == 204
+        refused(await http.put(f"{TOPIC}/subscriptions/a", params={"type": "x"}), 400, "type")
+        refused(await http.put(f"{TOPIC}/subscriptions/a%20b"), 412, "a b")
+        found = (await http.get(f"{TOPIC}/stats")).json()["subscriptions"]
+        assert {name: each["type"] for name, each in found.items()} == {
+            "queue": "QUEUE",
+            "stream": "STREAM",
+        }
+        assert cluster.segments.share_groups == {found["queue"]["groupId"]}
+        assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
+        assert {group for group, _ in cluster.segments.committed} == {found["stream"]["groupId"]}
+        assert (await http.delete(f"{TOPIC}/subscriptions/stream")).status_code == 204
+        await until(lambda: cluster.segments.committed == {})
+        refused(await http.delete(f"{TOPIC}/subscriptions/stream"), 404, "Subscription not found")
+
+    with_http(test)
+
+
+def test_single_segments_are_not_changed_behind_the_logs_back() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        await created(nodes[0])
+        await http.put(f"{TOPIC}/subscriptions/billing")
+        await http.post(f"{TOPIC}/split/0")
+        path = "/admin/v2/segments/public/default/orders"
+        active, sealed = f"{path}/0000-7fff-1", f"{path}/0000-ffff-0"
+        unknown, wrong = f"{path}/0000-7fff-7", f"{path}/7fff-0000-x"
+        assert (await http.put(active)).status_code == 204
+        assert (await http.put(active, json=["billing"])).status_code == 204
+        refused(await http.put(active, json=["other"]), 404, "Subscription not found: other")
+        refused(await http.put(unknown), 412, "split, merge")
+        refused(await http.put(wrong), 412, "hexStart-hexEnd-id")
+        refused(await http.post(f"{active}/terminate"), 412, "is active")
+        assert (await http.post(f"{sealed}/terminate")).status_code == 204
+        refused(await http.post(f"{unknown}/terminate"), 404, "Segment topic not found")
+        refused(await http.delete(active), 412, "is active")
+        refused(await http.delete(sealed), 412, "still to be read by subscription billing")
+        assert (await http.delete(unknown)).status_code == 204
+        await http.delete(f"{TOPIC}/subscriptions/billing")
+        assert (await http.delete(sealed)).status_code == 204
+        body = await layout(nodes[0])
+        assert set(body["segments"]) == {"1", "2"}
+        assert body["segments"]["1"]["parentIds"] == []
+        await until(lambda: len(cluster.segments.partitions) == 2)
+        assert (await http.post(f"{TOPIC}/split/1")).status_code == 204
+
+    with_http(test)
+
+
+def test_sealed_segments_that_all_have_read_go_when_their_retention_is_over() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        await nodes[0].http.post(f"{TOPIC}/split/0")
+        await until(lambda: len(cluster.segments.partitions) == 2)
+        assert set((await layout(nodes[0]))["segments"]) == {"1", "2"}
+
+    with_http(test, scalableTopicRetentionSeconds=0)
+
+
+def test_topics_cannot_be_made_where_they_are_switched_off() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        refused(await nodes[0].http.put(TOPIC), 412, "disabled")
+
+    with_http(test, scalableTopicEnabled=False)
+
+
+@pytest.mark.parametrize(("budget", "most", "expected"), [(4, 1024, 4), (100, 16, 16), (1, 1, 1)])
+def test_entry_buckets_follow_the_budget_and_the_ceiling(
+    budget: int, most: int, expected: int
+) -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        assert list(cluster.segments.partitions.values()) == [expected]
+
+    with_http(
+        test, scalableTopicEntryBucketBudget=budget, scalableTopicEntryBucketMaxPerSegment=most
+    )
