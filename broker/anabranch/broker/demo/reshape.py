@@ -1,0 +1,138 @@
+"""The demo's changes of a topic's segments while it is used: splits, merges, rebuckets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from anabranch.broker.cli.children import NodeProcess
+from anabranch.core.layout import SegmentLayout
+from anabranch.core.names import full_name
+
+_SECONDS_MAX: Final = 30.0
+_PAUSE_SECONDS: Final = 1.2  # between two changes
+_ACTIVE_MAX: Final = 8
+_BUCKETS: Final = (1, 2, 3, 4)
+_SPLIT_SHARE: Final = 0.6
+_REBUCKET_SHARE: Final = 0.15
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change to ask for: which one, of which segments, and the request's path and query."""
+
+    kind: str
+    segments: tuple[int, ...]
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} of segment {' and '.join(map(str, self.segments))}"
+
+
+def choose(layout: SegmentLayout, dice: random.Random) -> Change:
+    """A change that the layout allows; few segments tend to be split, many to be merged."""
+    active = layout.active
+    if dice.random() < _REBUCKET_SHARE:
+        part = dice.choice(active)
+        buckets = dice.choice([each for each in _BUCKETS if each != part.buckets])
+        path = f"rebucket/{part.segment_id}?bucketCount={buckets}"
+        return Change("rebucket", (part.segment_id,), path)
+    splittable = [part for part in active if part.size > 1]
+    may_split = splittable and len(active) < _ACTIVE_MAX
+    if may_split and (len(active) < 2 or dice.random() < _SPLIT_SHARE):
+        part = dice.choice(splittable)
+        return Change("split", (part.segment_id,), f"split/{part.segment_id}")
+    first = dice.randrange(len(active) - 1)
+    ids = active[first].segment_id, active[first + 1].segment_id
+    return Change("merge", ids, f"merge/{ids[0]}/{ids[1]}")
+
+
+class Reshaping:
+    """Asks for one change after the other, at any node, until it is cancelled."""
+
+    def __init__(self, topic: str, serving: Sequence[NodeProcess], say: Callable[[str], None]):
+        self.done_ms: list[float] = []
+        self.kinds: Counter[str] = Counter()
+        self.refused: list[str] = []
+        self._path = f"/admin/v2/scalable/{topic}"
+        self._lookup = f"/lookup/v2/topic/topic/{topic}"
+        self._topic = topic
+        self._serving = serving  # changes as nodes come and go
+        self._say = say
+        self._dice = random.Random(11)  # the same choices each time
+        self._http = httpx.AsyncClient(timeout=_SECONDS_MAX, follow_redirects=True)
+
+    async def close(self) -> None:
+        """Ends the connections."""
+        await self._http.aclose()
+
+    async def create(self, segments: int) -> None:
+        """Makes the topic."""
+        answer = await self._http.put(
+            self._serving[0].url + self._path, params={"numInitialSegments": segments}
+        )
+        answer.raise_for_status()
+        self._say(f"created {full_name(self._topic)} with {segments} segments")
+
+    async def run(self) -> None:
+        """Changes the layout for ever."""
+        while True:
+            await self.change()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def change(self) -> None:
+        """One change to its end, said with its duration; what is refused is kept."""
+        try:
+            wanted = choose(await self.layout(), self._dice)
+            began = time.monotonic()
+            await self._post(wanted)
+        except (httpx.HTTPError, RefusedError) as error:
+            self.refused.append(f"{type(error).__name__}: {error}")
+            return
+        took_ms = (time.monotonic() - began) * 1000
+        self.done_ms.append(took_ms)
+        self.kinds[wanted.kind] += 1
+        self._say(f"{wanted} in {took_ms:.0f} ms")
+
+    async def begin(self) -> asyncio.Task[None]:
+        """A change under way, for a crash to meet; its answer is not expected."""
+        wanted = choose(await self.layout(), self._dice)
+        self._say(f"{wanted} begins, and its controller is killed")
+
+        async def post() -> None:
+            try:
+                await self._post(wanted)
+            except (httpx.HTTPError, RefusedError) as error:
+                self.refused.append(f"{type(error).__name__}: {error}")
+
+        return asyncio.create_task(post())
+
+    async def controller(self) -> str:
+        """The broker id of the topic's controller."""
+        answer = await self._http.get(self._serving[0].url + self._lookup)
+        answer.raise_for_status()
+        found: str = answer.json()["httpUrl"]
+        return found.removeprefix("http://")
+
+    async def layout(self) -> SegmentLayout:
+        """The newest layout that a node has."""
+        answer = await self._http.get(self._dice.choice(self._serving).url + self._path)
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return SegmentLayout.from_metadata(found)
+
+    async def _post(self, change: Change) -> None:
+        url = f"{self._dice.choice(self._serving).url}{self._path}/{change.path}"
+        answer = await self._http.post(url)
+        if not answer.is_success:
+            raise RefusedError(f"{change}: {answer.status_code} {answer.text[:200]}")
+
+
+class RefusedError(Exception):
+    """A node refused a change; its reason is the message."""
