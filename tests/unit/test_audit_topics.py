@@ -303,6 +303,21 @@ def test_a_segment_drained_before_what_is_above_it_is_found() -> None:
     )
 
 
+def test_a_topic_changed_by_someone_who_does_not_hold_its_bundle_is_found() -> None:
+    def lax(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
+        if isinstance(record, TopicChange):
+            record = replace(record, actor=BROKERS[0], session=1)
+        return evolve(state, record, offset, timestamp_ms)
+
+    history = _split(lax)
+    history.accepted(topic_move(history, TopicMove.UPDATE, by=BROKERS[1]))
+    findings = audited(history, rule=lax)
+    assert violated(findings) == [CheckName.OWNERSHIP]
+    assert f"topic:{ORDERS}: changed by {BROKERS[1]}, but {BROKERS[0]} held its bundle" in witness(
+        findings, CheckName.OWNERSHIP
+    )
+
+
 # --- left at the end ------------------------------------------------------------------------
 
 

@@ -34,6 +34,7 @@ from anabranch.core.records import (
     scope_of,
 )
 from anabranch.core.state import Change, Entity, FoldedState, StateReader
+from anabranch.core.topic_guards import controller_of
 from anabranch.core.units import LEADERSHIP, Move
 from anabranch.core.verdicts import Verdict
 from anabranch.spark_replay.checks.coverage import Coverage
@@ -288,6 +289,8 @@ class Replay:
         for key, _ in changes:
             self._dirty[key] = None
         self._versions.accepted(offset, record, changes)
+        bundle, _ = controller_of(self.state, record.topic)
+        self._ownership.used(offset, record.key, bundle, record.actor)
         if type(record) is TopicChange:
             self._topics.topic(offset, record, changes)
             self._statistics.topic(timestamp_ms, record)

@@ -23,7 +23,7 @@ from anabranch.spark_replay.tally import CheckName, Tally, Witness, total
 PROVES: Final[Mapping[CheckName, str]] = {
     CheckName.OFFSETS: "archive and WAL together hold every offset once, and agree",
     CheckName.VERSIONS: "every accepted record made the next version of its key",
-    CheckName.OWNERSHIP: "no unit had two owners at any offset",
+    CheckName.OWNERSHIP: "no unit had two owners at any offset, no topic another controller",
     CheckName.LEASES: "no unit had two owners at any instant, by leases and log time",
     CheckName.LEADERSHIP: "every epoch had one leader, and only the leader repaired",
     CheckName.COVERAGE: "every namespace's bundles tiled its ring at every offset",

@@ -87,6 +87,14 @@ class Ownership:
         )
         self._holders[key] = claimed  # go on from what the cluster believed
 
+    def used(self, offset: int, key: str, bundle: str, actor: str) -> None:
+        """An accepted record that only the owner of this bundle may write."""
+        self.tally.examined += 1
+        holder = self._holders.get(bundle, "")
+        if actor != holder:
+            text = f"{key}: changed by {actor}, but {holder or 'nobody'} held its bundle {bundle}"
+            self.tally.violate(offset, text)
+
     def holder(self, unit: str) -> str:
         """Who may act as the unit's owner; "" for nobody."""
         return self._holders.get(unit, "")
