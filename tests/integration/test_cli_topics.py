@@ -1,0 +1,141 @@
+"""The commands of scalable topics against a cluster of real node processes."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.processes import Dev, dev, run
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    with dev(tmp_path_factory.mktemp("topics"), nodes=2) as running:
+        running.await_line("ready")
+        yield running
+
+
+class Topics:
+    """`anabranch topics`, asking each node in turn: one of them sends most requests on."""
+
+    def __init__(self, cluster: Dev) -> None:
+        self._cluster = cluster
+        self._turn = 0
+
+    def url(self) -> str:
+        self._turn += 1
+        return self._cluster.url(self._turn % 2)
+
+    def __call__(self, *arguments: str) -> str:
+        found = run("topics", *arguments, "--url", self.url())
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+    def refused(self, *arguments: str) -> str:
+        found = run("topics", *arguments, "--url", self.url())
+        assert (found.returncode, found.stdout) == (1, "")
+        assert "Traceback" not in found.stderr
+        assert len(found.stderr.splitlines()) == 1
+        return found.stderr
+
+
+@pytest.fixture(scope="module")
+def topics(cluster: Dev) -> Topics:
+    return Topics(cluster)
+
+
+def test_a_topic_is_created_listed_shown_and_deleted_through_any_node(topics: Topics) -> None:
+    name = "public/default/listed"
+    said = topics("create", name, "--segments", "3", "--property", "team=shop")
+    assert said == f"topic://{name} is created, with 3 segments\n"
+    full = f"topic://{name}"
+    assert full in topics("list").splitlines()
+    assert topics.json("list", "--property", "team=shop") == [full]
+    assert topics.json("list", "--property", "team=other") == []
+    assert topics.json("show", full)["properties"] == {"team": "shop"}
+    assert "team=shop" in topics("show", name)
+    assert topics("delete", name) == f"{full} is deleted\n"
+    assert full not in topics("list").splitlines()
+    assert "404" in topics.refused("show", name)
+
+
+def test_split_merge_and_rebucket_say_what_came_of_them_and_show_draws_it(topics: Topics) -> None:
+    name = "public/default/shaped"
+    topics("create", name)
+    assert topics("split", name, "0") == "segment 0 is split: 1 [0000-7fff], 2 [8000-ffff]\n"
+    assert topics("split", name, "2").endswith("3 [8000-bfff], 4 [c000-ffff]\n")
+    assert topics("merge", name, "3", "1") == "segments 3 and 1 are merged: 5 [0000-bfff]\n"
+    assert topics("rebucket", name, "4", "3") == "segment 4 is replaced: 6 [c000-ffff]\n"
+    lines = topics("show", name).splitlines()
+    assert lines[0] == f"topic://{name}: epoch 12, 2 active segments, 5 sealed"
+    assert max(map(len, lines)) <= 80
+    foot = next(line for line in lines if line.startswith("  now  ╘"))
+    assert (foot.count("╧"), foot[-1]) == (1, "╛")
+    assert [line.split() for line in lines[-2:]] == [
+        ["5", "0000-bfff", "ACTIVE", "9-", "1,3", "-", "3", "-"],
+        ["6", "c000-ffff", "ACTIVE", "12-", "4", "-", "3", "-"],
+    ]
+    layout = topics.json("show", name)
+    assert layout["segments"]["0"]["endOffsets"] == [0, 0, 0, 0]
+
+
+def test_stats_name_the_kafka_topics_and_the_subscriptions(topics: Topics) -> None:
+    name = "public/default/counted"
+    topics("create", name)
+    topics("subscriptions", "create", name, "billing", "--type", "queue")
+    topics("split", name, "0")
+    found = topics.json("stats", name)
+    assert (found["activeSegments"], found["sealedSegments"]) == (2, 1)
+    assert found["subscriptions"]["billing"]["type"] == "QUEUE"
+    text = topics("stats", name)
+    for segment in found["segments"].values():
+        assert segment["kafkaTopic"] in text
+    assert "billing" in text
+    topics("subscriptions", "delete", name, "billing")
+    assert topics.json("stats", name)["subscriptions"] == {}
+
+
+def test_what_a_node_refuses_is_one_line_with_its_reason_and_status_1(topics: Topics) -> None:
+    name = "public/default/refusing"
+    topics("create", name, "--segments", "4")
+    topics("split", name, "0")
+    assert "409: Scalable topic already exists" in topics.refused("create", name)
+    assert "numInitialSegments" in topics.refused(
+        "create", "public/default/none", "--segments", "0"
+    )
+    assert "404: Segment not found: 99" in topics.refused("split", name, "99")
+    assert "412: Cannot split non-active segment: 0" in topics.refused("split", name, "0")
+    assert "not adjacent" in topics.refused("merge", name, "1", "3")
+    assert "must be active" in topics.refused("merge", name, "0", "1")
+    assert "bucketCount must be in" in topics.refused("rebucket", name, "1", "2000")
+    assert "404" in topics.refused("split", "public/default/nowhere", "0")
+    assert "404: Namespace does not exist" in topics.refused("list", "nobody/default")
+    assert "404" in topics.refused("subscriptions", "delete", name, "nobodys")
+
+
+def test_the_log_tells_topics_in_words(cluster: Dev, topics: Topics) -> None:
+    name = "public/default/logged"
+    topics("create", name)
+    topics("split", name, "0")
+    kafka = ("--bootstrap-servers", cluster.kafka)
+    told = run("log", "tail", *kafka, "--no-follow").stdout
+    assert f"CREATE topic:{name} 0000-ffff-0  (" in told
+    assert f"BEGIN topic:{name} SPLIT 0 into 0000-7fff-1, 8000-ffff-2  (" in told
+    assert f"COMMIT topic:{name} with end offsets 0,0,0,0  (" in told
+    entries = [
+        json.loads(line)
+        for line in run("log", "tail", *kafka, "--no-follow", "--json").stdout.splitlines()
+    ]
+    begun = next(
+        entry["record"]
+        for entry in entries
+        if entry["key"] == f"topic:{name}" and entry["record"]["move"] == "BEGIN"
+    )
+    assert [part["state"] for part in begun["segments"]] == ["ACTIVE", "ACTIVE"]
+    assert begun["operation"] == "SPLIT"
