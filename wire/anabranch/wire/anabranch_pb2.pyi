@@ -351,7 +351,7 @@ class ScalableConsumerAssignment(_message.Message):
     def __init__(self, layout_epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[ScalableAssignedSegment, _Mapping]]] = ..., incarnation: _Optional[int] = ..., group_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., bootstrap_servers: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class CommandScalableTopicSubscribe(_message.Message):
-    __slots__ = ("request_id", "topic", "subscription", "consumer_name", "consumer_id", "consumer_type", "holdings", "drained", "incarnation")
+    __slots__ = ("request_id", "topic", "subscription", "consumer_name", "consumer_id", "consumer_type", "holdings", "drained", "incarnation", "instance")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +361,7 @@ class CommandScalableTopicSubscribe(_message.Message):
     HOLDINGS_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     topic: str
     subscription: str
@@ -370,7 +371,8 @@ class CommandScalableTopicSubscribe(_message.Message):
     holdings: _containers.RepeatedCompositeFieldContainer[SegmentBuckets]
     drained: _containers.RepeatedCompositeFieldContainer[SegmentBuckets]
     incarnation: int
-    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., consumer_id: _Optional[int] = ..., consumer_type: _Optional[_Union[ScalableConsumerType, str]] = ..., holdings: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    instance: int
+    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., consumer_id: _Optional[int] = ..., consumer_type: _Optional[_Union[ScalableConsumerType, str]] = ..., holdings: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., incarnation: _Optional[int] = ..., instance: _Optional[int] = ...) -> None: ...
 
 class CommandScalableTopicSubscribeResponse(_message.Message):
     __slots__ = ("request_id", "error", "message", "assignment")
