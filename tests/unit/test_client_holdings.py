@@ -171,13 +171,15 @@ def test_messages_that_kafka_removed_at_the_end_keep_no_bucket_from_being_draine
     assert core.commits(0.0) == [(holding, 10)]
 
 
-def test_the_end_of_a_partition_acknowledges_nothing_that_is_in_flight() -> None:
+def test_removed_messages_count_only_once_nothing_is_in_flight() -> None:
     core = subscribed(0, ends=(10,))
     holding = position(core, A)
     core.on_delivered(holding, 9)
     assert holding.fetch is not None
     core.on_reached(holding.fetch.number, 10)
     assert core.commits(0.0) == []
+    core.acknowledge(holding, 9, 0.0)
+    assert core.commits(0.0) == [(holding, 10)]
 
 
 def test_a_reconnect_names_what_is_held_and_drained_and_goes_on_serving() -> None:

@@ -98,6 +98,7 @@ class Holding:
 
     `delivered` is what the application has been given, `acknowledged` what it has done with, and
     `committed` what will not be delivered again; all are None until the position is known.
+    Below `reached` Kafka has nothing that was not delivered.
     """
 
     __slots__ = (
@@ -110,6 +111,7 @@ class Holding:
         "kafka_topic",
         "phase",
         "place",
+        "reached",
         "settle_by",
     )
 
@@ -122,6 +124,7 @@ class Holding:
         self.delivered: int | None = None
         self.acknowledged: int | None = None
         self.committed: int | None = None
+        self.reached = 0
         self.settle_by = math.inf
         self.drain_told = False
 
@@ -285,6 +288,7 @@ class ConsumerCore:
         holding = self._fetches.get(fetch)
         if holding is not None and holding.delivered is None:
             holding.delivered = holding.acknowledged = holding.committed = offset
+            self._skip_removed(holding)
 
     def may_deliver(self, fetch: int, now: float) -> Holding | None:
         """The holding that what was read for a fetch may be delivered for, at this instant."""
@@ -298,15 +302,15 @@ class ConsumerCore:
             holding.delivered = end
 
     def on_reached(self, fetch: int, offset: int) -> None:
-        """The read position of a fetch is `offset`, and all messages below were delivered.
+        """Below `offset` Kafka has nothing that was not delivered.
 
-        Counts as acknowledged as soon as nothing is in flight: messages that Kafka's retention or
-        compaction removed at the end of a segment are nobody's to acknowledge.
+        So messages that its retention removed, which are nobody's to acknowledge, keep no bucket
+        from being drained: once nothing is in flight they count as acknowledged.
         """
         holding = self._fetches.get(fetch)
-        if holding is not None and holding.delivered is not None and not holding.in_flight:
-            holding.delivered = max(holding.delivered, offset)
-            holding.acknowledged = holding.delivered
+        if holding is not None:
+            holding.reached = max(holding.reached, offset)
+            self._skip_removed(holding)
 
     def acknowledge(self, holding: Holding, end: int, now: float) -> bool:
         """The application has done with everything below `end`.
@@ -317,6 +321,7 @@ class ConsumerCore:
         if not holding.is_held or holding.acknowledged is None or holding.delivered is None:
             return False
         holding.acknowledged = max(holding.acknowledged, min(end, holding.delivered))
+        self._skip_removed(holding)
         self._release_if_settled(holding, now)
         return True
 
@@ -427,6 +432,11 @@ class ConsumerCore:
             known.end_offset = end
             if known.fetch is None:
                 self._serve(known)
+
+    def _skip_removed(self, holding: Holding) -> None:
+        delivered = holding.delivered
+        if delivered is not None and not holding.in_flight and holding.reached > delivered:
+            holding.delivered = holding.acknowledged = holding.reached
 
     def _serve(self, holding: Holding) -> None:
         holding.phase, holding.settle_by = Phase.SERVING, math.inf
