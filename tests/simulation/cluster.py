@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,9 @@ from simulation.checks import Checks
 from simulation.plan import Plan, settings_of
 from simulation.process import Process
 from simulation.scheduler import Scheduler, ViolationError
+
+if TYPE_CHECKING:
+    from simulation.topic_world import TopicWorld
 
 EPOCH_MS = 1_700_000_000_000
 LATE_S_MAX = 10.0
@@ -47,6 +51,7 @@ class Cluster:
             Process(self, settings_of(number), rate)
             for number, rate in enumerate(plan.clock_rates, start=1)
         ]
+        self.topics: TopicWorld | None = None
         self._records: dict[int, Record | None] = {}
 
     def _log_ms(self) -> int:
@@ -105,6 +110,8 @@ class Cluster:
         self.checks.appended(folded)
         self.checks.meant(folded, before)
         self.checks.handed_over(folded)
+        if self.topics is not None:
+            self.topics.checks.folded(folded)
         self._wake()
 
     def send_beat(self, sender: Process, beat: Heartbeat) -> None:

@@ -18,6 +18,7 @@ from simulation.scheduler import Action, Scheduler, ViolationError
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
+    from simulation.topic_host import TopicHost
 
 TICK_S = 0.25
 READ_MAX = 500
@@ -67,6 +68,7 @@ class Process:
         self._beats_read = 0
         self._joined = False
         self._read_planned = False
+        self._host: TopicHost | None = None
         self.exiled = False  # cut off from the log for good
         self._flushed: tuple[list[tuple[str, Entity]], int] | None = None
 
@@ -91,9 +93,10 @@ class Process:
         self._epoch_s = self._sched.rng.uniform(0.0, 1e6)  # the machine may have been rebooted
         self.replica = MemoryReplica()
         self._load()
-        self.core = NodeCore(self.settings, self.replica, self._new_id)
+        self.core = NodeCore(self.settings, self.replica, self.new_id)
         self._reader = self.cluster.wal.reader(self.replica.next_offset)
         self._beats_read = max(0, len(self.cluster.beats) - BEATS_BACK)
+        self._host = self.cluster.topics.host(self) if self.cluster.topics is not None else None
         self._joined = False
         self._read_planned = False
         self._paused_until = 0.0
@@ -101,7 +104,7 @@ class Process:
         self.alive, self.leaves = True, False
         self._sched.note(f"{self.name} starts at {self.replica.next_offset}")
         self.plan_read()
-        self._later(TICK_S, self._tick)
+        self.later(TICK_S, self._tick)
 
     def _load(self) -> None:
         """From its own disk if that is recent enough, else from the snapshot."""
@@ -121,6 +124,8 @@ class Process:
         self.acting = frozenset()
         if not keeps_disk:
             self._flushed = None
+        if self.cluster.topics is not None:
+            self.cluster.topics.process_ended(self)
 
     def pause(self, duration_s: float) -> None:
         self._paused_until = max(self._paused_until, self._sched.now + duration_s)
@@ -133,13 +138,22 @@ class Process:
         if self.alive and not self.paused:
             self._flushed = (list(self.replica.entities.items()), self.replica.next_offset)
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
         self._ids += 1
         return f"{self.name}#{self._ids}"
 
     # --- events -------------------------------------------------------------------------
 
-    def _later(self, delay_s: float, action: Action) -> None:
+    @property
+    def life(self) -> int:
+        """Which process of this broker lives now; an action may be meant for this one only."""
+        return self._life
+
+    def run_in(self, life: int, action: Action) -> None:
+        """Something from outside reaches the process that it was meant for, if that still lives."""
+        self._run(life, action)
+
+    def later(self, delay_s: float, action: Action) -> None:
         self._sched.after(delay_s, partial(self._run, self._life, action))
 
     def _run(self, life: int, action: Action) -> None:
@@ -160,7 +174,9 @@ class Process:
     def _tick(self) -> None:
         if self._joined:
             self.do(self.core.tick(self.local_now()))
-        self._later(TICK_S / self._rate, self._tick)
+            if self._host is not None and self.alive:
+                self._host.advance()
+        self.later(TICK_S / self._rate, self._tick)
         self.plan_read()
 
     def plan_read(self) -> None:
@@ -170,7 +186,7 @@ class Process:
             delay_s = self.cluster.quick_s() / 2
             if self.read_delay_s:
                 delay_s += self._sched.rng.uniform(0.0, self.read_delay_s)
-            self._later(delay_s, self._read)
+            self.later(delay_s, self._read)
 
     def _read(self) -> None:
         self._read_planned = False
@@ -208,6 +224,8 @@ class Process:
             ]
             self.cluster.checks.view_advanced(self)
             self.do(self.core.folded(folded, self.local_now()))
+            if self._host is not None and self.alive:
+                self._host.folded(folded)
             if self._sched.chance(self.cluster.plan.delivered_twice):
                 self.do(self.core.folded(folded, self.local_now()))
         if not self._joined and self.alive:
@@ -221,7 +239,7 @@ class Process:
             for _ in range(2 if self._sched.chance(self.cluster.plan.delivered_twice) else 1):
                 self.do(self.core.beat_acked(beat, self.local_now()))
 
-        self._later(0.0, take)
+        self.later(0.0, take)
 
     def drain(self) -> None:
         if self.alive and self._joined:
@@ -238,7 +256,7 @@ class Process:
                 case Beat(beat):
                     self.cluster.send_beat(self, beat)
                 case Close(unit):
-                    self._later(self.cluster.closing_s(), partial(self._closed, unit))
+                    self.later(self.cluster.closing_s(), partial(self._closed, unit))
                 case Halt(reason, clean):
                     self._sched.note(f"{self.name} halts: {reason}")
                     if not clean:

@@ -12,6 +12,8 @@ from simulation.cluster import Cluster
 from simulation.faults import Weather
 from simulation.plan import draw
 from simulation.scheduler import Scheduler, ViolationError
+from simulation.topic_plan import draw_topics, with_topics
+from simulation.topic_world import TopicWorld
 
 REST_WITHIN_S = 60.0  # after the faults; see docs/simulation.md
 START_WITHIN_S = 2.0
@@ -41,14 +43,18 @@ def replay_command(seed: int) -> str:
     return f"PYTHONPATH=tests .venv/bin/python -m simulation.run --seed {seed} --trace"
 
 
-def simulate(seed: int, *, keep_trace: bool = False) -> Report:
-    """One run from start to rest."""
+def simulate(seed: int, *, topics: bool = False, keep_trace: bool = False) -> Report:
+    """One run from start to rest, with or without scalable topics."""
     sched = Scheduler(seed, keep_trace=keep_trace)
-    cluster = Cluster(sched, draw(sched.rng))
+    plan = draw(sched.rng)
+    cluster = Cluster(sched, with_topics(plan, sched.rng) if topics else plan)
+    world = TopicWorld(cluster, draw_topics(sched.rng)) if topics else None
     for process in cluster.processes:
         sched.at(sched.rng.uniform(0.0, START_WITHIN_S), process.start)
     Weather(cluster).start()
     Clients(cluster).start()
+    if world is not None:
+        world.start()
     violation = ""
     try:
         sched.run_until(cluster.plan.faults_end_s)
@@ -73,19 +79,25 @@ def simulate(seed: int, *, keep_trace: bool = False) -> Report:
 def _come_to_rest(cluster: Cluster) -> None:
     sched = cluster.sched
     deadline = sched.now + REST_WITHIN_S
-    while unsettled := cluster.checks.unsettled():
+    while unsettled := _unsettled(cluster):
         if sched.now >= deadline:
             raise ViolationError(f"not at rest after {REST_WITHIN_S:.0f} s: {unsettled[:5]}")
         sched.run_until(sched.now + 0.5)
     cluster.checks.views_agree()
 
 
+def _unsettled(cluster: Cluster) -> list[str]:
+    found = cluster.checks.unsettled()
+    return found if found or cluster.topics is None else cluster.topics.unsettled()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Simulate one cluster from one seed.")
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--topics", action="store_true", help="with scalable topics")
     parser.add_argument("--trace", action="store_true", help="print every event that mattered")
     options = parser.parse_args()
-    report = simulate(options.seed, keep_trace=options.trace)
+    report = simulate(options.seed, topics=options.topics, keep_trace=options.trace)
     for line in report.trace:
         sys.stdout.write(line + "\n")
     shown = msgspec.structs.replace(report, trace=())

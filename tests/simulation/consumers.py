@@ -1,0 +1,400 @@
+"""A stream consumer, simulated: its real decisions, in a process with a clock of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anabranch.client.holdings import Assignment, ConsumerCore, Holding
+from simulation.process import Process
+from simulation.scheduler import Action
+from simulation.segment_store import Place
+from simulation.topic_host import Asked
+
+if TYPE_CHECKING:
+    from simulation.topic_world import TopicWorld
+
+ACT_S = 0.2
+ANSWER_S = 1.0  # a question that is not answered by then is asked elsewhere
+SETTLE_S = 2.0
+AT_ONCE = 4  # messages delivered in one go
+CLOSE_S = 8.0
+
+
+class Connection:
+    """One connection between a consumer and a process: in order, until somebody ends it."""
+
+    def __init__(self, world: TopicWorld, consumer: Consumer, process: Process) -> None:
+        self.number = world.new_number()
+        self.process = process
+        self.is_open = True
+        self._world = world
+        self._consumer = consumer
+        self._lives = (consumer.life, process.life)
+        self._up_at = self._down_at = 0.0
+
+    def up(self, action: Action) -> None:
+        """To the node."""
+        self._up_at = max(self._up_at, self._arrival())
+        self._world.sched.at(self._up_at, partial(self._arrive_up, action))
+
+    def down(self, action: Action) -> None:
+        """To the consumer."""
+        self._down_at = max(self._down_at, self._arrival())
+        self._world.sched.at(self._down_at, partial(self._arrive_down, action))
+
+    def end(self, *, by_consumer: bool) -> None:
+        """The other side hears of it, or has to find out by itself."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        rng = self._world.sched.rng
+        if by_consumer and (self._world.calm or rng.random() < 0.8):
+            host = self._world.hosts.get(self.process.name)
+            closed = partial(host.closed, self.number) if host is not None else None
+            if closed is not None:
+                life = self._lives[1]
+                later = partial(self.process.run_in, life, closed)
+                self._world.sched.after(rng.uniform(0.0, 0.5), later)
+        elif not by_consumer:
+            lost = partial(self._consumer.run_in, self._lives[0], self._lost)
+            self._world.sched.after(rng.uniform(0.0, 0.5), lost)
+
+    def _lost(self) -> None:
+        self._consumer.disconnected(self)
+
+    def _arrival(self) -> float:
+        now = self._world.sched.now
+        return max(now, self._consumer.cut_until) + self._world.store.latency_s()
+
+    def _arrive_up(self, action: Action) -> None:
+        if self.is_open:
+            self.process.run_in(self._lives[1], action)
+
+    def _arrive_down(self, action: Action) -> None:
+        if self.is_open:
+            self._consumer.run_in(self._lives[0], action)
+
+
+class _Reader:
+    """What is read for one fetch."""
+
+    __slots__ = ("asking", "holding", "offset", "place")
+
+    def __init__(self, holding: Holding, place: Place, offset: int | None) -> None:
+        self.holding = holding
+        self.place = place
+        self.offset = offset
+        self.asking = False
+
+
+class Consumer:
+    """A consumer's name, and the process that serves under it, if one does."""
+
+    def __init__(
+        self, world: TopicWorld, topic: str, subscription: str, name: str, rate: float
+    ) -> None:
+        self.topic, self.subscription, self.name = topic, subscription, name
+        self.alive = False
+        self.life = 0
+        self.cut_until = 0.0
+        self.core: ConsumerCore
+        self._world = world
+        self._sched = world.sched
+        self._rate = rate
+        self._epoch_s = 0.0
+        self._paused_until = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.core = ConsumerCore(SETTLE_S)
+        self._instance = self._sched.rng.getrandbits(40)
+        self._epoch_s = self._sched.rng.uniform(0.0, 1e6)
+        self._connection: Connection | None = None
+        self._attempt: int | None = None
+        self._asked_at = 0.0
+        self._retry_at = 0.0
+        self._readers: dict[int, _Reader] = {}
+        self._working: dict[Place, deque[tuple[Holding, int, float]]] = {}
+        self._committing: set[int] = set()
+        self._commit_at = 0.0
+        self._close_by: float | None = None
+        self._act_planned = False
+
+    def __repr__(self) -> str:
+        return f"{self.subscription}/{self.name}#{self.life}"
+
+    # --- life ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.alive:
+            return
+        self.alive = True
+        self.life += 1
+        self._paused_until = 0.0
+        self._begin()
+        self._sched.note(f"{self} starts")
+        self.later(0.0, self._beat)
+
+    def crash(self) -> None:
+        if not self.alive:
+            return
+        self._sched.note(f"{self} crashes")
+        self.alive = False
+        if self._connection is not None:
+            self._connection.end(by_consumer=True)
+
+    def close(self) -> None:
+        """Leaves in good order, if it can in time."""
+        if self.alive and self._close_by is None:
+            self._sched.note(f"{self} closes")
+            self.run_in(self.life, self._close)
+
+    def _close(self) -> None:
+        self._close_by = self.local_now() + CLOSE_S
+        self.core.close(self.local_now())
+        self._act()
+
+    def pause(self, duration_s: float) -> None:
+        self._paused_until = max(self._paused_until, self._sched.now + duration_s)
+
+    def resume(self) -> None:
+        self._paused_until = self._sched.now
+
+    def local_now(self) -> float:
+        return self._epoch_s + self._sched.now * self._rate
+
+    def later(self, delay_s: float, action: Action) -> None:
+        self._sched.after(delay_s, partial(self.run_in, self.life, action))
+
+    def run_in(self, life: int, action: Action) -> None:
+        """Runs in that life, unless it is over; waits while the process is paused."""
+        if not self.alive or life != self.life:
+            return
+        if self._sched.now < self._paused_until:
+            self._sched.at(self._paused_until, partial(self.run_in, life, action))
+            return
+        action()
+        if self.alive:
+            self._world.checks.consumer_acted(self)
+
+    def serving(self) -> dict[tuple[int, int], Holding]:
+        """What this consumer may serve at this very instant, paused or not, by its own clock."""
+        if not self.is_in_session():
+            return {}
+        return {
+            (place.segment_id, place.bucket): holding
+            for place, holding in self.core.holdings.items()
+            if holding.is_held
+        }
+
+    def is_in_session(self) -> bool:
+        """Whether its session lasts, by its own clock."""
+        return self.alive and self.core.is_alive(self.local_now())
+
+    def _beat(self) -> None:
+        self._act()
+        if self.alive:
+            self.later(ACT_S, self._beat)
+
+    def wake(self) -> None:
+        """There may be something to read."""
+        if self.alive and not self._act_planned:
+            self._act_planned = True
+            self.later(self._world.store.latency_s(), self._act)
+
+    def wake_for(self, place: Place) -> None:
+        """Something new is stored there."""
+        if self.alive and any(each.place == place for each in self._readers.values()):
+            self.wake()
+
+    def lost_node(self, process: Process) -> None:
+        """That process has ended, and its connections with it."""
+        if self._connection is not None and self._connection.process is process:
+            self._connection.end(by_consumer=False)
+
+    def _act(self) -> None:
+        self._act_planned = False
+        now = self.local_now()
+        self.core.tick(now)
+        self._deliver(now)
+        self._work(now)
+        self._commit(now)
+        self._talk(now)
+
+    # --- the session --------------------------------------------------------------------
+
+    def _talk(self, now: float) -> None:
+        if self._close_by is not None and now > self._close_by:
+            self.crash()
+            return
+        connection = self._connection
+        if connection is not None and self._asked_at and now - self._asked_at > ANSWER_S:
+            connection.end(by_consumer=True)
+            self.disconnected(connection)
+        elif self.core.needs_subscribe and self._attempt is None:
+            if now >= self._retry_at:
+                self._subscribe(now)
+        elif self.core.report_due(now) and connection is not None:
+            report = self.core.begin_report(now)
+            if report is not None:
+                self._asked_at = now
+                told = (report.released, report.drained)
+
+                def tell(connection: Connection, number: int) -> None:
+                    host = self._world.hosts[connection.process.name]
+                    counted = host.report(connection.number, *told)
+                    connection.down(partial(self._reported, connection, number, counted))
+
+                connection.up(partial(tell, connection, report.number))
+        elif self._close_by is not None and self.core.is_settled and connection is not None:
+            connection.up(partial(self._leave, connection))
+
+    def _leave(self, connection: Connection) -> None:
+        if self._world.hosts[connection.process.name].leave(connection.number):
+            connection.down(self.crash)  # a process that holds nothing ends
+
+    def _subscribe(self, now: float) -> None:
+        self._retry_at = now + self._sched.rng.uniform(0.1, 0.6)
+        process = self._world.controller_heard_of(self.topic)
+        if process is None:
+            return
+        if self._connection is not None:
+            self._connection.end(by_consumer=True)
+        connection = self._connection = Connection(self._world, self, process)
+        order = self.core.begin_subscribe(now)
+        self._attempt, self._asked_at = order.number, now
+        asked = Asked(
+            connection=connection.number,
+            topic=self.topic,
+            subscription=self.subscription,
+            consumer=self.name,
+            instance=self._instance,
+            incarnation=order.incarnation,
+            holdings=order.holdings,
+            drained=order.drained,
+            refuse=lambda: connection.down(partial(self.disconnected, connection)),
+            assign=lambda told: connection.down(partial(self._assigned, connection, told)),
+            drop=lambda: connection.end(by_consumer=False),
+        )
+        connection.up(lambda: self._world.hosts[process.name].subscribe(asked))
+
+    def disconnected(self, connection: Connection) -> None:
+        if connection is not self._connection:
+            return
+        connection.is_open = False
+        self._connection, self._attempt, self._asked_at = None, None, 0.0
+        self.core.on_disconnected()
+
+    def _assigned(self, connection: Connection, told: Assignment) -> None:
+        if connection is not self._connection:
+            return
+        now = self.local_now()
+        if self._attempt is not None:
+            number, self._attempt, self._asked_at = self._attempt, None, 0.0
+            if not self.core.on_subscribed(number, told, now):
+                connection.end(by_consumer=True)
+                self.disconnected(connection)
+        else:
+            self.core.on_assignment(told, now)
+        self.wake()
+
+    def _reported(self, connection: Connection, number: int, counted: bool) -> None:
+        if connection is not self._connection:
+            return
+        self._asked_at = 0.0
+        if counted:
+            self.core.on_reported(number, self.local_now())
+        else:
+            connection.end(by_consumer=True)
+            self.disconnected(connection)
+
+    # --- the data -----------------------------------------------------------------------
+
+    def _deliver(self, now: float) -> None:
+        fetches = self.core.fetches
+        for number in [number for number in self._readers if number not in fetches]:
+            del self._readers[number]
+        for number, holding in list(fetches.items()):
+            reader = self._readers.get(number)
+            if reader is None:
+                fetch = holding.fetch
+                start = fetch.start if fetch is not None else None
+                place = (holding.kafka_topic, holding.place.bucket)
+                reader = self._readers[number] = _Reader(holding, place, start)
+            if reader.offset is None:
+                self._ask_position(number, reader)
+            else:
+                self._read(number, reader, now)
+
+    def _ask_position(self, number: int, reader: _Reader) -> None:
+        assignment = self.core.assignment
+        if reader.asking or assignment is None:
+            return
+        reader.asking = True
+        life = self.life
+
+        def known(offset: int | None) -> None:
+            self.run_in(life, partial(self._positioned, number, reader, offset))
+
+        self._world.store.position(assignment.group_id, reader.place, known)
+
+    def _positioned(self, number: int, reader: _Reader, offset: int | None) -> None:
+        reader.asking = False
+        if offset is not None:
+            reader.offset = offset
+            self.core.on_position(number, offset)
+        self.wake()
+
+    def _read(self, number: int, reader: _Reader, now: float) -> None:
+        partition = self._world.store.partitions.get(reader.place)
+        if partition is None or reader.offset is None:
+            return
+        fresh = partition.messages[reader.offset : reader.offset + AT_ONCE]
+        for message in fresh:
+            holding = self.core.may_deliver(number, now)
+            if holding is None:
+                return
+            self._world.checks.delivered(self, holding, reader.place, reader.offset, message)
+            reader.offset += 1
+            self.core.on_delivered(holding, reader.offset)
+            done_at = now + self._world.working_s()
+            queue = self._working.setdefault(reader.place, deque())
+            queue.append((holding, reader.offset, done_at))
+        if len(fresh) == AT_ONCE:
+            self.wake()
+        elif not fresh:
+            self.core.on_reached(number, reader.offset)
+
+    def _work(self, now: float) -> None:
+        """The application acknowledges in order what it is through with."""
+        for queue in self._working.values():
+            while queue and queue[0][2] <= now:
+                holding, end, _ = queue.popleft()
+                self.core.acknowledge(holding, end, now)
+
+    def _commit(self, now: float) -> None:
+        if now < self._commit_at and not self.core.commit_urgent(now):
+            return
+        self._commit_at = now + 0.5
+        assignment = self.core.assignment
+        if assignment is None:
+            return
+        for holding, end in self.core.commits(now):
+            if id(holding) in self._committing:
+                continue
+            self._committing.add(id(holding))
+            place = (holding.kafka_topic, holding.place.bucket)
+            answer = partial(self._commit_answered, self.life, holding, end)
+            self._world.store.commit(assignment.group_id, place, end, answer)
+
+    def _commit_answered(self, life: int, holding: Holding, end: int, in_time: bool) -> None:
+        self.run_in(life, partial(self._committed, holding, end, in_time))
+
+    def _committed(self, holding: Holding, end: int, in_time: bool) -> None:
+        self._committing.discard(id(holding))
+        if in_time:
+            self._world.checks.confirmed(self, holding, end)
+            self.core.on_committed(holding, end, self.local_now())
+        self.wake()

@@ -1,0 +1,273 @@
+"""Kafka's side of scalable topics, simulated: partitions that can be sealed, and groups' offsets.
+
+Every request takes its time, may be lost, may be carried out although its answer is lost, and then
+also late; a seal reaches each partition at a moment of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum, unique
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from anabranch.core.segment_tasks import (
+    DeleteSegments,
+    Done,
+    Failed,
+    MakeSegments,
+    SealSegments,
+    Task,
+)
+from anabranch.core.segment_topics import kafka_group, kafka_topic
+from simulation.process import Process
+from simulation.scheduler import Action
+
+if TYPE_CHECKING:
+    from simulation.topic_world import TopicWorld
+
+LATE_S_MAX = 6.0  # how late a request whose sender has given up is carried out
+TIMEOUT_S = 1.0
+
+
+class Message(msgspec.Struct, frozen=True):
+    """The `sequence`th message of a key, from 1 on."""
+
+    key: str
+    sequence: int
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Messages of one producer for one partition; `first` numbers them there, without gaps."""
+
+    producer: int
+    first: int
+    messages: tuple[Message, ...]
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.messages) - 1
+
+
+@unique
+class Answer(Enum):
+    """What a producer hears; UNKNOWN stands for hearing nothing in time."""
+
+    STORED = "stored"
+    SEALED = "refused: the partition takes nothing any more"
+    GAP = "refused: earlier messages of this producer are missing"
+    GONE = "there is no such partition"
+    UNKNOWN = "unknown"
+
+
+class Partition:
+    """One bucket of one segment."""
+
+    __slots__ = ("last", "messages", "owners", "sealed")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.owners: list[tuple[int, int]] = []  # producer and its number, for each message
+        self.last: dict[int, int] = {}  # producer -> its highest number
+        self.sealed = False
+
+    def append(self, batch: Batch) -> Answer:
+        """As Kafka does for an idempotent producer; the size is looked at before the number."""
+        if self.sealed:
+            return Answer.SEALED
+        expected = self.last.get(batch.producer, 0) + 1
+        if batch.first > expected:
+            return Answer.GAP
+        if batch.first == expected:
+            self.messages += batch.messages
+            numbers = range(batch.first, batch.last + 1)
+            self.owners += [(batch.producer, number) for number in numbers]
+            self.last[batch.producer] = batch.last
+        return Answer.STORED
+
+
+Place = tuple[str, int]  # Kafka topic and partition
+
+
+class SegmentStore:
+    """All partitions and committed offsets of one run, and the requests on their way to them."""
+
+    def __init__(self, world: TopicWorld) -> None:
+        self.partitions: dict[Place, Partition] = {}
+        self.committed: dict[tuple[str, Place], int] = {}
+        self._world = world
+        self._sched = world.sched
+
+    # --- the network --------------------------------------------------------------------
+
+    def latency_s(self) -> float:
+        return self._world.cluster.quick_s()
+
+    def call(self, reply: Callable[[bool], None], act: Action) -> None:
+        """Carries `act` out and then calls `reply(True)`; `reply(False)` is a time-out."""
+        rng, chance = self._sched.rng, self._sched.chance
+        plan = self._world.plan
+        out_s, back_s = self.latency_s(), self.latency_s()
+        if not self._world.calm and chance(plan.kafka_fails):
+            fate = rng.random()
+            if fate < 0.6:  # carried out all the same: at once, or when nobody waits any more
+                late_s = rng.uniform(TIMEOUT_S, LATE_S_MAX) if fate < 0.3 else out_s
+                self._sched.after(late_s, act)
+            self._sched.after(TIMEOUT_S, partial(reply, False))
+            return
+
+        def arrive() -> None:
+            act()
+            self._sched.after(back_s, partial(reply, True))
+
+        self._sched.after(out_s, arrive)
+
+    # --- producers and consumers ----------------------------------------------------------
+
+    def produce(self, place: Place, batch: Batch, done: Callable[[Answer, int], None]) -> None:
+        """Appends a batch; `done` gets the answer and, if it is stored, its last offset."""
+        answers: list[tuple[Answer, int]] = []
+
+        def act() -> None:
+            answers.append(self._append(place, batch))
+
+        self.call(lambda in_time: done(*(answers[0] if in_time else (Answer.UNKNOWN, -1))), act)
+
+    def _append(self, place: Place, batch: Batch) -> tuple[Answer, int]:
+        partition = self.partitions.get(place)
+        if partition is None:
+            return Answer.GONE, -1
+        before = len(partition.messages)
+        answer = partition.append(batch)
+        fresh = partition.messages[before:]
+        if fresh:
+            self._world.checks.appended(place, fresh)
+            self._world.stored(place)
+        if answer is not Answer.STORED:
+            return answer, -1
+        return answer, partition.owners.index((batch.producer, batch.last))
+
+    def own_between(
+        self, place: Place, producer: int, first: int, end: int, done: Callable[[int | None], None]
+    ) -> None:
+        """How many messages of a producer are stored from `first` up to `end`; None: not known."""
+        found: list[int] = []
+
+        def act() -> None:
+            partition = self.partitions.get(place)
+            owners = partition.owners[first:end] if partition is not None else []
+            found.append(sum(who == producer for who, _ in owners))
+
+        self.call(lambda in_time: done(found[0] if in_time else None), act)
+
+    def commit(self, group: str, place: Place, offset: int, done: Callable[[bool], None]) -> None:
+        def act() -> None:
+            self.committed[group, place] = offset
+
+        self.call(done, act)
+
+    def position(self, group: str, place: Place, done: Callable[[int | None], None]) -> None:
+        """Where a consumer of the group begins; None: not known."""
+        found: list[int] = []
+        self.call(
+            lambda in_time: done(found[0] if in_time else None),
+            lambda: found.append(self.committed.get((group, place), 0)),
+        )
+
+    # --- controllers ----------------------------------------------------------------------
+
+    def carry_out(
+        self, process: Process, task: Task, done: Callable[[Done | Failed], None]
+    ) -> None:
+        """Does what a controller's task says, one request after another, while it lives."""
+        life = process.life
+
+        def end(result: Done | Failed) -> None:
+            process.run_in(life, partial(done, result))
+
+        refuses = isinstance(task, MakeSegments) and not self._world.calm
+        if refuses and self._sched.chance(self._world.plan.kafka_refuses):
+            refused = Failed("Kafka refuses to make the topic", for_good=True)
+            self._sched.after(self.latency_s(), partial(end, refused))
+            return
+        steps = self._steps(task)
+
+        def answered(in_time: bool) -> None:
+            if in_time:
+                process.run_in(life, go_on)
+            else:
+                end(Failed("Kafka did not answer"))
+
+        def go_on() -> None:
+            step = next(steps, None)
+            if step is None:
+                done(Done(self._ends(task)))
+            else:
+                self.call(answered, step)
+
+        # Not at once: who asked is still at work.
+        self._sched.after(0.0, partial(process.run_in, life, go_on))
+
+    def _steps(self, task: Task) -> Iterator[Action]:
+        places = self._places(task)
+        if isinstance(task, SealSegments):
+            for place in places:
+                yield partial(self._seal, place)
+            for place in places:
+                while not self._is_sealed(place):
+                    yield lambda: None  # a probe that was not refused
+            return
+        groups = [kafka_group("", task.topic, *named) for named in task.subscriptions]
+        if isinstance(task, DeleteSegments):
+            for place in places:
+                yield partial(self._delete, place)
+            return
+        for place in places:
+            yield partial(self._make, place)
+        for group in groups:
+            missing: list[Place] = []
+            yield partial(self._without_offset, group, places, missing)
+            if missing:
+                yield partial(self._start, group, missing)
+
+    def _places(self, task: Task) -> list[Place]:
+        return [
+            (kafka_topic("", task.topic, task.incarnation, part), bucket)
+            for part in task.segments
+            for bucket in range(part.buckets)
+        ]
+
+    def _make(self, place: Place) -> None:
+        self.partitions.setdefault(place, Partition())
+
+    def _seal(self, place: Place) -> None:
+        """The topic's configuration is changed; the partition's leader hears of it a bit later."""
+        self._sched.after(self.latency_s(), partial(self._refuse, place))
+
+    def _refuse(self, place: Place) -> None:
+        partition = self.partitions.get(place)
+        if partition is not None:
+            partition.sealed = True
+
+    def _is_sealed(self, place: Place) -> bool:
+        partition = self.partitions.get(place)
+        return partition is None or partition.sealed
+
+    def _ends(self, task: Task) -> tuple[int, ...]:
+        if not isinstance(task, SealSegments):
+            return ()
+        found = (self.partitions.get(place) for place in self._places(task))
+        return tuple(len(each.messages) if each is not None else 0 for each in found)
+
+    def _without_offset(self, group: str, places: list[Place], missing: list[Place]) -> None:
+        missing += [place for place in places if (group, place) not in self.committed]
+
+    def _start(self, group: str, places: list[Place]) -> None:
+        for place in places:
+            self.committed[group, place] = 0
+
+    def _delete(self, place: Place) -> None:
+        self._world.checks.deleted(place)
+        self.partitions.pop(place, None)

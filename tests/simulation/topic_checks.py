@@ -1,0 +1,199 @@
+"""What must hold of scalable topics at every instant, seen with true time and perfect sight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.client.holdings import Holding, Phase
+from anabranch.core.hashing import bucket_of, hash32, segment_hash
+from anabranch.core.outcome import Folded
+from anabranch.core.records import TopicChange
+from anabranch.core.segment_topics import kafka_topic
+from anabranch.core.segments import SegmentInfo, tile
+from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
+from anabranch.core.verdicts import Verdict
+from simulation.scheduler import ViolationError
+from simulation.segment_store import Message, Place
+
+if TYPE_CHECKING:
+    from simulation.consumers import Consumer
+    from simulation.topic_world import TopicWorld
+
+
+class _Reading:
+    """Who was given a message, as which holding."""
+
+    __slots__ = ("consumer", "holding", "life")
+
+    def __init__(self, consumer: Consumer, holding: Holding) -> None:
+        self.consumer = consumer
+        self.life = consumer.life
+        self.holding = holding
+
+
+class TopicChecks:
+    """The observer of messages, consumers and layouts."""
+
+    def __init__(self, world: TopicWorld) -> None:
+        self._world = world
+        self._segments: dict[str, tuple[str, SegmentInfo]] = {}  # by Kafka topic
+        self.stored: dict[str, int] = {}  # key -> its last message in Kafka
+        self.delivered_up_to: dict[tuple[str, str, str], int] = {}  # topic, subscription, key
+        self._readings: dict[tuple[str, Place, int], _Reading] = {}
+        self._confirmed: dict[tuple[str, Place], int] = {}
+        self._serving: dict[Consumer, frozenset[tuple[int, int]]] = {}
+        self.redelivered = 0
+        self.handed_on = 0  # buckets that went from one consumer to another
+
+    # --- the log ------------------------------------------------------------------------
+
+    def folded(self, folded: Folded) -> None:
+        """A record of a topic was accepted, and the truth folded."""
+        record = folded.record
+        if not isinstance(record, TopicChange) or folded.outcome.verdict is not Verdict.ACCEPTED:
+            return
+        topic = self._world.cluster.checks.truth.topic(record.topic)
+        if topic is None:
+            return
+        for part in (*topic.segments, *topic.children):
+            name = kafka_topic("", record.topic, topic.incarnation, part)
+            self._segments.setdefault(name, (record.topic, part))
+        if not tile(topic.layout.active):
+            raise ViolationError(f"the segments of {record.topic} do not tile the ring: {record}")
+        match record.move:
+            case TopicMove.OPEN:
+                self._must_exist(record, topic, topic.segments)
+            case TopicMove.SEALING:
+                self._must_exist(record, topic, topic.children)
+            case TopicMove.COMMIT:
+                self._must_be_sealed(record, topic)
+            case _:
+                pass
+
+    def _places(self, record: TopicChange, topic: ScalableTopic, part: SegmentInfo) -> list[Place]:
+        name = kafka_topic("", record.topic, topic.incarnation, part)
+        return [(name, bucket) for bucket in range(part.buckets)]
+
+    def _must_exist(
+        self, record: TopicChange, topic: ScalableTopic, parts: tuple[SegmentInfo, ...]
+    ) -> None:
+        for part in parts:
+            for place in self._places(record, topic, part):
+                if place not in self._world.store.partitions:
+                    raise ViolationError(f"{record.move.name} before {place} was made")
+
+    def _must_be_sealed(self, record: TopicChange, topic: ScalableTopic) -> None:
+        for part in topic.segments:
+            if part.sealed_at_epoch != topic.epoch:
+                continue
+            for place, end in zip(self._places(record, topic, part), part.end_offsets, strict=True):
+                partition = self._world.store.partitions[place]
+                if not partition.sealed or len(partition.messages) != end:
+                    raise ViolationError(f"{place} is committed as sealed at {end} and is not")
+
+    # --- Kafka --------------------------------------------------------------------------
+
+    def appended(self, place: Place, messages: list[Message]) -> None:
+        """Each key's messages are stored once, in their order, where the key belongs."""
+        _, part = self._segments[place[0]]
+        for message in messages:
+            position = hash32(message.key)
+            at_home = segment_hash(position) in part
+            if not at_home or bucket_of(position, part.buckets) != place[1]:
+                raise ViolationError(f"{message} was stored in {place}, where it does not belong")
+            before = self.stored.get(message.key, 0)
+            if message.sequence != before + 1:
+                what = "twice" if message.sequence <= before else "out of order"
+                raise ViolationError(f"{message} was stored {what} in {place} after {before}")
+            self.stored[message.key] = message.sequence
+
+    def deleted(self, place: Place) -> None:
+        """What is deleted is in no layout, and nobody has to read it."""
+        if place not in self._world.store.partitions:
+            return
+        name, part = self._segments[place[0]]
+        topic = self._world.cluster.checks.truth.topic(name)
+        if topic is None or topic.state is TopicState.DELETING:
+            return
+        if kafka_topic("", name, topic.incarnation, part) != place[0]:
+            return
+        if any(part.segment_id == each.segment_id for each in (*topic.segments, *topic.children)):
+            raise ViolationError(f"{place} was deleted while its topic needs it: {topic}")
+
+    # --- consumers ----------------------------------------------------------------------
+
+    def consumer_acted(self, consumer: Consumer) -> None:
+        """At most one consumer of a subscription may serve a bucket at any instant.
+
+        Only what this event added needs a look: without events, sessions only lapse.
+        """
+        serving = consumer.serving()
+        before = self._serving.get(consumer, frozenset())
+        fresh = serving.keys() - before
+        self._serving[consumer] = frozenset(serving)
+        if not fresh:
+            return
+        for other in self._world.consumers:
+            same = (other.topic, other.subscription) == (consumer.topic, consumer.subscription)
+            if other is consumer or not same:
+                continue
+            both = fresh & other.serving().keys()
+            if both:
+                raise ViolationError(f"{consumer} and {other} both serve {sorted(both)}")
+
+    def delivered(
+        self, consumer: Consumer, holding: Holding, place: Place, offset: int, message: Message
+    ) -> None:
+        """An application is given a message: in its key's order, and not again unless it must."""
+        if tuple(holding.place) not in consumer.serving():
+            raise ViolationError(f"{consumer} delivers {message} of {place} without serving it")
+        who = f"{consumer.topic}/{consumer.subscription}"
+        key = (consumer.topic, consumer.subscription, message.key)
+        before = self.delivered_up_to.get(key, 0)
+        if message.sequence > before + 1:
+            raise ViolationError(f"{message} came to {consumer} from {place} right after {before}")
+        former = self._readings.get((who, place, offset))
+        if former is not None:
+            self.redelivered += 1
+            self._must_be_excused(consumer, former, place, offset, message)
+            if former.consumer is not consumer:
+                self.handed_on += 1
+        elif message.sequence <= before:
+            raise ViolationError(f"{message} came to {consumer} twice, now from {place}")
+        self._readings[who, place, offset] = _Reading(consumer, holding)
+        self.delivered_up_to[key] = message.sequence
+
+    def _must_be_excused(
+        self, consumer: Consumer, former: _Reading, place: Place, offset: int, message: Message
+    ) -> None:
+        """Again only what was not known to be committed, of a holder that ended or ran late."""
+        who = f"{consumer.topic}/{consumer.subscription}"
+        again = f"{message} came to {consumer} from {place} at {offset} again, after"
+        if offset < self._confirmed.get((who, place), 0):
+            raise ViolationError(f"{again} {former.consumer} had committed it")
+        ended = not former.consumer.alive or former.consumer.life != former.life
+        holding = former.holding
+        if ended or holding.phase is Phase.LOST or not former.consumer.is_in_session():
+            return
+        if holding.acknowledged is not None and offset < holding.acknowledged:
+            raise ViolationError(f"{again} {former.consumer} had acknowledged and released it")
+
+    def confirmed(self, consumer: Consumer, holding: Holding, end: int) -> None:
+        """A consumer knows that all below `end` is committed."""
+        who = f"{consumer.topic}/{consumer.subscription}"
+        place = (holding.kafka_topic, holding.place.bucket)
+        self._confirmed[who, place] = max(self._confirmed.get((who, place), 0), end)
+
+    # --- after the faults ---------------------------------------------------------------
+
+    def unread(self) -> list[str]:
+        """What some subscription has still to be given."""
+        found = []
+        for topic, subscription in self._world.subscriptions:
+            for key, last in self.stored.items():
+                if not key.startswith(f"{topic}|"):
+                    continue
+                got = self.delivered_up_to.get((topic, subscription, key), 0)
+                if got != last:
+                    found.append(f"{subscription} has {key} up to {got} of {last}")
+        return found

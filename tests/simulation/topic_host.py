@@ -1,0 +1,291 @@
+"""What a broker's topic service does, simulated: controllers, and consumers' sessions with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from anabranch.client.holdings import AssignedSegment, Place
+from anabranch.client.holdings import Assignment as Told
+from anabranch.core.controller import (
+    ControllerEffect,
+    Drop,
+    Propose,
+    Push,
+    Run,
+    TopicController,
+)
+from anabranch.core.coordinator import Assignment
+from anabranch.core.outcome import Folded
+from anabranch.core.segment_tasks import Done, Failed, Task
+from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.subscriptions import SubscriptionOp
+from anabranch.core.topic_guards import controller_of
+from anabranch.core.topic_proposals import subscription_change
+from anabranch.core.units import Unit
+from simulation.process import Process
+
+if TYPE_CHECKING:
+    from simulation.topic_world import TopicWorld
+
+ASK_S_MAX = 3.0  # a request that is not answered by then is refused
+REPEAT_S = 0.5
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A consumer's Subscribe."""
+
+    connection: int
+    topic: str
+    subscription: str
+    consumer: str
+    instance: int
+    incarnation: int | None
+    holdings: tuple[Place, ...]
+    drained: tuple[Place, ...]
+    refuse: Callable[[], None]
+    assign: Callable[[Told], None]
+    drop: Callable[[], None]
+
+
+class _Home(msgspec.Struct):
+    """A controller and the bundle in whose name it acts."""
+
+    controller: TopicController
+    unit: str
+
+
+class TopicHost:
+    """The controllers in one life of one process."""
+
+    def __init__(self, world: TopicWorld, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self._homes: dict[str, _Home] = {}
+        self._sessions: dict[int, Asked] = {}
+        self._waiting: list[tuple[Asked, float]] = []
+        self._proposed: dict[str, tuple[int, float]] = {}
+        self._log_ms = 0
+
+    # --- from the process ---------------------------------------------------------------
+
+    def folded(self, entries: Iterable[Folded]) -> None:
+        """The view has read these; a bundle lost on the way takes its controllers with it."""
+        for entry in entries:
+            self._log_ms = max(self._log_ms, entry.timestamp_ms)
+            for key, entity in entry.outcome.changes:
+                if isinstance(entity, Unit) and entity.holder != self._process.name:
+                    self._discard(key)
+        self.advance()
+
+    def advance(self) -> None:
+        """Looks at every topic; time may have passed."""
+        if not self._process.core.session:
+            return
+        for name in self._world.topics:
+            self._reconcile(name)
+        now = self._process.local_now()
+        waiting, self._waiting = self._waiting, []
+        for asked, until in waiting:
+            if now > until or not self._register(asked):
+                if now > until:
+                    asked.refuse()
+                else:
+                    self._waiting.append((asked, until))
+
+    def controller(self, name: str) -> TopicController | None:
+        """The topic's controller, if it is this process."""
+        core = self._process.core
+        unit, holder = controller_of(core.state, name)
+        if holder != core.me:
+            return None
+        home = self._homes.get(name)
+        if home is None or home.unit != unit:
+            controller = TopicController(
+                name,
+                core.state,
+                self._world.settings,
+                core.actor,
+                lambda now: core.may_act(unit, now),
+                self._process.new_id,
+            )
+            home = self._homes[name] = _Home(controller, unit)
+        return home.controller
+
+    def may_act(self, name: str) -> bool:
+        """Whether this process is the topic's controller at this instant."""
+        core = self._process.core
+        unit, holder = controller_of(core.state, name)
+        return holder == core.me and core.may_act(unit, self._process.local_now())
+
+    def _discard(self, unit: str) -> None:
+        for name in [name for name, home in self._homes.items() if home.unit == unit]:
+            del self._homes[name]
+
+    # --- controllers --------------------------------------------------------------------
+
+    def _reconcile(self, name: str) -> None:
+        controller = self.controller(name)
+        if controller is None:
+            self._homes.pop(name, None)
+            return
+        self._carry_out(name, controller.reconcile(self._process.local_now(), self._log_ms))
+
+    def _carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Run(task):
+                    home = self._homes[name]
+                    done = partial(self._finished, name, home, task)
+                    self._world.store.carry_out(self._process, task, done)
+                case Propose(record):
+                    self._process.append(record)
+                case Push(connection, _, assignment):
+                    asked = self._sessions.get(connection)
+                    if asked is not None:
+                        asked.assign(self._told(asked, assignment))
+                case Drop(connection, _):
+                    silent = self._sessions.get(connection)
+                    if silent is not None:
+                        silent.drop()
+                        self.closed(connection)
+
+    def _finished(self, name: str, home: _Home, task: Task, result: Done | Failed) -> None:
+        if self._homes.get(name) is home:
+            now = self._process.local_now()
+            effects = home.controller.finished(task, result, now, self._log_ms)
+            self._carry_out(name, effects)
+
+    def _told(self, asked: Asked, assignment: Assignment) -> Told:
+        state = self._process.core.state
+        topic, known = state.topic(asked.topic), state.subscription(asked.topic, asked.subscription)
+        if topic is None or known is None:
+            raise AssertionError(f"an assignment of {asked.topic}, which does not exist")
+        layout = topic.layout
+        segments = []
+        for segment_id, buckets in assignment.shares:
+            part = layout.segment(segment_id)
+            kafka = kafka_topic("", asked.topic, topic.incarnation, part)
+            segments.append(AssignedSegment(segment_id, kafka, buckets, part.end_offsets))
+        return Told(
+            sequence=assignment.sequence,
+            incarnation=topic.incarnation,
+            layout_epoch=assignment.epoch,
+            group_id=kafka_group("", asked.topic, asked.subscription, known.created_offset),
+            session_timeout_s=self._world.settings.timing.session_timeout_s,
+            segments=tuple(segments),
+        )
+
+    # --- consumers ----------------------------------------------------------------------
+
+    def subscribe(self, asked: Asked) -> None:
+        """A consumer asks for its share; it is given one, or refused, before long."""
+        if not self.may_act(asked.topic):
+            asked.refuse()
+            return
+        self._reconcile(asked.topic)
+        self._waiting.append((asked, self._process.local_now() + ASK_S_MAX))
+        self.advance()
+
+    def report(self, connection: int, released: Iterable[Place], drained: Iterable[Place]) -> bool:
+        """Whether the report was counted."""
+        asked = self._sessions.get(connection)
+        if asked is None or not self.may_act(asked.topic):
+            return False
+        controller = self.controller(asked.topic)
+        now = self._process.local_now()
+        if controller is None or not controller.heard(
+            asked.subscription, asked.consumer, connection, released, drained, now
+        ):
+            return False
+        self._reconcile(asked.topic)
+        return True
+
+    def leave(self, connection: int) -> bool:
+        """The consumer holds nothing and its registration shall end; whether that is so now."""
+        asked = self._sessions.get(connection)
+        if asked is None or not self.may_act(asked.topic):
+            return False
+        controller = self.controller(asked.topic)
+        known = self._process.core.state.subscription(asked.topic, asked.subscription)
+        if controller is None or known is None:
+            return False
+        if known.instance_of(asked.consumer) == asked.instance:
+            controller.left(asked.subscription, asked.consumer)
+            self._propose(asked, SubscriptionOp.LEAVE, consumer=asked.consumer)
+            return False
+        self.closed(connection)
+        return True
+
+    def closed(self, connection: int) -> None:
+        """A connection has ended."""
+        asked = self._sessions.pop(connection, None)
+        if asked is None:
+            return
+        controller = self.controller(asked.topic)
+        if controller is not None:
+            now = self._process.local_now()
+            controller.closed(asked.subscription, asked.consumer, connection, now)
+            self._reconcile(asked.topic)
+
+    def _register(self, asked: Asked) -> bool:
+        """Takes the next step towards a session; whether the request is settled."""
+        controller = self.controller(asked.topic)
+        topic = self._process.core.state.topic(asked.topic)
+        if topic is None or controller is None or not self.may_act(asked.topic):
+            asked.refuse()
+            return True
+        known = self._process.core.state.subscription(asked.topic, asked.subscription)
+        if known is None:
+            self._propose(asked, SubscriptionOp.CREATE)
+            return False
+        coordinator = controller.coordinators.get(asked.subscription)
+        if coordinator is not None and coordinator.is_taken(asked.consumer, asked.instance):
+            asked.refuse()
+            return True
+        if known.instance_of(asked.consumer) != asked.instance:
+            named = {"consumer": asked.consumer, "instance": asked.instance}
+            self._propose(asked, SubscriptionOp.JOIN, **named)
+            return False
+        same = asked.incarnation in (None, topic.incarnation)
+        opened = controller.opened(
+            asked.subscription,
+            asked.consumer,
+            asked.instance,
+            asked.connection,
+            asked.holdings if same else (),
+            asked.drained if same else (),
+            self._process.local_now(),
+        )
+        if not opened:
+            asked.refuse()
+            return True
+        self._sessions[asked.connection] = asked
+        self._reconcile(asked.topic)
+        return True
+
+    def _propose(self, asked: Asked, op: SubscriptionOp, **fields: Any) -> None:
+        state, now = self._process.core.state, self._process.local_now()
+        topic, known = state.topic(asked.topic), state.subscription(asked.topic, asked.subscription)
+        if topic is None:
+            return
+        key = f"{op.name} {asked.topic} {asked.subscription} {asked.consumer}"
+        version = known.version if known is not None else 0
+        if self._proposed.get(key, (-1, 0.0))[0] == version and now < self._proposed[key][1]:
+            return
+        self._proposed[key] = (version, now + REPEAT_S)
+        self._process.append(
+            subscription_change(
+                self._process.core.actor(),
+                asked.topic,
+                topic,
+                asked.subscription,
+                known,
+                op,
+                self._process.new_id(),
+                **fields,
+            )
+        )

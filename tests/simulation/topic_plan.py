@@ -1,0 +1,79 @@
+"""What a seed decides about scalable topics and those who use them."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from anabranch.core.controller import ControllerSettings
+from anabranch.core.coordinator import Timing
+from simulation.plan import Plan
+
+CLIENT_FAULTS = ("crash", "pause", "cut", "close", "restart", "producer_crash", "producer_pause")
+
+SETTINGS = ControllerSettings(
+    timing=Timing(grace_s=8.0, session_timeout_s=4.0),
+    retention_s=8.0,
+    retry_s=0.5,
+    retry_s_max=4.0,
+    prepare_s=5.0,
+)
+
+
+class TopicPlan(msgspec.Struct, frozen=True):
+    """Probabilities are per event, durations in seconds."""
+
+    topics: int
+    passing_topics: int  # are created and deleted again and again
+    segments: int
+    bucket_budget: int
+    subscriptions: int
+    consumers: int  # of each subscription
+    producers: int  # of each topic
+    keys: int  # of each producer
+    sends_per_s: float
+    operation_interval_s: float
+    client_faults: tuple[str, ...]
+    client_fault_interval_s: float
+    kafka_fails: float
+    kafka_refuses: float
+    slow_work: float
+    clock_rates: tuple[float, ...]
+
+
+def draw_topics(rng: random.Random) -> TopicPlan:
+    """A plan in which about half of all kinds of fault occur."""
+
+    def some(probability: float) -> float:
+        return probability if rng.random() < 0.6 else 0.0
+
+    return TopicPlan(
+        topics=rng.choice((1, 1, 2)),
+        passing_topics=rng.choice((0, 1)),
+        segments=rng.choice((1, 2, 3)),
+        bucket_budget=rng.choice((1, 4, 6)),
+        subscriptions=rng.choice((1, 1, 2)),
+        consumers=rng.choice((1, 2, 3, 4)),
+        producers=rng.choice((1, 2, 3)),
+        keys=rng.choice((2, 6)),
+        sends_per_s=rng.choice((2.0, 6.0, 10.0)),
+        operation_interval_s=rng.choice((0.5, 1.5, 4.0)),
+        client_faults=tuple(kind for kind in CLIENT_FAULTS if rng.random() < 0.6),
+        client_fault_interval_s=rng.choice((1.0, 3.0, 8.0)),
+        kafka_fails=some(rng.choice((0.01, 0.1))),
+        kafka_refuses=some(0.1),
+        slow_work=some(0.05),
+        clock_rates=tuple(rng.uniform(0.99, 1.01) for _ in range(16)),
+    )
+
+
+def with_topics(plan: Plan, rng: random.Random) -> Plan:
+    """The cluster's plan, with weather in which operations come to their ends at times."""
+    return msgspec.structs.replace(
+        plan,
+        client_interval_s=rng.choice((0.3, 1.0, 3.0)),
+        faults_end_s=rng.uniform(20.0, 40.0),
+        exile=plan.exile if rng.random() < 0.3 else -1,
+        namespaces=1,
+    )

@@ -1,0 +1,293 @@
+"""Scalable topics in a simulated cluster: their data, their users, and the users' troubles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from anabranch.client.topic_layout import Segment, TopicLayout
+from anabranch.core import ownership
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.layout import SegmentLayout, initial_segments
+from anabranch.core.segment_topics import kafka_topic
+from anabranch.core.segments import SegmentInfo
+from anabranch.core.topic_guards import controller_of
+from anabranch.core.topic_proposals import topic_change
+from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.core.units import UnitState
+from simulation.cluster import Cluster
+from simulation.consumers import Consumer
+from simulation.process import Process
+from simulation.producers import Producer
+from simulation.segment_store import Place, SegmentStore
+from simulation.topic_checks import TopicChecks
+from simulation.topic_host import TopicHost
+from simulation.topic_plan import SETTINGS, TopicPlan
+
+HOME = "public/default"
+ACTIVE_MAX = 6  # segments of one topic, so that splits do not go on for ever
+
+
+class TopicWorld:
+    """Everything about topics in one run."""
+
+    def __init__(self, cluster: Cluster, plan: TopicPlan) -> None:
+        self.cluster = cluster
+        self.sched = cluster.sched
+        self.plan = plan
+        self.settings = SETTINGS
+        self.store = SegmentStore(self)
+        self.checks = TopicChecks(self)
+        self.hosts: dict[str, TopicHost] = {}
+        self.settled_in_doubt = 0
+        self.topics = [f"{HOME}/t{each}" for each in range(plan.topics)]
+        self.lasting = list(self.topics)
+        self.topics += [f"{HOME}/p{each}" for each in range(plan.passing_topics)]
+        names = [f"s{each}" for each in range(plan.subscriptions)]
+        self.subscriptions = [(topic, name) for topic in self.lasting for name in names]
+        rates = iter(plan.clock_rates * 4)
+        self.consumers = [
+            Consumer(self, topic, name, f"c{each}", next(rates))
+            for topic, name in self.subscriptions
+            for each in range(plan.consumers)
+        ]
+        self.producers = [
+            Producer(self, topic, f"w{each}")
+            for topic in self.lasting
+            for each in range(plan.producers)
+        ]
+        self._numbers = 0
+        self._began = False
+        self._layouts: dict[tuple[str, int], TopicLayout] = {}
+        cluster.topics = self
+
+    @property
+    def calm(self) -> bool:
+        return self.cluster.calm
+
+    def new_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def host(self, process: Process) -> TopicHost:
+        """For a process that starts."""
+        self.hosts[process.name] = TopicHost(self, process)
+        return self.hosts[process.name]
+
+    def process_ended(self, process: Process) -> None:
+        """Connections to it break."""
+        for consumer in self.consumers:
+            consumer.lost_node(process)
+
+    def stored(self, place: Place) -> None:
+        """There is something to read for whoever reads there."""
+        for consumer in self.consumers:
+            consumer.wake_for(place)
+
+    def working_s(self) -> float:
+        """How long an application works on a message."""
+        if not self.calm and self.sched.chance(self.plan.slow_work):
+            return self.sched.rng.uniform(0.2, 4.0)
+        return self.sched.rng.uniform(0.0, 0.02)
+
+    # --- what clients are told ------------------------------------------------------------
+
+    def _anybody(self) -> Process | None:
+        process = self.sched.rng.choice(self.cluster.processes)
+        return process if process.alive and not process.paused else None
+
+    def controller_heard_of(self, topic: str) -> Process | None:
+        """Whom some broker takes for the topic's controller."""
+        process = self._anybody()
+        holder = controller_of(process.replica, topic)[1] if process is not None else ""
+        found = [each for each in self.cluster.processes if each.name == holder and each.alive]
+        return found[0] if found else None
+
+    def layout_heard_of(self, name: str) -> TopicLayout | None:
+        """What some broker knows of a topic's layout."""
+        process = self._anybody()
+        topic = process.replica.topic(name) if process is not None else None
+        if topic is None or not topic.is_open:
+            return None
+        known = self._layouts.get((name, topic.version))
+        if known is None:
+            known = self._layouts[name, topic.version] = _told(name, topic)
+        return known
+
+    # --- operators ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.sched.after(0.5, self._operate)
+        self.sched.after(1.0, self._begin)
+        self.sched.after(self._next_fault_s(), self._strike)
+        self.sched.at(self.cluster.plan.faults_end_s, self._clear)
+
+    def _begin(self) -> None:
+        """Consumers come first, so that every subscription has everything to read."""
+        truth = self.cluster.checks.truth
+        if not self._began:
+            for consumer in self.consumers:
+                consumer.start()
+        self._began = True
+        if all(truth.subscription(*each) is not None for each in self.subscriptions):
+            for producer in self.producers:
+                producer.start()
+        else:
+            self.sched.after(0.5, self._begin)
+
+    def _operate(self) -> None:
+        interval_s = self.plan.operation_interval_s
+        self.sched.after(self.sched.rng.expovariate(1.0 / interval_s), self._operate)
+        name = self.sched.rng.choice(self.topics)
+        for process in self.cluster.processes:
+            process.call(partial(self._ask, process, name))
+
+    def _ask(self, process: Process, name: str) -> None:
+        core, now = process.core, process.local_now()
+        unit_name, holder = controller_of(core.state, name)
+        unit = core.state.unit(unit_name)
+        if unit is not None and unit.state is UnitState.FREE and core.lease.holds(now):
+            found = ownership.assign(
+                core.actor(), unit_name, unit, core.candidates(now), process.new_id()
+            )
+            if found is not None:
+                process.append(found)
+        if holder != core.me or not core.may_act(unit_name, now):
+            return
+        topic = core.state.topic(name)
+        if topic is None:
+            if not self.calm or name in self.lasting:
+                first = initial_segments(self.plan.segments, self.plan.bucket_budget)
+                self._propose(process, name, None, TopicMove.CREATE, segments=first)
+        elif topic.state is TopicState.STABLE and not self.calm:
+            self._change(process, name, topic)
+
+    def _change(self, process: Process, name: str, topic: ScalableTopic) -> None:
+        what, layout = self.sched.rng.random(), topic.layout
+        if name not in self.lasting and what < 0.4:
+            self._propose(process, name, topic, TopicMove.DELETE)
+            return
+        try:
+            operation, children = self._operation(layout)
+        except InvalidInputError:
+            return
+        self._propose(
+            process,
+            name,
+            topic,
+            TopicMove.BEGIN,
+            operation=operation,
+            parents=children[0].parent_ids,
+            segments=children,
+        )
+
+    def _operation(self, layout: SegmentLayout) -> tuple[Operation, tuple[SegmentInfo, ...]]:
+        rng, active = self.sched.rng, layout.active
+        place = rng.randrange(len(active))
+        part = active[place]
+        what = rng.random()
+        if what < 0.15:
+            buckets = rng.choice((1, 2, 3, 4))
+            return Operation.REBUCKET, layout.rebucket_children(part.segment_id, buckets)
+        if place and (what < 0.5 or len(active) >= ACTIVE_MAX):
+            pair = (active[place - 1].segment_id, part.segment_id)
+            return Operation.MERGE, layout.merge_children(*pair)
+        return Operation.SPLIT, layout.split_children(part.segment_id)
+
+    def _propose(
+        self,
+        process: Process,
+        name: str,
+        topic: ScalableTopic | None,
+        move: TopicMove,
+        **fields: Any,
+    ) -> None:
+        actor, new_id = process.core.actor(), process.new_id()
+        process.append(topic_change(actor, name, topic, move, new_id, **fields))
+
+    # --- what goes wrong for clients --------------------------------------------------------
+
+    def _next_fault_s(self) -> float:
+        return self.sched.rng.expovariate(1.0 / self.plan.client_fault_interval_s)
+
+    def _strike(self) -> None:
+        if self.calm:
+            return
+        self.sched.after(self._next_fault_s(), self._strike)
+        if not self._began or not self.plan.client_faults:
+            return
+        rng = self.sched.rng
+        kind = rng.choice(self.plan.client_faults)
+        duration_s = rng.choice((0.5, 3.0, 4.0, 4.5, 5.0, 7.0, 9.0)) + rng.random()
+        if kind.startswith("producer"):
+            self._strike_producer(kind, duration_s)
+            return
+        victim = rng.choice(self.consumers)
+        self.sched.note(f"fault {kind} {victim} for {duration_s:.1f} s")
+        match kind:
+            case "crash":
+                victim.crash()
+                self.sched.after(duration_s, victim.start)
+            case "restart":
+                victim.crash()
+                self.sched.after(rng.random() / 2, victim.start)
+            case "pause":
+                victim.pause(duration_s)
+            case "cut":
+                victim.cut_until = self.sched.now + duration_s
+            case _:
+                victim.close()
+                self.sched.after(duration_s, victim.start)
+
+    def _strike_producer(self, kind: str, duration_s: float) -> None:
+        victim = self.sched.rng.choice(self.producers)
+        if victim.life == 0:
+            return
+        if kind == "producer_crash":
+            victim.crash()
+            victim.start()
+        else:
+            victim.pause(duration_s)
+
+    def _clear(self) -> None:
+        for producer in self.producers:
+            producer.resume()
+        for consumer in self.consumers:
+            consumer.cut_until = 0.0
+            consumer.resume()
+            self.sched.after(5.0, consumer.start)  # one that is closing now may take that long
+            consumer.start()
+
+    # --- after the faults -------------------------------------------------------------------
+
+    def unsettled(self) -> list[str]:
+        """What still keeps the topics from being at rest, in words."""
+        truth = self.cluster.checks.truth
+        found = []
+        for name in self.topics:
+            topic = truth.topic(name)
+            if topic is None and name in self.lasting:
+                found.append(f"{name} was never created")
+            elif topic is not None and topic.is_restless:
+                found.append(f"{name} is {topic.state.name}, {len(topic.garbage)} to be deleted")
+        found += [f"producer {each.name} waits" for each in self.producers if not each.is_idle]
+        found += [f"{each} is not alive" for each in self.consumers if not each.alive]
+        return found or self.checks.unread()
+
+
+def _told(name: str, topic: ScalableTopic) -> TopicLayout:
+    def parts(infos: Iterable[SegmentInfo]) -> tuple[Segment, ...]:
+        return tuple(
+            Segment(info, kafka_topic("", name, topic.incarnation, info)) for info in infos
+        )
+
+    return TopicLayout(
+        name,
+        incarnation=topic.incarnation,
+        epoch=topic.epoch,
+        segments={part.segment_id: part for part in parts(topic.segments)},
+        children=parts(topic.children),
+        parents_under_way=frozenset(topic.parents),
+        sealing=topic.state is TopicState.SEALING,
+    )
