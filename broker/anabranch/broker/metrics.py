@@ -10,7 +10,15 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from anabranch.core.outcome import Folded
-from anabranch.core.records import NamespaceChange, Record, SessionChange, TenantChange, UnitMove
+from anabranch.core.records import (
+    NamespaceChange,
+    Record,
+    SessionChange,
+    SubscriptionChange,
+    TenantChange,
+    TopicChange,
+    UnitMove,
+)
 from anabranch.core.units import Move, Unit, UnitState
 from anabranch.core.verdicts import Verdict
 
@@ -31,6 +39,10 @@ def record_kind(record: Record | None) -> str:
         return f"tenant_{record.op.name.lower()}"
     if isinstance(record, NamespaceChange):
         return f"namespace_{record.op.name.lower()}"
+    if isinstance(record, TopicChange):
+        return f"topic_{record.move.name.lower()}"
+    if isinstance(record, SubscriptionChange):
+        return f"subscription_{record.op.name.lower()}"
     return "unreadable" if record is None else "cluster_settings"
 
 
