@@ -1,0 +1,95 @@
+"""`Client`: the way into a cluster; makes producers and consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from anabranch.client.errors import ClosedError
+from anabranch.client.layout_watch import LayoutWatch
+from anabranch.client.nodes import Nodes
+from anabranch.client.producer import Producer, ProducerSettings
+from anabranch.core.errors import InvalidInputError
+
+_SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
+
+
+class Client:
+    """A cluster, named by the URL of one or several of its nodes.
+
+    `kafka`: librdkafka's security properties, when Kafka asks for some; its address comes from the
+    nodes. Use as an asynchronous context manager, on one event loop. Nothing is connected before
+    the first producer or consumer is made. Raises InvalidInputError.
+    """
+
+    def __init__(self, url: str, *, kafka: Mapping[str, Any] | None = None) -> None:
+        self.nodes = Nodes(url)
+        self.kafka: dict[str, Any] = dict(kafka or {})
+        for name in self.kafka:
+            if not name.startswith(_SECURITY) and name != "client.id":
+                raise InvalidInputError(
+                    f"Kafka property {name!r} cannot be set: only client.id and those that start "
+                    f"with {', '.join(_SECURITY)}"
+                )
+        self._parts: list[Any] = []  # what has an async close()
+        self._closed = False
+
+    async def watch(self, topic: str, timeout_s: float = 10.0) -> LayoutWatch:
+        """A watch of a topic's layout that knows the first one.
+
+        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError.
+        """
+        self._check_open()
+        watch = LayoutWatch(self.nodes, topic)
+        await watch.start(timeout_s)
+        self.adopt(watch)
+        return watch
+
+    async def create_producer(
+        self, topic: str, settings: ProducerSettings | None = None, **changes: Any
+    ) -> Producer:
+        """A producer of `topic://tenant/namespace/name`; `changes` are fields of the settings.
+
+        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError.
+        """
+        made = ProducerSettings.of(settings, changes)
+        watch = await self.watch(topic)
+        producer = Producer(watch, self.kafka, made)
+        self.adopt(producer)
+        await producer.start()
+        return producer
+
+    def adopt(self, part: Any) -> None:
+        """Closes it when the client closes, the newest first."""
+        self._parts = [each for each in self._parts if not getattr(each, "is_closed", False)]
+        self._parts.append(part)
+
+    async def close(self) -> None:
+        """Closes what it made, producers after their messages are delivered (or their deadline)."""
+        self._closed = True
+        failures: list[Exception] = []
+        while self._parts:
+            try:
+                await self._parts.pop().close()
+            except Exception as error:  # noqa: BLE001 - the others must be closed all the same
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the client was closed")
+        asyncio.get_running_loop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

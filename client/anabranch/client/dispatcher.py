@@ -1,0 +1,385 @@
+"""`Dispatcher`: a producer's messages between its buffer and Kafka; see `flows` for the rules.
+
+Everything happens on the event loop. librdkafka has threads of its own for the network, so asking
+it for reports (`poll(0)`) never waits; it is asked every millisecond while something is under way.
+A polling thread was tried and dropped: librdkafka's binding takes the interpreter's lock for each
+single report, which a busy event loop hands over every 5 ms only.
+
+Reports are taken inside `poll`, where nothing may be sent (confluent-kafka-python#457); what they
+lead to is done after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from anabranch.client import settlement
+from anabranch.client.delivery_errors import delivery_error
+from anabranch.client.errors import (
+    ClientError,
+    DeadlineError,
+    DeliveryError,
+    TopicNotFoundError,
+    UnknownOutcomeError,
+)
+from anabranch.client.flows import FlowTable, Held, Step
+from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettings
+from anabranch.client.segment_writer import Lane, SegmentWriter, Tally
+from anabranch.client.topic_layout import Segment, TopicLayout
+
+_TICK_S: Final = 0.001
+_LOOK_S: Final = 1.0  # between two looks for what makes no progress
+_WARM_AT_ONCE: Final = 4
+_FAILURES_MAX: Final = 100
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class _Report:
+    """Takes Kafka's report of one message that cannot be told from the report alone."""
+
+    __slots__ = ("dispatcher", "held", "lane")
+
+    def __init__(self, dispatcher: Dispatcher, lane: Lane, held: Held) -> None:
+        self.dispatcher = dispatcher
+        self.lane = lane
+        self.held = held
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        lane = self.lane
+        if error is not None:
+            lane.troubled(lane, error, self.held, lane.is_doubtful(message))
+            return
+        offset: int = message.offset()  # type: ignore[assignment]  # only errors have none
+        lane.acked(offset)
+        self.dispatcher.delivered(lane, self.held, offset, message.timestamp()[1])
+
+
+class Dispatcher:
+    """Appends each message where the newest layout wants it, once, and says what became of it."""
+
+    def __init__(
+        self, layout: TopicLayout, settings: ProducerSettings, kafka: Mapping[str, Any]
+    ) -> None:
+        self.tally = Tally()
+        self.table: FlowTable[Lane] = FlowTable(layout, self._make_lane)
+        self.failures: list[Exception] = []  # of messages nobody waits for, the first ones
+        self.failed_count = 0
+        self.changed = asyncio.Event()  # set whenever something was settled
+        self.timer: asyncio.TimerHandle | None = None
+        self._settings = settings
+        self._kafka = kafka
+        self._topic = f"topic://{layout.topic}"
+        self._writers: dict[tuple[int, int], SegmentWriter] = {}
+        self._finished: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._warming = asyncio.Semaphore(_WARM_AT_ONCE)
+        self._loop = asyncio.get_running_loop()
+        self._look_at = time.monotonic() + _LOOK_S
+
+    # --- layouts ------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Gets ready to append to the active segments."""
+        await asyncio.gather(
+            *[self._warm(part, part.kafka_topic) for part in self.table.layout.active]
+        )
+
+    def update(self, layout: TopicLayout) -> None:
+        """Takes a newer layout; the listener of a watch."""
+        began = time.monotonic()
+        for lane in self.table.update(layout):
+            lane.leaving_since = began
+        for child in layout.children:
+            parent = layout.segments.get(next(iter(child.info.parent_ids), -1))
+            if (layout.incarnation, child.segment_id) not in self._writers and parent is not None:
+                # Its own Kafka topic may not be there yet, and asking for it might make it.
+                self._warm(child, parent.kafka_topic)
+            if layout.sealing:
+                self._warm(child, child.kafka_topic)
+        self._advance()
+        self._retire_writers(layout)
+        self._finish()
+
+    def _warm(self, part: Segment, kafka_topic: str) -> asyncio.Task[None]:
+        writer = self._writer(self.table.layout.incarnation, part)
+
+        async def warm() -> None:
+            async with self._warming:
+                await writer.warm(kafka_topic)
+
+        return self._spawn(warm())
+
+    def _writer(self, incarnation: int, part: Segment) -> SegmentWriter:
+        number = (incarnation, part.segment_id)
+        if number not in self._writers:
+            layout = self.table.layout
+            self._writers[number] = SegmentWriter(layout, part, self._settings, self._kafka)
+        return self._writers[number]
+
+    def _make_lane(self, incarnation: int, part: Segment, bucket: int) -> Lane:
+        writer = self._writer(incarnation, part)
+        return Lane(incarnation, part, bucket, writer, self.tally, self._troubled)
+
+    def _retire_writers(self, layout: TopicLayout) -> None:
+        """Closes the writers of segments that are sealed and left, or were never made."""
+        wanted = {part.segment_id for part in (*layout.active, *layout.children)}
+        used = {id(lane.writer) for lane in self.table.flows()}
+        for number, writer in list(self._writers.items()):
+            is_wanted = number[0] == layout.incarnation and number[1] in wanted
+            if not is_wanted and id(writer) not in used:
+                del self._writers[number]
+                writer.close()
+
+    # --- messages -----------------------------------------------------------------------
+
+    def take(self, held: Held) -> None:
+        """Appends a new message, or holds it while its bucket is moving."""
+        self.tally.count += 1
+        self.tally.bytes += len(held.value or b"")
+        self._append(held)
+        self.arm()
+
+    def arm(self) -> None:
+        """Asks for reports soon; they are asked for as long as something is under way."""
+        if self.timer is None:
+            self.timer = self._loop.call_later(_TICK_S, self._tick)
+
+    def delivered(self, lane: Lane, held: Held, offset: int, timestamp_ms: int) -> None:
+        """Kafka has the message."""
+        self.tally.count -= 1
+        self.tally.bytes -= len(held.value or b"")
+        if held.on_delivery is not None:
+            segment_id = lane.segment.segment_id
+            result = DeliveryResult(self._topic, segment_id, lane.bucket, offset, timestamp_ms)
+            self._finished.append((held.on_delivery, result, None))
+
+    def fail(self, held: Held, error: Exception) -> None:
+        """The message is given up."""
+        self.tally.count -= 1
+        self.tally.bytes -= len(held.value or b"")
+        if held.on_delivery is not None:
+            self._finished.append((held.on_delivery, None, error))
+            return
+        self.failed_count += 1
+        if len(self.failures) < _FAILURES_MAX:
+            self.failures.append(error)
+
+    def _append(self, held: Held) -> None:
+        lane = self.table.route(held.key)
+        if not lane.open:
+            lane.held.append(held)
+            return
+        plain = held.on_delivery is None and not held.headers
+        report = lane.report if plain else _Report(self, lane, held)
+        headers = [*lane.headers, *held.headers] if held.headers else lane.headers
+        try:
+            lane.produce(
+                lane.topic,
+                held.value,
+                held.key,
+                lane.bucket,
+                report,
+                None,
+                held.timestamp_ms,
+                headers,
+            )
+        except KafkaException as error:
+            self.fail(held, delivery_error(error.args[0], self._topic))
+        else:
+            lane.sent()
+
+    def _troubled(self, lane: Lane, error: KafkaError, held: Held, doubtful: bool) -> None:
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            lane.was_refused(held, doubtful)
+            if lane.open:
+                lane.leaving_since = time.monotonic()
+                self.table.close(lane)
+            return
+        lane.failed()
+        self.fail(held, delivery_error(error, self._topic))
+
+    # --- what goes on while something is under way ----------------------------------------
+
+    def _tick(self) -> None:
+        self.timer = None
+        self.poll()
+        if self.tally.count > 0:
+            self.arm()
+
+    def poll(self) -> None:
+        """Takes the reports that are there, and does what they lead to."""
+        for writer in self._writers.values():
+            writer.poll(0)
+        if self.table.leaving:
+            self._advance()
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            self._give_up_the_overdue(now)
+        self._finish()
+
+    def _finish(self) -> None:
+        finished, self._finished = self._finished, []
+        for on_delivery, result, error in finished:
+            try:
+                on_delivery(result, error)
+            except Exception as fault:  # noqa: BLE001 - the user's, who is told by the log
+                _log.error("producer.callback_failed", topic=self._topic, exc_info=fault)
+        self.changed.set()
+
+    def _advance(self) -> None:
+        layout, leaving = self.table.layout, len(self.table.leaving)
+        for lane in list(self.table.leaving):
+            match lane.step(layout):
+                case Step.MOVE if layout.deleted:
+                    self._fail_all(self.table.leave(lane), self.gone())
+                case Step.MOVE:
+                    self._move(lane)
+                case Step.RESOLVE:
+                    lane.resolving = True
+                    self._spawn(self._resolve(lane))
+                case Step.GIVE_UP:
+                    self._fail_all(lane.fail_refused(), self._unknown(lane, "is gone"))
+                    self._move(lane)
+        if len(self.table.leaving) < leaving:
+            self._retire_writers(layout)
+
+    def _move(self, lane: Lane) -> None:
+        messages = self.table.leave(lane)
+        _log.info(
+            "producer.moved",
+            topic=self._topic,
+            segment=lane.segment.info.descriptor,
+            bucket=lane.bucket,
+            messages=len(messages),
+            pause_ms=round(1000 * (time.monotonic() - lane.leaving_since), 1),
+        )
+        for held in messages:
+            self._append(held)
+
+    async def _resolve(self, lane: Lane) -> None:
+        """Reads the sealed partition for what is in doubt."""
+        layout = self.table.layout
+        ends = layout.segments[lane.segment.segment_id].info.end_offsets
+        place = (lane.topic, lane.bucket)
+        try:
+            found = await asyncio.to_thread(
+                settlement.own_records,
+                {"bootstrap.servers": layout.bootstrap_servers, **self._kafka},
+                place,
+                after=lane.last_offset,
+                end=ends[lane.bucket],
+                producer_id=lane.writer.producer_id,
+                timeout_s=self._settings.delivery_timeout_s,
+            )
+        except ClientError as error:
+            self._fail_all(lane.fail_refused(), self._unknown(lane, f"not read: {error}"))
+        else:
+            there = lane.resolved(len(found))
+            _log.info(
+                "producer.resolved",
+                topic=self._topic,
+                segment=lane.segment.info.descriptor,
+                bucket=lane.bucket,
+                found=len(there),
+                refused=len(there) + len(lane.refused),
+            )
+            for held, (offset, timestamp_ms) in zip(there, found, strict=True):
+                self.delivered(lane, held, offset, timestamp_ms)
+        self._advance()
+        self._finish()
+
+    # --- the end of patience --------------------------------------------------------------
+
+    def _give_up_the_overdue(self, now: float) -> None:
+        patience_s = self._settings.delivery_timeout_s
+        for writer in self._writers.values():
+            position = writer.position()
+            if position != writer.progress or not position[1]:
+                writer.progress, writer.progress_at = position, now
+            elif now - writer.progress_at > patience_s:
+                writer.progress_at = now
+                _log.warning("producer.stalled", topic=self._topic, waiting=position[1])
+                writer.give_up()
+        for lane in list(self.table.leaving):
+            if (
+                not lane.outstanding
+                and not lane.resolving
+                and now - lane.leaving_since > patience_s
+            ):
+                self._abandon(lane)
+
+    def _abandon(self, lane: Lane) -> None:
+        """A flow that could not move in time: what Kafka refused of it is given up."""
+        why = (
+            f"Kafka refused messages to segment {lane.segment.info.descriptor} of {self._topic} as "
+            f"too large, but for {self._settings.delivery_timeout_s:g} s no node said that the "
+            "segment is being sealed: check the topic's max.message.bytes and the nodes"
+        )
+        error = UnknownOutcomeError(why) if lane.in_doubt else DeliveryError(why)
+        self._fail_all(lane.fail_refused(), error)
+        for held in self.table.reopen(lane):
+            self._append(held)
+
+    def _fail_all(self, messages: list[Held], error: Exception) -> None:
+        for held in messages:
+            self.fail(held, error)
+
+    def _unknown(self, lane: Lane, why: str) -> UnknownOutcomeError:
+        where = f"partition {lane.bucket} of segment {lane.segment.info.descriptor}"
+        return UnknownOutcomeError(
+            f"a message to {self._topic} may or may not be in {where}, which is sealed and {why}"
+        )
+
+    def gone(self) -> TopicNotFoundError:
+        """What happens to messages of a topic that was deleted."""
+        return TopicNotFoundError(f"{self._topic} was deleted")
+
+    async def wait_until_idle(self, timeout_s: float) -> None:
+        """Returns once nothing is under way any more. Raises DeadlineError."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.tally.count > 0:
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            raise DeadlineError(
+                f"{self.tally.count} messages to {self._topic} are still under way after "
+                f"{timeout_s:g} s"
+            ) from None
+
+    async def close(self) -> None:
+        """Gives up what is under way and ends the writers."""
+        for writer in self._writers.values():
+            writer.give_up()
+        for _ in range(2):
+            self.poll()
+            await asyncio.sleep(0)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for lane in list(self.table.leaving):
+            self._fail_all(self.table.leave(lane), self._unknown(lane, "was not read yet"))
+        self._finish()
+        if self.timer is not None:
+            self.timer.cancel()
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("producer.fault", topic=self._topic, exc_info=task.exception())

@@ -1,0 +1,362 @@
+"""`Producer`: sends messages to a scalable topic, each key in order, each message once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from anabranch.client.dispatcher import Dispatcher
+from anabranch.client.errors import (
+    BufferFullError,
+    ClosedError,
+    DeliveryError,
+    MessageTooLargeError,
+    SerializationError,
+)
+from anabranch.client.flows import Held
+from anabranch.client.layout_watch import LayoutWatch
+from anabranch.client.messages import (
+    PRODUCER_HEADER,
+    DeliveryResult,
+    Headers,
+    OnDelivery,
+    ProducerSettings,
+)
+from anabranch.core.errors import InvalidInputError
+
+__all__ = ["Producer", "ProducerSettings"]
+
+_CHUNK: Final = 500  # sends between two turns of the event loop
+_OVERHEAD_BYTES: Final = 256  # of a batch of one record, with our header
+_KEY_SMALL_BYTES: Final = 1_024
+_MESSAGE_BYTES_MAX: Final = 1_000_000  # when a node does not tell the limit
+_WARM_S_MAX: Final = 5.0
+
+
+class Producer:
+    """Made by `Client.create_producer`; to be used on the client's event loop.
+
+    A message's key decides its segment and bucket; messages without one go round. Keys and values
+    are bytes or str, unless serializers are set. `event_time_ms` becomes the Kafka timestamp; 0
+    leaves it to the time of sending.
+    """
+
+    def __init__(
+        self, watch: LayoutWatch, kafka: Mapping[str, Any], settings: ProducerSettings
+    ) -> None:
+        self.settings = settings
+        self.topic = f"topic://{watch.topic}"
+        self.is_closed = False
+        self._watch = watch
+        self._dispatcher = Dispatcher(watch.layout, settings, kafka)
+        self._tally = self._dispatcher.tally
+        self._routes = self._dispatcher.table.routes
+        self._raw = settings.key_serializer is None and settings.value_serializer is None
+        self._count_max = settings.buffer_messages_max
+        self._bytes_max = settings.buffer_bytes_max
+        self._small_bytes_max = 0
+        self._sends = itertools.count(1)
+
+    async def start(self) -> None:
+        """Gets connected to Kafka; one that is out of reach makes sends wait, not this."""
+        self._note_limit()
+        self._watch.listeners.append(self._dispatcher.update)
+        self._dispatcher.update(self._watch.layout)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_WARM_S_MAX):
+                await self._dispatcher.start()
+
+    # --- sending ------------------------------------------------------------------------
+
+    async def send(
+        self,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers | None = None,
+        event_time_ms: int = 0,
+    ) -> DeliveryResult:
+        """Sends one message and waits until Kafka has it.
+
+        Raises MessageTooLargeError, SerializationError, DeliveryError, ClosedError,
+        TopicNotFoundError. Cancelling the wait does not take the message back.
+        """
+        await self.room()
+        outcome: asyncio.Future[DeliveryResult] = asyncio.get_running_loop().create_future()
+
+        def settle(result: DeliveryResult | None, error: Exception | None) -> None:
+            if outcome.done():
+                return
+            if result is None:
+                outcome.set_exception(error or DeliveryError("no reason was given"))
+            else:
+                outcome.set_result(result)
+
+        self.send_nowait(
+            value, key, headers=headers, event_time_ms=event_time_ms, on_delivery=settle
+        )
+        return await outcome
+
+    async def post(
+        self,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers | None = None,
+        event_time_ms: int = 0,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Waits for room only; as `send_nowait` else."""
+        if next(self._sends) % _CHUNK == 0:
+            await asyncio.sleep(0)
+        if not self._has_room():
+            await self.room()
+        self.send_nowait(
+            value, key, headers=headers, event_time_ms=event_time_ms, on_delivery=on_delivery
+        )
+
+    def send_nowait(
+        self,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers | None = None,
+        event_time_ms: int = 0,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Hands one message over; `on_delivery` hears on the event loop what became of it.
+
+        Without `on_delivery` a message that fails makes the next `flush` raise. Raises
+        BufferFullError, MessageTooLargeError, SerializationError, ClosedError, TopicNotFoundError.
+        """
+        tally = self._tally
+        if tally.count >= self._count_max or tally.bytes >= self._bytes_max:
+            raise self._no_room()
+        if value.__class__ is bytes and on_delivery is None and not headers and self._raw:
+            lane = self._routes.get(key)
+            size = len(value)
+            if lane is not None and lane.open and size <= self._small_bytes_max:
+                lane.produce(
+                    lane.topic,
+                    value,
+                    key,
+                    lane.bucket,
+                    lane.report,
+                    None,
+                    event_time_ms,
+                    lane.headers,
+                )
+                lane.outstanding += 1
+                tally.count += 1
+                tally.bytes += size
+                if self._dispatcher.timer is None:
+                    self._dispatcher.arm()
+                return
+        self._take(value, key, headers, event_time_ms, on_delivery)
+
+    async def send_many(self, messages: Iterable[tuple[Any, Any]]) -> int:
+        """Hands (key, value) pairs over, as fast as there is room; returns how many.
+
+        A message that fails makes the next `flush` raise; one that is refused here (too large, or
+        by a serializer) ends the call, and those before it are under way.
+        """
+        count = 0
+        iterator = iter(messages)
+        while chunk := list(itertools.islice(iterator, _CHUNK)):
+            if not self._has_room():
+                await self.room()
+            self._send_chunk(chunk)
+            count += len(chunk)
+            await asyncio.sleep(0)
+        return count
+
+    def _send_chunk(self, chunk: list[tuple[Any, Any]]) -> None:
+        route = self._routes.get if self._raw else _no_route
+        dispatcher, tally, small = self._dispatcher, self._tally, self._small_bytes_max
+        count = size = 0
+        try:
+            for key, value in chunk:
+                lane = route(key)
+                if lane is None or not lane.open or value.__class__ is not bytes:
+                    self._take(value, key)
+                    continue
+                length = len(value)
+                if length > small:
+                    self._take(value, key)
+                    continue
+                lane.produce(
+                    lane.topic, value, key, lane.bucket, lane.report, None, 0, lane.headers
+                )
+                lane.outstanding += 1
+                count += 1
+                size += length
+        finally:
+            tally.count += count
+            tally.bytes += size
+            dispatcher.arm()
+
+    # --- waiting ------------------------------------------------------------------------
+
+    async def room(self) -> None:
+        """Returns once a message may be sent. Raises ClosedError, TopicNotFoundError."""
+        changed = self._dispatcher.changed
+        while not self._has_room():
+            self._check_usable()
+            changed.clear()
+            await changed.wait()  # bounded: what is under way ends with the delivery time-out
+        self._check_usable()
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Returns once everything sent so far is settled.
+
+        Raises DeliveryError if messages failed whose failure nobody has been told, DeadlineError.
+        """
+        patience_s = 2 * self.settings.delivery_timeout_s if timeout_s is None else timeout_s
+        await self._dispatcher.wait_until_idle(patience_s)
+        self._raise_failures()
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flushes and ends the producer; what cannot be delivered in time is given up.
+
+        Raises as `flush`.
+        """
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._count_max = 0
+        try:
+            await self.flush(timeout_s)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._watch.listeners.remove(self._dispatcher.update)
+            await self._dispatcher.close()
+            await self._watch.close()
+
+    @property
+    def under_way(self) -> int:
+        """How many messages are not settled yet."""
+        return self._tally.count
+
+    # --- inside -------------------------------------------------------------------------
+
+    def _take(
+        self,
+        value: Any,
+        key: Any,
+        headers: Headers | None = None,
+        event_time_ms: int = 0,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Sends a message the long way, and remembers the short one for the next of its key."""
+        held = self._held(value, key, headers, event_time_ms, on_delivery)
+        self._dispatcher.take(held)
+        if held.key is not None and self._raw:
+            lane = self._routes.get(held.key)
+            if len(held.key) > _KEY_SMALL_BYTES:
+                self._routes.pop(held.key, None)
+            elif lane is not None and key.__class__ is str:
+                self._routes[key] = lane
+
+    def _held(
+        self,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        event_time_ms: int,
+        on_delivery: OnDelivery | None,
+    ) -> Held:
+        """The message as it will be appended, checked."""
+        self._check_usable()
+        self._note_limit()
+        pairs = _pairs(headers)
+        settings = self.settings
+        key_bytes = self._serialized(settings.key_serializer, key, MessageField.KEY, pairs)
+        value_bytes = self._serialized(settings.value_serializer, value, MessageField.VALUE, pairs)
+        size = len(key_bytes or b"") + len(value_bytes or b"") + _OVERHEAD_BYTES
+        size += sum(len(name) + len(content) + 8 for name, content in pairs)
+        limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
+        if size > limit:
+            raise MessageTooLargeError(
+                f"a message of {size} bytes (with {_OVERHEAD_BYTES} for its envelope) is larger "
+                f"than {self.topic} takes, {limit} bytes: make it smaller, or raise the limit of "
+                "messages in Kafka"
+            )
+        if event_time_ms < 0:
+            raise InvalidInputError(f"event_time_ms is milliseconds since 1970: {event_time_ms!r}")
+        return Held(key_bytes, value_bytes, pairs, event_time_ms, on_delivery)
+
+    def _serialized(
+        self, serializer: Callable[..., Any] | None, content: Any, field: MessageField, headers: Any
+    ) -> bytes | None:
+        if serializer is not None:
+            context = SerializationContext(self.topic.removeprefix("topic://"), field, headers)
+            try:
+                content = serializer(content, context)
+            except Exception as error:
+                raise SerializationError(
+                    f"the {field} serializer of {self.topic} refused a {type(content).__name__}: "
+                    f"{error}"
+                ) from error
+        if isinstance(content, str):
+            return content.encode()
+        if content is None or isinstance(content, bytes):
+            return content
+        if isinstance(content, bytearray | memoryview):
+            return bytes(content)
+        raise SerializationError(
+            f"a {field} of {self.topic} is a {type(content).__name__}: give bytes or str, or set "
+            f"the producer's {field}_serializer"
+        )
+
+    def _has_room(self) -> bool:
+        tally = self._tally
+        return tally.count < self._count_max and tally.bytes < self._bytes_max
+
+    def _no_room(self) -> Exception:
+        if self.is_closed:
+            return ClosedError(f"the producer of {self.topic} was closed")
+        return BufferFullError(
+            f"{self._tally.count} messages to {self.topic} ({self._tally.bytes} bytes) are under "
+            "way, which is all the buffer takes: await room(), or use send"
+        )
+
+    def _note_limit(self) -> None:
+        limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
+        self._small_bytes_max = max(0, limit - _OVERHEAD_BYTES - _KEY_SMALL_BYTES)
+
+    def _check_usable(self) -> None:
+        if self.is_closed:
+            raise ClosedError(f"the producer of {self.topic} was closed")
+        if self._watch.layout.deleted:
+            raise self._dispatcher.gone()
+
+    def _raise_failures(self) -> None:
+        count, failures = self._dispatcher.failed_count, self._dispatcher.failures
+        if count:
+            self._dispatcher.failed_count, self._dispatcher.failures = 0, []
+            raise DeliveryError(f"{count} messages failed, the first: {failures[0]}") from failures[
+                0
+            ]
+
+
+def _pairs(headers: Headers | None) -> list[tuple[str, bytes]]:
+    """Headers as they are appended. Raises InvalidInputError."""
+    items = headers.items() if isinstance(headers, Mapping) else headers or ()
+    pairs = []
+    for name, content in items:
+        data = content.encode() if isinstance(content, str) else content
+        if name == PRODUCER_HEADER or not isinstance(data, bytes):
+            raise InvalidInputError(
+                f"header {name!r} must have a name other than {PRODUCER_HEADER!r} and bytes or str"
+            )
+        pairs.append((name, data))
+    return pairs
+
+
+def _no_route(_key: object) -> None:
+    """With serializers no message takes the short way."""

@@ -1,0 +1,181 @@
+"""`SegmentWriter`: the librdkafka producer of one segment, and `Lane`, its traffic to one bucket.
+
+Why each segment has a librdkafka producer of its own: after a refusal librdkafka begins a new epoch
+of its producer id, for all partitions at once, and sends again under it what it had in doubt
+elsewhere. Kafka cannot tell such a message from a new one. So a seal that met a cut connection made
+messages of other, open segments appear twice (8 of 25 tries in which one producer served both). A
+sealed segment takes nothing under any epoch, so inside its own producer this does no harm.
+
+Doubt. librdkafka tries an append again by itself when its connection ends, and the binding does not
+tell whether it did. But it waits `retry.backoff.ms`, give or take a fifth, before it does, so what
+is refused sooner after it was handed over was tried only once, and the refusal is the whole truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from anabranch.client.flows import Flow, Held
+from anabranch.client.messages import PRODUCER_HEADER, ProducerSettings
+from anabranch.client.topic_layout import Segment, TopicLayout
+
+_BACKOFF_MS: Final = 100
+_CERTAIN_SHARE: Final = 0.75  # of the backoff; librdkafka's jitter leaves at least 0.8 of it
+_BATCH_BYTES: Final = 1_000_000
+_PRODUCER_ID_BYTES: Final = 8
+_METADATA_S: Final = 5.0
+_CLOSE_S_MAX: Final = 5.0
+_FIXED: Final[Mapping[str, Any]] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "message.timeout.ms": 0,  # nothing ends silently: the producer has a deadline of its own
+    "queue.buffering.max.messages": 0,  # the producer bounds what it hands over
+    "queue.buffering.max.kbytes": 2_097_151,
+    "socket.nagle.disable": True,
+    "socket.keepalive.enable": True,
+    "socket.timeout.ms": 10_000,
+    "socket.connection.setup.timeout.ms": 5_000,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.max.ms": 1_000,
+    "log_level": 4,
+}
+
+_log = logging.getLogger("anabranch.client.librdkafka")  # the one thing librdkafka can log to
+_log.addHandler(logging.NullHandler())
+
+# Called with the lane, what went wrong, the message, and whether an earlier try may have succeeded.
+Troubled = Callable[["Lane", KafkaError, Held, bool], None]
+
+
+class Tally:
+    """What one producer has under way or holds."""
+
+    __slots__ = ("bytes", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes = 0
+
+
+class SegmentWriter:
+    """Everything one producer appends to one segment goes through here."""
+
+    def __init__(
+        self,
+        layout: TopicLayout,
+        segment: Segment,
+        settings: ProducerSettings,
+        kafka: Mapping[str, Any],
+    ) -> None:
+        self.segment = segment
+        self.producer_id = os.urandom(_PRODUCER_ID_BYTES)
+        self.headers: list[tuple[str, Any]] = [(PRODUCER_HEADER, self.producer_id)]
+        self.lanes: set[Lane] = set()
+        self.progress = (-1, 0)  # what the last look at `position` saw
+        self.progress_at = time.monotonic()
+        backoff_ms = _BACKOFF_MS + 2 * int(settings.linger_ms)
+        self.certain_s = _CERTAIN_SHARE * backoff_ms / 1000
+        limit = layout.max_message_bytes or _BATCH_BYTES
+        producer = Producer(
+            {
+                **_FIXED,
+                "bootstrap.servers": layout.bootstrap_servers,
+                "client.id": "anabranch-producer",
+                "linger.ms": settings.linger_ms,
+                "compression.type": settings.compression,
+                "retry.backoff.ms": backoff_ms,
+                # A batch beyond the topic's limit would be refused as if it were sealed.
+                "message.max.bytes": max(1_000, limit),
+                "batch.size": max(1, min(limit, _BATCH_BYTES)),
+                **kafka,
+            },
+            logger=_log,
+        )
+        self._producer = producer
+        self.produce = producer.produce
+        self.poll = producer.poll
+
+    def position(self) -> tuple[int, int]:
+        """Changes whenever Kafka reports; the second part is how much it has yet to report."""
+        waiting = sum(lane.outstanding for lane in self.lanes)
+        return sum(lane.last_offset for lane in self.lanes) - waiting, waiting
+
+    async def warm(self, kafka_topic: str) -> None:
+        """Connects, gets a producer id and learns where that topic's partitions are.
+
+        Best effort: what failed is done again by the first append.
+        """
+        await asyncio.to_thread(self._ask, kafka_topic)
+
+    def _ask(self, kafka_topic: str) -> None:
+        try:
+            self._producer.list_topics(kafka_topic, _METADATA_S)
+        except KafkaException as error:
+            _log.info("WARM %s: %s", kafka_topic, error)
+
+    def give_up(self) -> None:
+        """Everything under way is reported as failed, at the next polls."""
+        self._producer.purge()
+
+    def close(self) -> None:
+        """Ends it on a thread of its own: librdkafka waits for its own threads."""
+        producer = self._producer
+        producer.purge()
+
+        def end() -> None:
+            producer.flush(_CLOSE_S_MAX)
+            producer.close()
+
+        threading.Thread(target=end, name="segment-writer-close", daemon=True).start()
+
+
+class Lane(Flow):
+    """A flow with what the hot path needs at hand."""
+
+    __slots__ = ("headers", "produce", "report", "tally", "topic", "troubled", "writer")
+
+    def __init__(
+        self,
+        incarnation: int,
+        segment: Segment,
+        bucket: int,
+        writer: SegmentWriter,
+        tally: Tally,
+        troubled: Troubled,
+    ) -> None:
+        super().__init__(incarnation, segment, bucket)
+        self.topic = segment.kafka_topic
+        self.writer = writer
+        self.headers = writer.headers
+        self.produce = writer.produce
+        self.tally = tally
+        self.troubled = troubled
+        self.report = self._report
+        writer.lanes.add(self)
+
+    def _report(self, error: KafkaError | None, message: Message) -> None:
+        """Takes Kafka's report of a message that nobody else waits for."""
+        if error is None:
+            self.outstanding -= 1
+            self.last_offset = message.offset()  # type: ignore[assignment]  # only errors have none
+            tally = self.tally
+            tally.count -= 1
+            tally.bytes -= len(message)
+            return
+        stamp = message.timestamp()[1]
+        held = Held(message.key(), message.value(), (), stamp)
+        self.troubled(self, error, held, self.is_doubtful(message))
+
+    def is_doubtful(self, message: Message) -> bool:
+        """Whether librdkafka may have tried the message more than once."""
+        latency = message.latency()
+        return latency is None or not 0 <= latency < self.writer.certain_s
