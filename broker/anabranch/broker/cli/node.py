@@ -45,7 +45,7 @@ def node(end_with_parent: bool, **given: Any) -> int:
 
 async def run(settings: Settings) -> int:
     """Starts the node and its two ports; returns the exit status once all have ended."""
-    from anabranch.broker.binary.handlers import lookups, open_sessions
+    from anabranch.broker.binary.sessions import sessions
     from anabranch.broker.http.app import create_app
     from anabranch.broker.http.server import HttpServer, bind
     from anabranch.broker.node import Node
@@ -67,7 +67,7 @@ async def run(settings: Settings) -> int:
         server = HttpServer(create_app(running.operations, settings, running.metrics), held)
         try:
             await server.start()
-            wire = await serve(open_sessions(lookups(running.operations)), held=binary)
+            wire = await serve(sessions(running.operations, settings), held=binary)
             running.metrics.gauge(
                 "anabranch_client_connections",
                 "Connections of clients to the binary port.",

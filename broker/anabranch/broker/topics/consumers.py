@@ -25,6 +25,7 @@ from anabranch.core.coordinator import Bucket
 from anabranch.core.names import full_name
 from anabranch.core.records import Record
 from anabranch.core.segment_topics import kafka_group
+from anabranch.core.state import StateReader
 from anabranch.core.subscriptions import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topic_proposals import subscription_change
 from anabranch.core.verdicts import Verdict
@@ -76,6 +77,11 @@ class Consumers:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._log = get_logger(broker=access.runtime.core.me)
 
+    @property
+    def view(self) -> StateReader:
+        """The state as this node has folded it."""
+        return self._runtime.view
+
     async def create(self, topic: str, subscription: str, kind: SubscriptionKind) -> None:
         """Creates a subscription, at the beginning of every segment, unless it is there."""
         names.subscription(subscription)
@@ -112,8 +118,10 @@ class Consumers:
 
     def report(
         self, session: Session, released: Iterable[Bucket], drained: Iterable[Bucket]
-    ) -> None:
-        """Takes a report. Raises SessionOverError or ElsewhereError when it is not counted."""
+    ) -> bool:
+        """Takes a report; whether `settle` is due. Raises SessionOverError or ElsewhereError when
+        it is not counted.
+        """
         asked = session.asked
         self._access.must_control(asked.topic)
         controller = self._service.controller(asked.topic)
@@ -129,8 +137,11 @@ class Consumers:
                 f"the session of consumer {asked.consumer} of {full_name(asked.topic)} is over: "
                 "subscribe again"
             )
-        if let_go or done:
-            self._service.reconcile(asked.topic)
+        return bool(let_go or done)
+
+    def settle(self, session: Session) -> None:
+        """Hands out what a report has set free; to be called once that is answered."""
+        self._service.reconcile(session.asked.topic)
 
     async def leave(self, session: Session) -> None:
         """The consumer gives everything back and its registration ends."""

@@ -72,7 +72,8 @@ class TopicOperations:
         self._requests = access.requests
 
     async def stop(self) -> None:
-        """Ends the thread that works on Kafka."""
+        """Ends the thread that works on Kafka, and whatever else runs by itself."""
+        await self.watches.stop()
         await self.access.service.stop()
 
     # --- reading ------------------------------------------------------------------------

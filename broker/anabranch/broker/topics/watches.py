@@ -6,14 +6,22 @@ looks when it can take it: only the newest matters.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 
+from anabranch.broker.errors import OperationError
 from anabranch.broker.topics.access import Access
 from anabranch.core.names import full_name, namespace_of
+from anabranch.core.records import topic_key
 from anabranch.core.ring import split_bundle_name, topic_hash
 from anabranch.core.topics import ScalableTopic
+
+_LAG_S: Final = 0.5  # how far this node may be behind one that the client has just spoken to
+_SEEK_AGAIN_S: Final = 1.0
 
 Wake = Callable[[], None]
 
@@ -42,6 +50,7 @@ class Watches:
         self._by_topic: dict[str, dict[Wake, None]] = {}
         self._by_namespace: dict[str, dict[str, int]] = {}  # topics, with their place on the ring
         self._generation = self._runtime.generation
+        self._seeking: dict[str, asyncio.Task[None]] = {}
         self.count = 0
         access.service.listeners.append(self._changed)
 
@@ -55,12 +64,24 @@ class Watches:
             return Seen(found)
         return Seen(found, located.web_url, located.service_url)
 
+    async def appears(self, topic: str) -> None:
+        """Waits a moment for a topic that is not there: another node may have just made it."""
+        if self._runtime.view.topic(topic) is None:
+            self._access.namespace(topic)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAG_S):
+                    await self._runtime.changed(topic_key(topic))
+
     def add(self, topic: str, wake: Wake) -> None:
-        """`wake` is called after every change, in the event loop; it must be quick."""
+        """`wake` is called after every change, in the event loop; it must be quick.
+
+        While the topic is watched, it has a controller, or one is looked for.
+        """
         self._by_topic.setdefault(topic, {})[wake] = None
         home = self._by_namespace.setdefault(namespace_of(topic), {})
         home[topic] = topic_hash(full_name(topic))
         self.count += 1
+        self._seek(topic)
 
     def remove(self, topic: str, wake: Wake) -> None:
         """No more calls."""
@@ -92,3 +113,26 @@ class Watches:
         for topic in topics:
             for wake in list(self._by_topic.get(topic, ())):
                 wake()
+            self._seek(topic)
+
+    def _seek(self, topic: str) -> None:
+        """Sees to it that a watched topic's bundle gets an owner."""
+        if topic in self._seeking or self._access.controller_at(topic) is not None:
+            return
+        task = asyncio.create_task(self._find(topic), name="find controller")
+        self._seeking[topic] = task
+        task.add_done_callback(lambda _: self._seeking.pop(topic, None))
+
+    async def _find(self, topic: str) -> None:
+        while topic in self._by_topic:
+            with suppress(OperationError):
+                await self._access.find_controller(topic)
+                return
+            await asyncio.sleep(_SEEK_AGAIN_S)
+
+    async def stop(self) -> None:
+        """Looks for no controllers any more."""
+        tasks = list(self._seeking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

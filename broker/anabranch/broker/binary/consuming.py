@@ -1,0 +1,203 @@
+"""Consumers' sessions with their topic's controller (73, 74, 75, 82 and 1000)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Final
+
+from anabranch.broker.binary.forms import Place, assignment_form, buckets_of
+from anabranch.broker.binary.handlers import code_of
+from anabranch.broker.topics.access import parse
+from anabranch.broker.topics.consumers import (
+    Asked,
+    ConsumerBusyError,
+    Consumers,
+    Session,
+    SessionOverError,
+    SubscriptionGoneError,
+)
+from anabranch.core.coordinator import Assignment
+from anabranch.core.errors import AnabranchError
+from anabranch.core.state import StateReader
+from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.wire.anabranch_pb2 import (
+    BaseCommand,
+    CommandScalableTopicAssignmentUpdate,
+    CommandScalableTopicSubscribe,
+    CommandScalableTopicSubscribeResponse,
+    CommandSuccess,
+    ScalableConsumerType,
+    ServerError,
+)
+from anabranch.wire.errors import RefusedError
+from anabranch.wire.server import OpenSession, Peer, Routes
+
+_KINDS: Final = {
+    ScalableConsumerType.STREAM: SubscriptionKind.STREAM,
+    ScalableConsumerType.CHECKPOINT: SubscriptionKind.CHECKPOINT,
+    ScalableConsumerType.QUEUE: SubscriptionKind.QUEUE,
+}
+_CODES: Final[dict[type[AnabranchError], ServerError]] = {
+    ConsumerBusyError: ServerError.ConsumerBusy,
+    SessionOverError: ServerError.ConsumerNotFound,
+    SubscriptionGoneError: ServerError.SubscriptionNotFound,
+}
+
+
+class _Link:
+    """One consumer of one client; its first assignment answers its subscribe."""
+
+    def __init__(
+        self, client: _Client, consumer_id: int, request_id: int, topic: str, subscription: str
+    ) -> None:
+        self.session: Session | None = None
+        self._client = client
+        self._consumer_id = consumer_id
+        self._request_id: int | None = request_id
+        self._topic = topic
+        self._subscription = subscription
+
+    def assigned(self, assignment: Assignment) -> None:
+        """What the consumer may serve from now on."""
+        client = self._client
+        topic = client.view.topic(self._topic)
+        known = client.view.subscription(self._topic, self._subscription)
+        if topic is None or known is None:
+            return
+        form = assignment_form(
+            client.place, self._topic, topic, self._subscription, known, assignment
+        )
+        if self._request_id is None:
+            update = CommandScalableTopicAssignmentUpdate(
+                consumer_id=self._consumer_id, assignment=form
+            )
+            client.peer.send(update)
+        else:
+            request_id, self._request_id = self._request_id, None
+            answer = CommandScalableTopicSubscribeResponse(request_id=request_id, assignment=form)
+            client.peer.send(answer)
+
+    def dropped(self) -> None:
+        """Later: the controller is in the midst of its effects."""
+        asyncio.get_running_loop().call_soon(self._client.drop, self._consumer_id, self)
+
+    @property
+    def is_answered(self) -> bool:
+        return self._request_id is None
+
+
+class _Client:
+    """The consumers behind one connection."""
+
+    def __init__(self, peer: Peer, consumers: Consumers, place: Place) -> None:
+        self.peer = peer
+        self.place = place
+        self._consumers = consumers
+        self._links: dict[int, _Link] = {}
+        self._instance = secrets.randbits(63)  # of consumers that do not name theirs
+        peer.closed.add_done_callback(lambda _: self._end())
+
+    @property
+    def view(self) -> StateReader:
+        return self._consumers.view
+
+    async def subscribe(self, command: BaseCommand) -> None:
+        """SCALABLE_TOPIC_SUBSCRIBE: answered by the first assignment, or with an error."""
+        asked = command.scalableTopicSubscribe
+        try:
+            wanted = self._wanted(asked)
+            self.drop(asked.consumer_id, self._links.get(asked.consumer_id))
+            link = _Link(
+                self, asked.consumer_id, asked.request_id, wanted.topic, wanted.subscription
+            )
+            link.session = await self._consumers.subscribe(wanted, link)
+        except AnabranchError as error:
+            self._answer(asked, _code(error), str(error))
+            return
+        self.drop(asked.consumer_id, self._links.get(asked.consumer_id))
+        self._links[asked.consumer_id] = link
+        if not link.is_answered:  # the lease lapsed at this very moment
+            self.drop(asked.consumer_id, link)
+            self._answer(asked, ServerError.ServiceNotReady, "the controller has just changed")
+
+    async def report(self, command: BaseCommand) -> None:
+        """SCALABLE_CONSUMER_REPORT."""
+        said = command.scalableConsumerReport
+        link = self._link(said.consumer_id)
+        try:
+            due = self._consumers.report(link, buckets_of(said.released), buckets_of(said.drained))
+        except AnabranchError as error:
+            raise RefusedError(_code(error), str(error)) from error
+        self.peer.send(CommandSuccess(request_id=said.request_id))
+        if due:
+            self._consumers.settle(link)
+
+    async def unsubscribe(self, command: BaseCommand) -> None:
+        """SCALABLE_TOPIC_UNSUBSCRIBE."""
+        said = command.scalableTopicUnsubscribe
+        link = self._link(said.consumer_id)
+        try:
+            await self._consumers.leave(link)
+        except AnabranchError as error:
+            raise RefusedError(_code(error), str(error)) from error
+        self._links.pop(said.consumer_id, None)
+        self.peer.send(CommandSuccess(request_id=said.request_id))
+
+    def drop(self, consumer_id: int, link: _Link | None) -> None:
+        """The consumer is served no more under this id."""
+        if link is None or self._links.get(consumer_id) is not link:
+            return
+        del self._links[consumer_id]
+        if link.session is not None:
+            self._consumers.closed(link.session)
+
+    def _link(self, consumer_id: int) -> Session:
+        link = self._links.get(consumer_id)
+        if link is None or link.session is None:
+            raise RefusedError(
+                ServerError.ConsumerNotFound,
+                f"consumer {consumer_id} of this connection has no session: subscribe first",
+            )
+        return link.session
+
+    def _wanted(self, asked: CommandScalableTopicSubscribe) -> Asked:
+        return Asked(
+            topic=parse(asked.topic),
+            subscription=asked.subscription,
+            kind=_KINDS[asked.consumer_type],
+            consumer=asked.consumer_name,
+            instance=asked.instance if asked.HasField("instance") else self._instance,
+            incarnation=asked.incarnation if asked.HasField("incarnation") else -1,
+            holdings=buckets_of(asked.holdings),
+            drained=buckets_of(asked.drained),
+        )
+
+    def _answer(self, asked: CommandScalableTopicSubscribe, code: ServerError, why: str) -> None:
+        self.peer.send(
+            CommandScalableTopicSubscribeResponse(
+                request_id=asked.request_id, error=code, message=why
+            )
+        )
+
+    def _end(self) -> None:
+        for consumer_id, link in list(self._links.items()):
+            self.drop(consumer_id, link)
+
+
+def consumer_sessions(consumers: Consumers, place: Place) -> OpenSession:
+    """The part that serves consumers."""
+
+    def open_session(peer: Peer) -> Routes:
+        client = _Client(peer, consumers, place)
+        return {
+            BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: client.subscribe,
+            BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: client.unsubscribe,
+            BaseCommand.SCALABLE_CONSUMER_REPORT: client.report,
+        }
+
+    return open_session
+
+
+def _code(error: AnabranchError) -> ServerError:
+    return _CODES.get(type(error)) or code_of(error)

@@ -1,0 +1,131 @@
+"""A topic's state as the binary protocol's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from anabranch.broker.topics.watches import Seen
+from anabranch.core.coordinator import Assignment, Bucket
+from anabranch.core.hashing import bucket_starts
+from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.segments import SegmentInfo
+from anabranch.core.subscriptions import Subscription
+from anabranch.core.topics import ScalableTopic, TopicState
+from anabranch.wire.anabranch_pb2 import (
+    ScalableAssignedSegment,
+    ScalableConsumerAssignment,
+    ScalableTopicDAG,
+    SegmentBuckets,
+    SegmentInfoProto,
+    SegmentState,
+)
+
+_DAGS_MAX: Final = 256
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the data is, as clients must know it."""
+
+    topic_prefix: str
+    bootstrap_servers: str
+    max_message_bytes: int
+    session_timeout_ms: int
+
+
+class Dags:
+    """Layouts as messages; the last few are kept, since many clients ask for the same one."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._known: dict[str, tuple[tuple[int, int, str, str], ScalableTopicDAG]] = {}
+
+    def of(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
+        """The message, which must not be changed."""
+        known = self._known.get(name)
+        if known is not None and known[0] == seen.mark:
+            return known[1]
+        dag = self._made(name, topic, seen)
+        while len(self._known) >= _DAGS_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[name] = (seen.mark, dag)
+        return dag
+
+    def _made(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
+        def form(part: SegmentInfo) -> SegmentInfoProto:
+            where = kafka_topic(self._place.topic_prefix, name, topic.incarnation, part)
+            return _segment(part, where)
+
+        return ScalableTopicDAG(
+            epoch=topic.epoch,
+            segments=[form(part) for part in topic.segments],
+            controller_broker_url=seen.service_url or None,
+            bootstrap_servers=self._place.bootstrap_servers,
+            children=[form(part) for part in topic.children],
+            parents_under_way=topic.parents,
+            incarnation=topic.incarnation,
+            sealing=topic.state is TopicState.SEALING,
+            max_message_bytes=self._place.max_message_bytes,
+        )
+
+
+def _segment(part: SegmentInfo, where: str) -> SegmentInfoProto:
+    form = SegmentInfoProto(
+        segment_id=part.segment_id,
+        hash_start=part.start,
+        hash_end=part.end,
+        state=SegmentState.ACTIVE if part.is_active else SegmentState.SEALED,
+        parent_ids=part.parent_ids,
+        child_ids=part.child_ids,
+        created_at_epoch=part.created_at_epoch,
+        created_at_ms=part.created_at_ms,
+        entry_bucket_splits=bucket_starts(part.buckets),
+        kafka_topic=where,
+    )
+    if not part.is_active:
+        form.sealed_at_epoch = part.sealed_at_epoch
+        form.sealed_at_ms = part.sealed_at_ms
+        form.end_offsets.extend(part.end_offsets)
+    return form
+
+
+def assignment_form(
+    place: Place,
+    name: str,
+    topic: ScalableTopic,
+    subscription: str,
+    known: Subscription,
+    assignment: Assignment,
+) -> ScalableConsumerAssignment:
+    """What a consumer may serve, with all it must know to do so."""
+    form = ScalableConsumerAssignment(
+        layout_epoch=assignment.epoch,
+        incarnation=topic.incarnation,
+        group_id=kafka_group(place.topic_prefix, name, subscription, known.created_offset),
+        session_timeout_ms=place.session_timeout_ms,
+        bootstrap_servers=place.bootstrap_servers,
+        sequence=assignment.sequence,
+    )
+    parts = {part.segment_id: part for part in topic.segments}
+    for segment_id, buckets in assignment.shares:
+        part = parts.get(segment_id)
+        if part is not None:
+            form.segments.append(
+                ScalableAssignedSegment(
+                    segment_id=segment_id,
+                    hash_start=part.start,
+                    hash_end=part.end,
+                    segment_topic=f"segment://{name}/{part.descriptor}",
+                    kafka_topic=kafka_topic(place.topic_prefix, name, topic.incarnation, part),
+                    buckets=buckets,
+                    end_offsets=part.end_offsets,
+                )
+            )
+    return form
+
+
+def buckets_of(forms: Iterable[SegmentBuckets]) -> tuple[Bucket, ...]:
+    """Segment ids and buckets, one by one."""
+    return tuple((form.segment_id, bucket) for form in forms for bucket in form.buckets)

@@ -1,0 +1,28 @@
+"""All that a node serves on its binary port."""
+
+from __future__ import annotations
+
+from anabranch.broker.binary.consuming import consumer_sessions
+from anabranch.broker.binary.forms import Place
+from anabranch.broker.binary.handlers import lookups, open_sessions
+from anabranch.broker.binary.watching import layout_watches
+from anabranch.broker.operations import Operations
+from anabranch.broker.settings import Settings
+from anabranch.wire.server import OpenSession
+
+
+def sessions(operations: Operations, settings: Settings) -> OpenSession:
+    """Look-ups, watches of layouts, and consumers."""
+    timeout_s = settings.scalable_topic_consumer_session_timeout_seconds
+    place = Place(
+        topic_prefix=settings.topic_prefix,
+        bootstrap_servers=settings.bootstrap_servers,
+        max_message_bytes=settings.max_message_size,
+        session_timeout_ms=round(timeout_s * 1000),
+    )
+    topics = operations.topics
+    return open_sessions(
+        lookups(operations),
+        layout_watches(topics.watches, place),
+        consumer_sessions(topics.consumers, place),
+    )

@@ -1,0 +1,150 @@
+"""Watch sessions: a client gets a topic's layout at once and after every change (70 to 72)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from anabranch.broker.binary.forms import Dags, Place
+from anabranch.broker.binary.handlers import code_of
+from anabranch.broker.topics.access import parse
+from anabranch.broker.topics.watches import Watches
+from anabranch.core.errors import AnabranchError
+from anabranch.core.names import full_name
+from anabranch.core.topics import TopicState
+from anabranch.wire.anabranch_pb2 import (
+    BaseCommand,
+    CommandScalableTopicUpdate,
+    ScalableTopicDAG,
+    ServerError,
+)
+from anabranch.wire.errors import FrameError
+from anabranch.wire.server import OpenSession, Peer, Routes
+
+_SESSIONS_MAX: Final = 10_000  # of one connection
+
+
+class _Session:
+    """One watch of one client."""
+
+    def __init__(self, number: int, topic: str, pushes: _Pushes) -> None:
+        self.number = number
+        self.topic = topic
+        self.told: tuple[int, int, str, str] | None = None
+        self._pushes = pushes
+
+    def wake(self) -> None:
+        """There may be something new."""
+        self._pushes.due(self)
+
+
+class _Pushes:
+    """What goes to one client: of each watch the newest only, and no faster than it reads."""
+
+    def __init__(self, peer: Peer, watches: Watches, dags: Dags) -> None:
+        self._peer = peer
+        self._watches = watches
+        self._dags = dags
+        self._sessions: dict[int, _Session] = {}
+        self._due: dict[int, _Session] = {}
+        self._task: asyncio.Task[None] | None = None
+        peer.closed.add_done_callback(lambda _: self._end())
+
+    async def open(self, command: BaseCommand) -> None:
+        """SCALABLE_TOPIC_LOOKUP."""
+        asked = command.scalableTopicLookup
+        try:
+            topic = parse(asked.topic)
+            if len(self._sessions) >= _SESSIONS_MAX:
+                self._refuse(asked.session_id, ServerError.TooManyRequests, "too many watches")
+                return
+            await self._watches.appears(topic)
+        except AnabranchError as error:
+            self._refuse(asked.session_id, code_of(error), str(error))
+            return
+        self._drop(asked.session_id)
+        session = _Session(asked.session_id, topic, self)
+        self._sessions[session.number] = session
+        self._watches.add(topic, session.wake)
+        self._push(session)
+
+    async def close(self, command: BaseCommand) -> None:
+        """SCALABLE_TOPIC_CLOSE, which has no answer."""
+        self._drop(command.scalableTopicClose.session_id)
+
+    def due(self, session: _Session) -> None:
+        """To be pushed as soon as the client has taken what was sent before."""
+        self._due[session.number] = session
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="watch")
+
+    async def _run(self) -> None:
+        while self._due:
+            await self._peer.drained()
+            session = self._due.pop(next(iter(self._due)))
+            if self._sessions.get(session.number) is session:
+                self._push(session)
+        self._task = None
+
+    def _push(self, session: _Session) -> None:
+        seen = self._watches.look(session.topic)
+        if seen.mark == session.told:
+            return
+        topic = seen.topic
+        if topic is None or topic.state is TopicState.DELETING:
+            self._gone(session)
+            return
+        if not topic.is_open:
+            return  # it is being made
+        session.told = seen.mark
+        update = CommandScalableTopicUpdate(
+            session_id=session.number,
+            dag=self._dags.of(session.topic, topic, seen),
+            resolved_topic_name=full_name(session.topic),
+        )
+        try:
+            self._peer.send(update)
+        except FrameError as error:
+            reason = f"the layout of {full_name(session.topic)} is too large to be sent: {error}"
+            self._refuse(session.number, ServerError.UnknownError, reason)
+
+    def _gone(self, session: _Session) -> None:
+        self._drop(session.number)
+        self._refuse(
+            session.number,
+            ServerError.TopicNotFound,
+            f"Scalable topic not found: {full_name(session.topic)}; create it first",
+            deleted=True,
+        )
+
+    def _refuse(self, number: int, code: ServerError, why: str, *, deleted: bool = False) -> None:
+        dag = ScalableTopicDAG(epoch=0, deleted=True) if deleted else None
+        self._peer.send(
+            CommandScalableTopicUpdate(session_id=number, error=code, message=why, dag=dag)
+        )
+
+    def _drop(self, number: int) -> None:
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            self._watches.remove(session.topic, session.wake)
+            self._due.pop(number, None)
+
+    def _end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        for number in list(self._sessions):
+            self._drop(number)
+
+
+def layout_watches(watches: Watches, place: Place) -> OpenSession:
+    """The part that serves watches."""
+    dags = Dags(place)
+
+    def open_session(peer: Peer) -> Routes:
+        pushes = _Pushes(peer, watches, dags)
+        return {
+            BaseCommand.SCALABLE_TOPIC_LOOKUP: pushes.open,
+            BaseCommand.SCALABLE_TOPIC_CLOSE: pushes.close,
+        }
+
+    return open_session
