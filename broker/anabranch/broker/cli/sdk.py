@@ -1,0 +1,107 @@
+"""What the commands that use the SDK have in common: where the nodes are, how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from anabranch.broker.cli.api import Api, RefusedError, UnreachableError
+from anabranch.client.client import Client
+from anabranch.client.errors import RefusedByNodeError, TopicNotFoundError
+from anabranch.core.errors import AnabranchError
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
+_NODES_MAX: Final = 3  # that a client is told of, so that it does not hang on one
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+_OPTIONS: Final = (
+    click.option(
+        "--service-url",
+        metavar="pulsar://HOST:PORT[,...]",
+        help="Nodes' port for clients; asked of --url if left.",
+    ),
+    click.option("--kafka-properties", type=_FILE, help="File of librdkafka security properties."),
+)
+
+
+class NoServiceError(AnabranchError):
+    """A node does not say where clients connect to."""
+
+
+def client_options(command: _F) -> _F:
+    """Adds the options that `open_client` needs."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@contextlib.asynccontextmanager
+async def open_client(
+    url: str, service_url: str | None, kafka_properties: Path | None
+) -> AsyncIterator[Client]:
+    """A client while the block runs. What a node refuses is a RefusedError, as over REST."""
+    from anabranch.broker.startup import read_properties
+
+    nodes = service_url if service_url else await asyncio.to_thread(_service_urls, url)
+    try:
+        async with Client(nodes, kafka=read_properties(kafka_properties)) as client:
+            yield client
+    except (TopicNotFoundError, RefusedByNodeError) as error:
+        raise RefusedError(str(error)) from error
+
+
+def run_stoppable(main: Callable[[asyncio.Event], Coroutine[Any, Any, _T]]) -> _T:
+    """Runs it with an event that SIGINT and SIGTERM set; a second signal ends the process."""
+
+    async def watched() -> _T:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def stop(number: signal.Signals) -> None:
+            stopping.set()
+            loop.remove_signal_handler(number)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number)
+        return await main(stopping)
+
+    return asyncio.run(watched())
+
+
+async def unless_stopped(what: Awaitable[_T], stopping: asyncio.Event) -> _T | None:
+    """What it returns, or None when the event came first; then it is cancelled."""
+    working = asyncio.ensure_future(what)
+    asked = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((working, asked), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, asked):
+            if not task.done():
+                task.cancel()
+        await asyncio.gather(working, asked, return_exceptions=True)
+
+
+def _service_urls(url: str) -> str:
+    """The client port of the node asked first, then those of others that run."""
+    api = Api(url)
+    found = [_service_url(api, url)]
+    me = api.get("/admin/v2/brokers/status")["brokerId"]
+    for broker in api.get("/admin/v2/brokers"):
+        if broker != me and len(found) < _NODES_MAX:
+            with contextlib.suppress(UnreachableError, RefusedError, NoServiceError):
+                found.append(_service_url(Api(f"http://{broker}"), broker))
+    return found[0] + "".join("," + each.partition("://")[2] for each in found[1:])
+
+
+def _service_url(api: Api, name: str) -> str:
+    found = api.get("/admin/v2/brokers/status").get("serviceUrl")
+    if not found:
+        raise NoServiceError(f"{name} does not say its port for clients; give --service-url")
+    return str(found)
