@@ -139,7 +139,9 @@ class TopicLayout:
     def is_leaving(self, segment_id: int) -> bool:
         """Whether it is certain that the segment takes nothing more, or soon will take nothing."""
         part = self.segments.get(segment_id)
-        if part is None or not part.info.is_active:
+        if part is None:  # a child under way is yet to come, anything else is gone
+            return all(child.segment_id != segment_id for child in self.children)
+        if not part.info.is_active:
             return True
         return self.sealing and segment_id in self.parents_under_way
 
