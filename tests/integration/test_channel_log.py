@@ -25,7 +25,7 @@ from anabranch.channel.errors import (
 )
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
-from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.channel.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
 from anabranch.core.leases import Heartbeat
 from anabranch.core.records import Record
 from support.channel import append_all, move, produce_raw, produce_raw_many, read_all, until
@@ -114,7 +114,9 @@ def test_a_record_too_large_for_kafka_is_certainly_not_in_the_log(
 ) -> None:
     writer = KafkaLogWriter(connection, topics.wal)
     answers: list[AppendError | None] = []
-    writer.append("k", b"x" * 5_000_000, ("anabranch-schema", b"unit-move/1"), answers.append)
+    writer.append(
+        "k", b"x" * (RECORD_BYTES_MAX + 1), ("anabranch-schema", b"unit-move/1"), answers.append
+    )
     until(lambda: writer.serve(0.1) >= 0 and bool(answers), "the append is answered")
     assert [type(answer) for answer in answers] == [AppendFailedError]
     writer.close()

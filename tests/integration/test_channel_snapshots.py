@@ -24,7 +24,7 @@ from anabranch.channel.errors import (
     SnapshotLostError,
 )
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter, offsets
-from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.channel.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
 from anabranch.core.layout import initial_segments
 from anabranch.core.records import TopicChange, topic_key
 from anabranch.core.segments import SEGMENTS_MAX, SegmentState
@@ -285,6 +285,7 @@ def test_records_that_kafka_compacts_away_under_a_reader_are_made_up_for_by_newe
         "segment.bytes": "1048576",
         "min.cleanable.dirty.ratio": "0.01",
         "unclean.leader.election.enable": "false",
+        "max.message.bytes": str(RECORD_BYTES_MAX),
     }
     admin = connection.admin()
     admin.create_topics([NewTopic(topics.snapshot, 1, 1, config=eager)])[topics.snapshot].result(
