@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from anabranch.core.state import Entity
 from anabranch.spark_replay.tally import Tally
+
+_TEXT_MAX: Final = 500
 
 
 class SnapshotCheck:
@@ -42,14 +46,20 @@ class SnapshotCheck:
 
 def _difference(key: str, found: Entity | None, folded: Entity | None) -> str:
     if found is None:
-        return f"{key}: missing in the snapshot; the log makes it {folded}"
+        return f"{key}: missing in the snapshot; the log makes it {_short(folded)}"
     if folded is None:
-        return f"{key}: the snapshot has it as {found}; by the log it does not exist"
+        return f"{key}: the snapshot has it as {_short(found)}; by the log it does not exist"
     if type(found) is not type(folded):
         return f"{key}: a {type(found).__name__} in the snapshot, a {type(folded).__name__} by log"
     differ = [
-        f"{name} {getattr(found, name)!r} is {getattr(folded, name)!r} by the log"
+        f"{name} {_short(getattr(found, name))} is {_short(getattr(folded, name))} by the log"
         for name in found.__struct_fields__
         if getattr(found, name) != getattr(folded, name)
     ]
     return f"{key}: the snapshot's {'; '.join(differ)}"
+
+
+def _short(value: object) -> str:
+    """A topic may have thousands of segments; a few of them show the fault."""
+    text = repr(value)
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}..."
