@@ -1,0 +1,390 @@
+"""Consumers' sessions by the binary protocol: assignments, hand-over, fail-over, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from anabranch.broker.binary.sessions import sessions
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.client import ClientConnection
+from anabranch.wire.errors import RefusedError
+from support.http import PATIENT
+from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+from support.wire import WAIT_S, connected, serving
+
+NAME = "public/default/orders"
+FULL = f"topic://{NAME}"
+Held = dict[int, list[int]]
+
+
+class Client:
+    """A connection with one consumer on it, which does what it is told."""
+
+    def __init__(self, connection: ClientConnection, name: str, instance: int) -> None:
+        self.name = name
+        self.instance = instance
+        self.assigned: list[pb.ScalableConsumerAssignment] = []
+        self._connection = connection
+
+    def pushed(self, command: BaseCommand) -> None:
+        self.assigned.append(command.scalableTopicAssignmentUpdate.assignment)
+
+    @property
+    def held(self) -> Held:
+        return {s.segment_id: list(s.buckets) for s in self.assigned[-1].segments}
+
+    async def subscribe(
+        self,
+        holdings: Held | None = None,
+        kind: int = pb.ScalableConsumerType.STREAM,
+        **fields: int,
+    ) -> pb.CommandScalableTopicSubscribeResponse:
+        asked = pb.CommandScalableTopicSubscribe(
+            topic=FULL,
+            subscription="billing",
+            consumer_name=self.name,
+            consumer_id=7,
+            consumer_type=kind,  # type: ignore[arg-type]  # an enumeration's number
+            instance=self.instance,
+            holdings=_buckets(holdings or {}),
+            **fields,  # type: ignore[arg-type]  # whatever a test gives
+        )
+        answer = (await self._connection.request(asked, WAIT_S)).scalableTopicSubscribeResponse
+        self.assigned.append(answer.assignment)
+        return answer
+
+    async def refused(self, **fields: int) -> RefusedError:
+        """Subscribes in vain."""
+        with pytest.raises(RefusedError) as refused:
+            await self.subscribe(**fields)  # type: ignore[arg-type]  # whatever a test gives
+        return refused.value
+
+    async def report(self, released: Held | None = None, drained: Held | None = None) -> None:
+        await self._connection.request(
+            pb.CommandScalableConsumerReport(
+                consumer_id=7, released=_buckets(released or {}), drained=_buckets(drained or {})
+            ),
+            WAIT_S,
+        )
+
+    async def leave(self) -> None:
+        await self._connection.request(pb.CommandScalableTopicUnsubscribe(consumer_id=7), WAIT_S)
+
+    def cut(self) -> None:
+        self._connection.abort("the test cuts it")
+
+
+def _buckets(held: Held) -> list[pb.SegmentBuckets]:
+    return [pb.SegmentBuckets(segment_id=each, buckets=own) for each, own in held.items()]
+
+
+@asynccontextmanager
+async def client_of(node: MemoryNode, name: str, instance: int = 1) -> AsyncIterator[Client]:
+    clients: list[Client] = []
+    routes = sessions(node.operations, node.settings)
+
+    def pushed(command: BaseCommand) -> None:
+        clients[0].pushed(command)
+
+    async with serving(routes) as server, connected(server, pushed) as connection:
+        clients.append(Client(connection, name, instance))
+        yield clients[0]
+
+
+def run(
+    test: Callable[[MemoryCluster], Awaitable[None]], count: int = 1, **settings: object
+) -> None:
+    async def body() -> None:
+        named = {**PATIENT, "brokerServicePort": 7000, **settings}
+        async with memory_cluster(count, **named) as cluster:
+            await test(cluster)
+
+    asyncio.run(body())
+
+
+async def created(cluster: MemoryCluster, segments: int = 1) -> MemoryNode:
+    """The topic's controller."""
+    located = await cluster.nodes[0].operations.topics.access.find_controller(NAME)
+    node = next(node for node in cluster.nodes if node.id == located.broker)
+    await node.operations.topics.create(NAME, segments, {})
+    return node
+
+
+def consumers(node: MemoryNode) -> tuple[str, ...]:
+    known = node.view.subscription(NAME, "billing")
+    return () if known is None else known.consumers
+
+
+def test_the_first_consumer_gets_everything_with_all_it_needs() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster, 2)
+        async with client_of(node, "a") as client:
+            answer = await client.subscribe()
+            form = answer.assignment
+            assert client.held == {0: [0, 1], 1: [0, 1]}
+            assert {s.kafka_topic for s in form.segments} == set(cluster.segments.partitions)
+            assert form.segments[0].segment_topic == f"segment://{NAME}/0000-7fff-0"
+            assert (form.sequence, form.layout_epoch, form.session_timeout_ms) == (1, 0, 10_000)
+            assert form.group_id.startswith("anabranch.subscription.public.default.orders.billing.")
+            assert form.bootstrap_servers == "localhost:9092"
+            assert consumers(node) == ("a",)
+            await client.report()
+
+    run(test)
+
+
+def test_a_bucket_changes_hands_when_its_holder_has_released_it() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster, 2)
+        async with client_of(node, "a") as first, client_of(node, "b") as second:
+            await first.subscribe()
+            await second.subscribe()
+            await until(lambda: len(first.assigned) == 2)
+            assert (first.held, second.held) == ({0: [0, 1]}, {})
+            await first.report(released={1: [0, 1]})
+            await until(lambda: second.held == {1: [0, 1]})
+            assert [each.sequence for each in second.assigned] == [1, 2]
+
+    run(test)
+
+
+def test_who_leaves_gives_its_share_away_at_once() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster, 2)
+        async with client_of(node, "b") as second:
+            async with client_of(node, "a") as first:
+                await first.subscribe()
+                await second.subscribe()
+                await first.leave()
+                await until(lambda: second.held == {0: [0, 1], 1: [0, 1]})
+                with pytest.raises(RefusedError) as refused:
+                    await first.report()
+                assert refused.value.code == pb.ServerError.ConsumerNotFound
+            assert consumers(node) == ("b",)
+
+    run(test)
+
+
+def test_a_consumer_that_comes_back_in_time_finds_its_share_and_nobody_is_disturbed() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster, 2)
+        async with client_of(node, "b") as second:
+            async with client_of(node, "a") as first:
+                await first.subscribe()
+                await second.subscribe()
+                await until(lambda: len(first.assigned) == 2)
+                await first.report(released={1: [0, 1]})
+                await until(lambda: second.held == {1: [0, 1]})
+                first.cut()
+            before = len(second.assigned)
+            async with client_of(node, "a") as again:
+                await again.subscribe(holdings={0: [0, 1]})
+                assert again.held == {0: [0, 1]}
+            assert len(second.assigned) == before
+            assert consumers(node) == ("a", "b")
+
+    run(test)
+
+
+def test_a_consumer_that_stays_away_loses_its_share_when_its_grace_is_over() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster, 2)
+        async with client_of(node, "b") as second:
+            async with client_of(node, "a") as first:
+                await first.subscribe()
+                await second.subscribe()
+
+            async def reports() -> None:
+                while second.held != {0: [0, 1], 1: [0, 1]}:
+                    await second.report()
+                    await asyncio.sleep(0.02)
+
+            await asyncio.wait_for(reports(), WAIT_S)
+            assert consumers(node) == ("b",)
+
+    run(
+        test,
+        scalableTopicConsumerSessionGracePeriodSeconds=0.4,
+        scalableTopicConsumerSessionTimeoutSeconds=0.3,
+    )
+
+
+def test_a_silent_consumer_must_subscribe_again() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            service = node.operations.topics.access.service
+            await until(lambda: not service.consumers)
+            with pytest.raises(RefusedError) as refused:
+                await client.report()
+            assert refused.value.code == pb.ServerError.ConsumerNotFound
+            await client.subscribe()
+            assert client.held == {0: [0, 1, 2, 3]}
+
+    run(test, scalableTopicConsumerSessionTimeoutSeconds=0.2)
+
+
+def test_children_are_given_out_when_the_parent_is_drained() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            (parent,) = cluster.segments.ends
+            cluster.segments.ends[parent] = [1, 0, 2, 0]
+            await node.operations.topics.split(NAME, 0)
+            await until(lambda: bool(client.assigned[-1].segments[0].end_offsets))
+            assert client.held == {0: [0, 1, 2, 3]}
+            assert list(client.assigned[-1].segments[0].end_offsets) == [1, 0, 2, 0]
+            await client.report(drained={0: [0, 1, 3]})
+            await client.report(drained={0: [2]})
+            await until(lambda: client.held == {1: [0, 1], 2: [0, 1]})
+            known = node.view.subscription(NAME, "billing")
+            assert known is not None
+            assert known.drained == (0,)
+            assert {topic for _, topic in cluster.segments.committed} == {
+                s.kafka_topic for s in client.assigned[-1].segments
+            }
+
+    run(test)
+
+
+def test_a_name_that_is_connected_is_busy_and_one_that_is_not_is_taken_over() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        async with client_of(node, "a", instance=2) as second:
+            async with client_of(node, "a", instance=1) as first:
+                await first.subscribe()
+                answer = await second.refused()
+                assert answer.code == pb.ServerError.ConsumerBusy
+                assert "another name" in answer.reason
+                await first.report()
+                await first.report(released={0: [0, 1, 2, 3]})
+            service = node.operations.topics.access.service
+            await until(lambda: not service.consumers)
+            await second.subscribe()
+            await until(lambda: second.held == {0: [0, 1, 2, 3]})
+
+    run(test)
+
+
+def test_queue_consumers_all_get_everything_and_are_not_registered() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        kind = pb.ScalableConsumerType.QUEUE
+        async with client_of(node, "a") as first, client_of(node, "b") as second:
+            await first.subscribe(kind=kind)
+            await second.subscribe(kind=kind)
+            await node.operations.topics.split(NAME, 0)
+            for client in (first, second):
+                await until(lambda client=client: sorted(client.held) == [0, 1, 2])  # type: ignore[misc]
+            assert consumers(node) == ()
+            assert cluster.segments.share_groups == {first.assigned[0].group_id}
+            for client in (first, second):
+                await client.report(drained={0: [0, 1, 2, 3]})
+            await until(lambda: sorted(first.held) == [1, 2])
+            await first.leave()
+
+    run(test)
+
+
+def test_every_bad_subscribe_has_its_own_code() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        async with client_of(node, "a") as client:
+            assert (await client.refused()).code == pb.ServerError.TopicNotFound
+            await created(cluster)
+            await client.subscribe(kind=pb.ScalableConsumerType.QUEUE)
+            wrong = await client.refused(kind=pb.ScalableConsumerType.CHECKPOINT)
+            assert wrong.code == pb.ServerError.NotAllowedError
+            assert "of type QUEUE" in wrong.reason
+        async with client_of(node, "a b") as client:
+            assert (await client.refused()).code == pb.ServerError.InvalidTopicName
+
+    run(test)
+
+
+def test_a_node_that_is_not_the_controller_says_who_is() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        other = next(each for each in cluster.nodes if each is not node)
+        await until(lambda: other.view.topic(NAME) == node.view.topic(NAME))
+        async with client_of(other, "a") as client:
+            answer = await client.refused()
+            assert answer.code == pb.ServerError.ServiceNotReady
+            assert node.settings.service_url in answer.reason
+
+    run(test, 2)
+
+
+def test_a_new_controller_takes_over_with_what_consumers_say_that_they_hold() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster, 2)
+        other = next(each for each in cluster.nodes if each is not node)
+        async with client_of(node, "a") as first, client_of(node, "b", 2) as second:
+            await first.subscribe()
+            await second.subscribe()
+            await until(lambda: len(first.assigned) == 2)
+            await first.report(released={1: [0, 1]})
+            await until(lambda: second.held == {1: [0, 1]})
+            unit = next(name for name, _ in node.operations.owned(node.id) if "0x" in name)
+            await node.operations.unload(unit, other.id)
+            with pytest.raises(RefusedError) as refused:
+                await first.report()
+            assert refused.value.code == pb.ServerError.ServiceNotReady
+            async with client_of(other, "a") as moved, client_of(other, "b", 2) as also:
+                await moved.subscribe(holdings={0: [0, 1]})
+                assert moved.held == {0: [0, 1]}
+                await also.subscribe(holdings={1: [0, 1]})
+                assert also.held == {1: [0, 1]}
+
+    run(test, 2)
+
+
+def test_a_deleted_subscription_ends_its_consumers_sessions() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            await node.operations.topics.consumers.delete(NAME, "billing")
+            with pytest.raises(RefusedError) as refused:
+                await client.report()
+            assert refused.value.code == pb.ServerError.SubscriptionNotFound
+
+    run(test)
+
+
+def test_an_idle_topic_has_no_controller() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        service = node.operations.topics.access.service
+        await until(lambda: service.controlled == 0)
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            assert service.controlled == 1
+            await client.leave()
+            await until(lambda: service.controlled == 0)
+
+    run(test)
+
+
+def test_many_consumers_register_at_once() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster, 4)
+        async with client_of(node, "c0") as client, asyncio.TaskGroup() as group:
+            await client.subscribe()
+
+            async def join(number: int) -> None:
+                async with client_of(node, f"c{number}", number) as another:
+                    await another.subscribe()
+
+            for number in range(1, 30):
+                group.create_task(join(number))
+        assert len(consumers(node)) == 30
+
+    run(test)
