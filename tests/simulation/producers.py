@@ -22,7 +22,7 @@ RETRY_S = 0.1
 class Lane(Flow):
     """A flow, and the queue of an idempotent Kafka client for its partition."""
 
-    __slots__ = ("batch", "first", "queue", "tries", "writer")
+    __slots__ = ("batch", "first", "queue", "unheard", "writer")
 
     def __init__(self, incarnation: int, segment: Segment, bucket: int, writer: int) -> None:
         super().__init__(incarnation, segment, bucket)
@@ -30,7 +30,7 @@ class Lane(Flow):
         self.queue: deque[Held] = deque()
         self.batch: tuple[Held, ...] = ()  # on its way
         self.first = 1
-        self.tries = 0
+        self.unheard = False  # a try of the batch on its way was not answered
 
     @property
     def place(self) -> tuple[str, int]:
@@ -129,14 +129,11 @@ class Producer:
         if not lane.batch and lane.queue:
             count = min(len(lane.queue), BATCH_MAX)
             lane.batch = tuple(lane.queue.popleft() for _ in range(count))
-            lane.tries = 0
+            lane.unheard = False
             self._try(lane)
 
     def _try(self, lane: Lane) -> None:
-        lane.tries += 1
-        messages = tuple(
-            Message((each.key or b"").decode(), int(each.value or b"")) for each in lane.batch
-        )
+        messages = tuple(_message(each) for each in lane.batch)
         life = self.life
 
         def done(answer: Answer, offset: int) -> None:
@@ -152,17 +149,17 @@ class Producer:
                     lane.acked(offset - len(lane.batch) + 1 + place)
                 lane.batch = ()
                 self._pump(lane)
-            case Answer.SEALED:
-                doubtful = lane.tries > 1
+            case Answer.SEALED | Answer.GONE:
                 for each in lane.batch:
-                    lane.was_refused(each, in_doubt=doubtful)
+                    lane.was_refused(each, in_doubt=lane.unheard)
                 while lane.queue:
                     lane.was_refused(lane.queue.popleft(), in_doubt=False)
                 lane.batch = ()
                 self._known().close(lane)
             case Answer.GAP:
                 raise ViolationError(f"{self.name} left a gap in {lane}")
-            case _:
+            case Answer.UNKNOWN:
+                lane.unheard = True
                 self._later(RETRY_S, partial(self._try, lane))
         self._advance()
 
@@ -200,7 +197,9 @@ class Producer:
                         lane.resolving = True
                         self._resolve(lane)
                     case Step.GIVE_UP:
-                        raise ViolationError(f"{self.name} gives up what is in doubt in {lane}")
+                        for message in lane.fail_refused():
+                            self._world.checks.given_up(_message(message))
+                        moved = True
                     case Step.NOTHING:
                         pass
 
@@ -221,3 +220,7 @@ class Producer:
             self._world.settled_in_doubt += 1
             lane.resolved(found)
         self._advance()
+
+
+def _message(held: Held) -> Message:
+    return Message((held.key or b"").decode(), int(held.value or b""))

@@ -105,7 +105,9 @@ class SegmentStore:
     def latency_s(self) -> float:
         return self._world.cluster.quick_s()
 
-    def call(self, reply: Callable[[bool], None], act: Action) -> None:
+    def call(
+        self, reply: Callable[[bool], None], act: Action, *, late_s_max: float = LATE_S_MAX
+    ) -> None:
         """Carries `act` out and then calls `reply(True)`; `reply(False)` is a time-out."""
         rng, chance = self._sched.rng, self._sched.chance
         plan = self._world.plan
@@ -113,7 +115,7 @@ class SegmentStore:
         if not self._world.calm and chance(plan.kafka_fails):
             fate = rng.random()
             if fate < 0.6:  # carried out all the same: at once, or when nobody waits any more
-                late_s = rng.uniform(TIMEOUT_S, LATE_S_MAX) if fate < 0.3 else out_s
+                late_s = rng.uniform(0.0, late_s_max) if fate < 0.3 else out_s
                 self._sched.after(late_s, act)
             self._sched.after(TIMEOUT_S, partial(reply, False))
             return
@@ -166,7 +168,8 @@ class SegmentStore:
         def act() -> None:
             self.committed[group, place] = offset
 
-        self.call(done, act)
+        # Kafka takes a connection's requests in order, and soon: none overtakes a later one.
+        self.call(done, act, late_s_max=TIMEOUT_S / 2)
 
     def position(self, group: str, place: Place, done: Callable[[int | None], None]) -> None:
         """Where a consumer of the group begins; None: not known."""

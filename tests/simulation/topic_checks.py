@@ -38,6 +38,7 @@ class TopicChecks:
         self._world = world
         self._segments: dict[str, tuple[str, SegmentInfo]] = {}  # by Kafka topic
         self.stored: dict[str, int] = {}  # key -> its last message in Kafka
+        self._given_up: set[Message] = set()  # nobody can tell whether they are stored
         self.delivered_up_to: dict[tuple[str, str, str], int] = {}  # topic, subscription, key
         self._readings: dict[tuple[str, Place, int], _Reading] = {}
         self._confirmed: dict[tuple[str, Place], int] = {}
@@ -101,11 +102,20 @@ class TopicChecks:
             at_home = segment_hash(position) in part
             if not at_home or bucket_of(position, part.buckets) != place[1]:
                 raise ViolationError(f"{message} was stored in {place}, where it does not belong")
-            before = self.stored.get(message.key, 0)
+            before = self._skipped(message.key, self.stored.get(message.key, 0))
             if message.sequence != before + 1:
                 what = "twice" if message.sequence <= before else "out of order"
                 raise ViolationError(f"{message} was stored {what} in {place} after {before}")
             self.stored[message.key] = message.sequence
+
+    def given_up(self, message: Message) -> None:
+        """Its producer was told neither yes nor no, and what could tell is deleted."""
+        self._given_up.add(message)
+
+    def _skipped(self, key: str, before: int) -> int:
+        while Message(key, before + 1) in self._given_up:
+            before += 1
+        return before
 
     def deleted(self, place: Place) -> None:
         """What is deleted is in no layout, and nobody has to read it."""
@@ -150,7 +160,7 @@ class TopicChecks:
         who = f"{consumer.topic}/{consumer.subscription}"
         key = (consumer.topic, consumer.subscription, message.key)
         before = self.delivered_up_to.get(key, 0)
-        if message.sequence > before + 1:
+        if message.sequence > self._skipped(message.key, before) + 1:
             raise ViolationError(f"{message} came to {consumer} from {place} right after {before}")
         former = self._readings.get((who, place, offset))
         if former is not None:

@@ -256,8 +256,13 @@ class TopicWorld:
         for consumer in self.consumers:
             consumer.cut_until = 0.0
             consumer.resume()
-            self.sched.after(5.0, consumer.start)  # one that is closing now may take that long
+        self._revive()
+
+    def _revive(self) -> None:
+        """Who was about to leave when the faults ended has left, and comes again."""
+        for consumer in self.consumers:
             consumer.start()
+        self.sched.after(1.0, self._revive)
 
     # --- after the faults -------------------------------------------------------------------
 
