@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client.errors import ClosedError
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.producer import Producer, ProducerSettings
+from anabranch.client.reading import ConsumerSettings, fresh_name
+from anabranch.client.stream import StreamConsumer
 from anabranch.core.errors import InvalidInputError
 
 _SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
@@ -60,6 +63,58 @@ class Client:
         self.adopt(producer)
         await producer.start()
         return producer
+
+    async def subscribe(
+        self,
+        topic: str,
+        subscription: str,
+        consumer_name: str = "",
+        settings: ConsumerSettings | None = None,
+        **changes: Any,
+    ) -> StreamConsumer:
+        """An ordered consumer; the subscription is made, at the beginning, if it is not there.
+
+        Without a name the consumer gets one of its own; a name keeps its share of the topic over a
+        restart. `changes` are fields of the settings. Raises InvalidInputError, ConsumerBusyError,
+        SubscriptionError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError.
+        """
+        made = ConsumerSettings.of(settings, changes)
+        consumer = StreamConsumer(
+            self.nodes,
+            await self.watch(topic),
+            self.kafka,
+            subscription,
+            consumer_name or fresh_name(),
+            made,
+        )
+        self.adopt(consumer)
+        return await consumer.start()
+
+    async def subscribe_checkpoint(
+        self,
+        topic: str,
+        subscription: str,
+        consumer_name: str = "",
+        settings: ConsumerSettings | None = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        position_of: PositionOf | None = None,
+        **changes: Any,
+    ) -> CheckpointConsumer:
+        """An ordered consumer whose positions the caller keeps; else as `subscribe`."""
+        made = ConsumerSettings.of(settings, changes)
+        consumer = CheckpointConsumer(
+            self.nodes,
+            await self.watch(topic),
+            self.kafka,
+            subscription,
+            consumer_name or fresh_name(),
+            made,
+            checkpoint,
+            position_of,
+        )
+        self.adopt(consumer)
+        return await consumer.start()
 
     def adopt(self, part: Any) -> None:
         """Closes it when the client closes, the newest first."""

@@ -47,6 +47,7 @@ _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 1.0
 _ANSWER_S_MAX: Final = 5.0
 _CONNECT_S_MAX: Final = 3.0
+_CONSUMER_ID: Final = 1  # the only one of its connection
 # An answer that another attempt, elsewhere or later, may improve. All others are final.
 _PASSING: Final = frozenset(
     {
@@ -70,12 +71,12 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who consumes what. `consumer_id` is this process's own, among all that use the name."""
+    """Who consumes what. `instance` tells this consumer from all others of the name, for ever."""
 
     topic: str  # tenant/namespace/name
     subscription: str
     consumer_name: str
-    consumer_id: int
+    instance: int
     kind: ScalableConsumerType
 
 
@@ -150,7 +151,7 @@ class ConsumerSession:
         if connection is None:
             return
         try:
-            leave = CommandScalableTopicUnsubscribe(consumer_id=self._identity.consumer_id)
+            leave = CommandScalableTopicUnsubscribe(consumer_id=_CONSUMER_ID)
             await connection.request(leave, timeout_s)
         except WireError as error:
             self._log.warning("consumer.leave_unheard", why=str(error))
@@ -238,11 +239,12 @@ class ConsumerSession:
                 topic=names.full_name(who.topic),
                 subscription=who.subscription,
                 consumer_name=who.consumer_name,
-                consumer_id=who.consumer_id,
+                consumer_id=_CONSUMER_ID,
                 consumer_type=who.kind,
                 holdings=_by_segment(order.holdings),
                 drained=_by_segment(order.drained),
                 incarnation=order.incarnation,
+                instance=who.instance,
             ),
             _ANSWER_S_MAX,
         )
@@ -275,7 +277,7 @@ class ConsumerSession:
         session_s = _ANSWER_S_MAX if assignment is None else assignment.session_timeout_s
         await connection.request(
             CommandScalableConsumerReport(
-                consumer_id=self._identity.consumer_id,
+                consumer_id=_CONSUMER_ID,
                 released=_by_segment(report.released),
                 drained=_by_segment(report.drained),
             ),
@@ -288,7 +290,7 @@ class ConsumerSession:
         if command.type != BaseCommand.SCALABLE_TOPIC_ASSIGNMENT_UPDATE:
             return
         update = command.scalableTopicAssignmentUpdate
-        if update.consumer_id == self._identity.consumer_id:
+        if update.consumer_id == _CONSUMER_ID:
             self._core.on_assignment(assignment_of(update.assignment), self._clock())
             self._poke.set()
             self._on_change()

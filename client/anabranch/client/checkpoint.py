@@ -1,0 +1,140 @@
+"""`CheckpointConsumer`: ordered, with the positions in the caller's own hands.
+
+For connectors, which store what they read and how far they have read in one place, together.
+Nothing is committed to Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Self
+
+import msgspec
+
+from anabranch.client.data_plane import DataPlane
+from anabranch.client.errors import ClientError
+from anabranch.client.holdings import Fetch, Holding, Place
+from anabranch.client.layout_watch import LayoutWatch
+from anabranch.client.nodes import Nodes
+from anabranch.client.ordered import OrderedConsumer
+from anabranch.client.reading import ConsumerSettings
+from anabranch.core.errors import InvalidInputError
+from anabranch.wire.anabranch_pb2 import ScalableConsumerType
+
+PositionOf = Callable[[int, int], Awaitable[int | None]]
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """How far a consumer has read: by segment and bucket, the offset of the next message.
+
+    `incarnation` is that of the topic: one that was deleted and made again has other messages.
+    """
+
+    incarnation: int
+    positions: dict[int, dict[int, int]] = {}
+
+    def position(self, segment_id: int, bucket: int) -> int | None:
+        """The offset of the next message of a bucket; None if nothing is known of it."""
+        return self.positions.get(segment_id, {}).get(bucket)
+
+    def to_json(self) -> bytes:
+        """Written down.
+
+        >>> Checkpoint(7, {3: {0: 15}}).to_json()
+        b'{"incarnation":7,"positions":{"3":{"0":15}}}'
+        """
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        """Read back. Raises InvalidInputError."""
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise InvalidInputError(f"this is no checkpoint: {error}") from None
+
+
+class CheckpointConsumer(OrderedConsumer):
+    """Receives each bucket's messages in order, from the position that the caller gives.
+
+    A bucket starts at what `position_of(segment_id, bucket)` says; where that is not given, or
+    says None, at the position in `checkpoint`; else at its beginning. In a group, `position_of`
+    reads what the others have saved. The caller stores `checkpoint()` now and then, with what it
+    made of the messages, and then calls `saved` with it: only that lets a bucket go to another
+    consumer before `settle_timeout_s`, and lets the children of a sealed segment begin.
+    """
+
+    _kind = ScalableConsumerType.CHECKPOINT
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        watch: LayoutWatch,
+        kafka: Mapping[str, Any],
+        subscription: str,
+        consumer_name: str,
+        settings: ConsumerSettings,
+        checkpoint: Checkpoint | None = None,
+        position_of: PositionOf | None = None,
+    ) -> None:
+        super().__init__(nodes, watch, kafka, subscription, consumer_name, settings)
+        self._first = checkpoint
+        self._position_of = position_of
+        self._saved: dict[Place, int] = {}
+
+    def checkpoint(self) -> Checkpoint:
+        """How far everything is that was received, of the buckets that this consumer has served."""
+        assignment = self._core.assignment
+        found = dict(self._saved)
+        for place, holding in self._core.holdings.items():
+            if holding.delivered is not None:
+                found[place] = holding.delivered
+        positions: dict[int, dict[int, int]] = {}
+        for (segment_id, bucket), offset in sorted(found.items()):
+            positions.setdefault(segment_id, {})[bucket] = offset
+        return Checkpoint(0 if assignment is None else assignment.incarnation, positions)
+
+    def saved(self, checkpoint: Checkpoint) -> bool:
+        """This checkpoint, with what came before it, is stored where a crash does not reach.
+
+        False if it names a bucket that is another consumer's by now and goes further than what was
+        saved of that before: those messages are delivered again, there.
+        """
+        self._check_incarnation(checkpoint)
+        now = self._now()
+        kept = True
+        for segment_id, buckets in checkpoint.positions.items():
+            for bucket, offset in buckets.items():
+                place = Place(segment_id, bucket)
+                holding = self._core.holdings.get(place)
+                if holding is not None and self._core.acknowledge(holding, offset, now):
+                    self._core.on_committed(holding, offset, now)
+                    self._saved[place] = offset
+                elif offset > self._saved.get(place, 0):
+                    kept = False
+        self._changed()
+        return kept
+
+    def _check_incarnation(self, checkpoint: Checkpoint) -> None:
+        assignment = self._core.assignment
+        if assignment is not None and checkpoint.incarnation != assignment.incarnation:
+            raise ClientError(
+                f"the checkpoint is of another {self.topic}, one that was deleted: begin without it"
+            )
+
+    async def _positions(self, plane: DataPlane, fetches: list[Fetch]) -> dict[int, int]:
+        return {fetch.number: await self._start_of(fetch.place) for fetch in fetches}
+
+    async def _start_of(self, place: Place) -> int:
+        asked = None if self._position_of is None else await self._position_of(*place)
+        if asked is not None:
+            return asked
+        if self._first is None:
+            return self._saved.get(place, 0)
+        self._check_incarnation(self._first)
+        return max(self._saved.get(place, 0), self._first.position(*place) or 0)
+
+    async def _commit(self, plane: DataPlane, offsets: list[tuple[Holding, int]]) -> None:
+        # Only what Kafka's retention removed comes here: there is nothing to store of that.
+        for holding, end in offsets:
+            self._core.on_committed(holding, end, self._now())

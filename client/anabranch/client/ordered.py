@@ -1,0 +1,290 @@
+"""`OrderedConsumer`: what stream and checkpoint consumers have in common.
+
+One task drives: it compares what `ConsumerCore` says with what is being read and committed, and
+acts on the difference, after everything that happened and whenever time alone changes something.
+The application takes batches on the same event loop; nothing is taken, acknowledged or committed
+without asking the core at that very moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import structlog
+from confluent_kafka import KafkaException
+
+from anabranch.client import clock
+from anabranch.client.data_plane import DataPlane
+from anabranch.client.errors import ClosedError, DeadlineError
+from anabranch.client.holdings import ConsumerCore, Fetch, Holding
+from anabranch.client.layout_watch import LayoutWatch
+from anabranch.client.nodes import Nodes
+from anabranch.client.reading import LOOK_S, ConsumerSettings, Reading, Tasks
+from anabranch.client.received import Batch, Message
+from anabranch.client.session import ConsumerSession, Identity
+from anabranch.core import names
+from anabranch.core.errors import InvalidInputError
+from anabranch.wire.anabranch_pb2 import ScalableConsumerType
+
+_RETRY_S: Final = 0.2
+_LEAVE_S_MAX: Final = 5.0
+_MESSAGES_MAX: Final = 10_000
+
+
+class OrderedConsumer(ABC):
+    """One consumer of an ordered subscription; made by `Client`, used on its event loop.
+
+    Use as an asynchronous context manager, or call `close`.
+    """
+
+    _kind: ScalableConsumerType
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        watch: LayoutWatch,
+        kafka: Mapping[str, Any],
+        subscription: str,
+        consumer_name: str,
+        settings: ConsumerSettings,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        self.topic = watch.topic
+        self.subscription = names.subscription(subscription)
+        self.consumer_name = names.consumer(consumer_name)
+        self.is_closed = False
+        self._settings = settings
+        self._kafka = dict(kafka)
+        self._now = now
+        self._watch = watch
+        self._core = ConsumerCore(settings.settle_timeout_s)
+        self._session = ConsumerSession(
+            self._core,
+            Identity(self.topic, subscription, consumer_name, secrets.randbits(63), self._kind),
+            nodes,
+            watch,
+            now,
+            self._changed,
+        )
+        self._tasks = Tasks(self._task_failed)
+        self._poke = asyncio.Event()
+        self._readable = asyncio.Event()
+        self._reading = Reading(
+            self._core,
+            self._positions,
+            settings,
+            watch,
+            kafka,
+            self._tasks,
+            self._readable.set,
+            self._changed,
+        )
+        self._commit_at = 0.0
+        self._committing = False
+        self._current: Batch | None = None  # taken and not given out whole
+        self._given = 0  # of it
+        self._failure: BaseException | None = None
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind(
+            topic=self.topic, subscription=subscription, consumer=consumer_name
+        )
+
+    # For the application.
+
+    async def start(self) -> Self:
+        """Subscribes. Raises what `ConsumerSession.start` raises, ConsumerBusyError for one."""
+        try:
+            await self._session.start(self._settings.subscribe_timeout_s)
+        except BaseException:
+            await self._session.close(0.1)
+            self.is_closed = True
+            raise
+        self._tasks.spawn(self._drive())
+        self._watch.listeners.append(self._reading.warm)
+        return self
+
+    async def receive(self, timeout_s: float | None = None) -> Message:
+        """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
+        while True:
+            batch = await self._batch(timeout_s)
+            while self._given < len(batch):
+                message = batch[self._given]
+                self._given += 1
+                holding = self._core.may_deliver(message.source.number, self._now())
+                if holding is not None:
+                    self._core.on_delivered(holding, message.offset + 1)
+                    return message
+
+    async def receive_many(
+        self, messages_max: int = _MESSAGES_MAX, timeout_s: float | None = None
+    ) -> Batch:
+        """As many as are there, at least one. Raises as `receive`."""
+        if messages_max < 1:
+            raise InvalidInputError(f"messages_max must be at least 1: {messages_max}")
+        while True:
+            batch = await self._batch(timeout_s)
+            if self._given or len(batch) > messages_max:
+                batch = batch[self._given : self._given + messages_max]
+            self._given += len(batch)
+            now = self._now()
+            held = {n: self._core.may_deliver(n, now) for n in batch.ends}
+            if None in held.values():
+                batch = batch.only({n for n, holding in held.items() if holding is not None})
+            for number, end in batch.ends.items():
+                holding = held[number]
+                if holding is not None:
+                    self._core.on_delivered(holding, end)
+            if batch:
+                return batch
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    async def close(self) -> None:
+        """Commits what is acknowledged and leaves: another consumer gets the share at once."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._core.close(self._now())
+        self._changed()
+        if self._reading.warm in self._watch.listeners:
+            self._watch.listeners.remove(self._reading.warm)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVE_S_MAX):
+                while not self._core.is_settled and self._failure is None:
+                    self._settled.clear()
+                    await self._settled.wait()
+        await self._session.close(_LEAVE_S_MAX)
+        await self._tasks.cancel()
+        await self._reading.close()
+        await self._watch.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def buckets(self) -> list[tuple[int, int]]:
+        """Segment and bucket of everything that is being served, sorted."""
+        return sorted(h.place for h in self._core.fetches.values())
+
+    # What kinds of consumers differ in.
+
+    @abstractmethod
+    async def _positions(self, plane: DataPlane, fetches: list[Fetch]) -> dict[int, int]:
+        """The offsets at which to start, by fetch number. May raise KafkaException."""
+
+    @abstractmethod
+    async def _commit(self, plane: DataPlane, offsets: list[tuple[Holding, int]]) -> None:
+        """Commits, and tells the core. May raise KafkaException."""
+
+    # Acknowledging.
+
+    def _acknowledge(self, ends: Iterable[tuple[Holding, int]]) -> bool:
+        now = self._now()
+        kept = True
+        for holding, end in ends:
+            kept = self._core.acknowledge(holding, end, now) and kept
+            if not self._committing and self._core.commit_urgent(now, (holding,)):
+                self._poke.set()
+        return kept
+
+    # Taking.
+
+    async def _batch(self, timeout_s: float | None) -> Batch:
+        """The current batch, of which something is not given out yet."""
+        if self._current is not None and self._given < len(self._current):
+            return self._current
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    self._check()
+                    self._readable.clear()
+                    batch = self._reading.take()
+                    if batch is not None:
+                        self._current, self._given = batch, 0
+                        return batch
+                    await self._readable.wait()
+        except TimeoutError:
+            raise DeadlineError(f"no message of {self.topic} came in {timeout_s:g} s") from None
+
+    def _check(self) -> None:
+        failure = self._failure or self._session.failure or self._reading.failure
+        if failure is not None:
+            raise failure
+        if self.is_closed:
+            raise ClosedError(f"consumer {self.consumer_name} of {self.topic} was closed")
+
+    # Driving.
+
+    @property
+    def _settled(self) -> asyncio.Event:
+        return self._readable  # set after every change as well
+
+    def _changed(self) -> None:
+        self._poke.set()
+        self._readable.set()
+
+    def _task_failed(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._log.error("consumer.failed", why=repr(error))
+        self._changed()
+
+    async def _drive(self) -> None:
+        while True:
+            self._poke.clear()
+            now = self._now()
+            if self._core.tick(now):
+                self._log.warning("consumer.session_lapsed")
+            self._reading.reconcile(now)
+            commit_at = self._commit_if_due(now)
+            if self._core.report_due(now) or self._core.needs_subscribe:
+                self._session.poke()
+            if self.is_closed:
+                self._settled.set()
+            pause_s = min(self._core.wake_at(), commit_at) - self._now()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(max(pause_s, 0.001), LOOK_S)):
+                    await self._poke.wait()
+
+    def _commit_if_due(self, now: float) -> float:
+        """Begins a commit if one is due; returns when the next one is."""
+        plane = self._reading.plane
+        if self._committing or plane is None:
+            return now + self._settings.commit_interval_s
+        if now < self._commit_at and not self._core.commit_urgent(now):
+            return self._commit_at
+        self._commit_at = now + self._settings.commit_interval_s
+        offsets = self._core.commits(now)
+        if offsets:
+            self._committing = True
+            self._tasks.spawn(self._commit_now(plane, offsets))
+        return self._commit_at
+
+    async def _commit_now(self, plane: DataPlane, offsets: list[tuple[Holding, int]]) -> None:
+        try:
+            await self._commit(plane, offsets)
+        except KafkaException as error:
+            self._log.warning("consumer.commit_failed", why=str(error))
+            await asyncio.sleep(_RETRY_S)
+        finally:
+            self._committing = False
+            self._changed()

@@ -1,0 +1,241 @@
+"""`Reading`: what a consumer reads from Kafka, kept equal to what `ConsumerCore` says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, Self
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaException
+
+from anabranch.client.consumer_errors import KafkaReadError, SubscriptionError
+from anabranch.client.data_plane import DataPlane, Partition, ReadSettings, partition_of
+from anabranch.client.holdings import ConsumerCore, Fetch, Holding
+from anabranch.client.layout_watch import LayoutWatch
+from anabranch.client.received import Batch, Deserializer, Source
+from anabranch.client.topic_layout import TopicLayout
+from anabranch.core.errors import InvalidInputError
+
+LOOK_S: Final = 2.0  # how often is asked whether Kafka removed what a sealed bucket lacks
+_RETRY_S: Final = 0.2
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+Positions = Callable[[DataPlane, list[Fetch]], Awaitable[dict[int, int]]]
+
+
+class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a stream or checkpoint consumer works; raises InvalidInputError.
+
+    `settle_timeout_s`: how long a bucket that another consumer is to have waits for the messages
+    that the application was given and has not acknowledged; then they are delivered again, there.
+    """
+
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    commit_interval_s: float = 0.1
+    settle_timeout_s: float = 30.0
+    subscribe_timeout_s: float = 15.0
+    read: ReadSettings = ReadSettings()
+
+    def __post_init__(self) -> None:
+        for name in ("commit_interval_s", "settle_timeout_s", "subscribe_timeout_s"):
+            if getattr(self, name) < 0:
+                raise InvalidInputError(f"{name} must not be negative: {getattr(self, name)}")
+
+    @classmethod
+    def of(cls, base: Self | None, changes: Mapping[str, Any]) -> Self:
+        """The settings given, or the defaults, with changes. Raises InvalidInputError."""
+        unknown = sorted(set(changes) - set(cls.__struct_fields__))
+        if unknown:
+            raise InvalidInputError(
+                f"a consumer has no setting {', '.join(unknown)}: it has "
+                f"{', '.join(cls.__struct_fields__)}"
+            )
+        return msgspec.structs.replace(base or cls(), **changes)
+
+
+def fresh_name() -> str:
+    """A consumer name that no other consumer has."""
+    return f"consumer-{secrets.token_hex(8)}"
+
+
+class Tasks:
+    """Tasks that somebody looks after: `on_failure` is told of the error that ends one."""
+
+    def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
+        self._on_failure = on_failure
+        self._running: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs it beside everything else."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._done)
+
+    async def cancel(self) -> None:
+        """Ends all of them."""
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_failure(error)
+
+
+class Reading:
+    """Starts and stops fetches. `positions` finds out where to start; it may raise KafkaException.
+
+    `on_read` is called when there is something to take, `on_change` when the core knows more.
+    """
+
+    def __init__(
+        self,
+        core: ConsumerCore,
+        positions: Positions,
+        settings: ConsumerSettings,
+        watch: LayoutWatch,
+        kafka: Mapping[str, Any],
+        tasks: Tasks,
+        on_read: Callable[[], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.plane: DataPlane | None = None
+        self._core = core
+        self._positions = positions
+        self._settings = settings
+        self._watch = watch
+        self._kafka = dict(kafka)
+        self._tasks = tasks
+        self._on_read = on_read
+        self._on_change = on_change
+        self._group_id = ""
+        self._started: set[int] = set()  # fetches that are started or being started
+        self._sources: dict[int, Source] = {}  # of those that are started
+        self._look_at: dict[int, float] = {}
+
+    @property
+    def failure(self) -> KafkaReadError | None:
+        """Why Kafka lets nothing be read."""
+        return None if self.plane is None else self.plane.failure
+
+    def reconcile(self, now: float) -> None:
+        """Reads what is to be read, and nothing else. Raises SubscriptionError."""
+        plane = self._made_plane()
+        if plane is None:
+            return
+        fetches = self._core.fetches
+        for number in [n for n in self._started if n not in fetches]:
+            self._started.discard(number)
+            self._look_at.pop(number, None)
+            if self._sources.pop(number, None) is not None:
+                plane.stop(number)
+        new = [h.fetch for n, h in fetches.items() if n not in self._started and h.fetch]
+        if new:
+            self._started.update(fetch.number for fetch in new)
+            self._tasks.spawn(self._begin(plane, new))
+        self._look_for_removed(plane, now)
+
+    def take(self) -> Batch | None:
+        """The next batch; of what is not read any more there is nothing in it."""
+        read = None if self.plane is None else self.plane.take()
+        if read is None:
+            return None
+        sources = {
+            place: self._sources[number]
+            for place, number in read.fetches.items()
+            if number in self._sources
+        }
+        if all(number in self._sources for number in read.ends):
+            return Batch(read.messages, sources, read.ends)
+        kept = [m for m in read.messages if partition_of(m) in sources]
+        return Batch(kept, sources, {n: e for n, e in read.ends.items() if n in self._sources})
+
+    def warm(self, layout: TopicLayout) -> None:
+        """Children are granted as soon as their parents are drained: know their Kafka topics."""
+        if self.plane is not None and layout.sealing:
+            topics = [part.kafka_topic for part in layout.children]
+            self._tasks.spawn(self._warm_topics(self.plane, topics))
+
+    async def close(self) -> None:
+        """Ends all reading; once the tasks are cancelled."""
+        if self.plane is not None:
+            await self.plane.close()
+
+    def _made_plane(self) -> DataPlane | None:
+        assignment = self._core.assignment
+        if assignment is None:
+            return None
+        if self.plane is None:
+            servers = assignment.bootstrap_servers or self._watch.layout.bootstrap_servers
+            self._group_id = assignment.group_id
+            kafka = {
+                "client.id": "anabranch",
+                **self._kafka,
+                "bootstrap.servers": servers,
+                "group.id": assignment.group_id,
+            }
+            self.plane = DataPlane(kafka, self._settings.read, self._on_read)
+            self.warm(self._watch.layout)
+        elif assignment.group_id != self._group_id:
+            raise SubscriptionError(
+                f"the subscription of {self._watch.topic} was deleted and made again: subscribe "
+                "again"
+            )
+        return self.plane
+
+    async def _begin(self, plane: DataPlane, fetches: list[Fetch]) -> None:
+        """Finds out where to start, and starts."""
+        while fetches := [f for f in fetches if f.number in self._core.fetches]:
+            try:
+                await plane.warm({fetch.kafka_topic for fetch in fetches})
+                fresh = [fetch for fetch in fetches if fetch.start is None]
+                found = await self._positions(plane, fresh) if fresh else {}
+            except KafkaException as error:
+                _log.warning("consumer.no_position", topic=self._watch.topic, why=str(error))
+                await asyncio.sleep(_RETRY_S)
+                continue
+            for fetch in fetches:
+                self._start(plane, fetch, found.get(fetch.number, fetch.start))
+            self._on_change()
+            return
+
+    def _start(self, plane: DataPlane, fetch: Fetch, start: int | None) -> None:
+        holding = self._core.fetches.get(fetch.number)
+        if holding is None or start is None:
+            return
+        self._sources[fetch.number] = Source(
+            self._watch.topic,
+            fetch.number,
+            holding,
+            self._settings.key_deserializer,
+            self._settings.value_deserializer,
+        )
+        self._core.on_position(fetch.number, start)
+        plane.start(fetch, start)
+
+    def _look_for_removed(self, plane: DataPlane, now: float) -> None:
+        """Asks what Kafka's retention left of sealed buckets on which nothing happens."""
+        for number, holding in self._core.fetches.items():
+            if number not in self._sources or holding.end_offset is None or holding.drained:
+                continue
+            if holding.in_flight or now < self._look_at.get(number, 0.0):
+                continue
+            self._look_at[number] = now + LOOK_S
+            self._tasks.spawn(self._find_removed(plane, number, holding))
+
+    async def _find_removed(self, plane: DataPlane, number: int, holding: Holding) -> None:
+        with contextlib.suppress(KafkaException):  # it is asked again
+            place: Partition = (holding.kafka_topic, holding.place.bucket)
+            self._core.on_reached(number, await plane.first_offset(place))
+            self._on_change()
+
+    async def _warm_topics(self, plane: DataPlane, topics: list[str]) -> None:
+        with contextlib.suppress(KafkaException):  # it is only a help
+            await plane.warm(topics)

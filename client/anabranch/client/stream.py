@@ -1,0 +1,73 @@
+"""`StreamConsumer`: ordered, acknowledged cumulatively, positions kept in Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from anabranch.client.data_plane import DataPlane
+from anabranch.client.errors import DeadlineError
+from anabranch.client.holdings import Fetch, Holding
+from anabranch.client.ordered import OrderedConsumer
+from anabranch.client.received import Batch, Message
+from anabranch.wire.anabranch_pb2 import ScalableConsumerType
+
+
+class StreamConsumer(OrderedConsumer):
+    """Receives each bucket's messages in order, beside the subscription's other consumers.
+
+    An acknowledgement stands for everything before it in the same bucket. It is committed to Kafka
+    in the background within `commit_interval_s`, at once where somebody waits for it, and `flush`
+    waits for it. What was not acknowledged is delivered again when a bucket moves or its consumer
+    ends; while all acknowledge in time and no session lapses, no message is delivered twice.
+    """
+
+    _kind = ScalableConsumerType.STREAM
+
+    def acknowledge(self, received: Message | Batch) -> bool:
+        """Everything up to this message, or this batch, has been processed.
+
+        False if a bucket of it is not this consumer's any more: what was not acknowledged of that
+        will be delivered again, perhaps to another consumer.
+        """
+        if isinstance(received, Message):
+            return self._acknowledge([(received.source.holding, received.offset + 1)])
+        sources = received.sources()
+        return self._acknowledge((sources[n].holding, end) for n, end in received.ends.items())
+
+    def acknowledge_all(self) -> bool:
+        """Everything that was received so far has been processed."""
+        return self._acknowledge(list(self._delivered()))
+
+    async def flush(self, timeout_s: float = 10.0) -> None:
+        """Returns once everything that is acknowledged is committed. Raises DeadlineError."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._core.commits(self._now()):
+                    self._check()
+                    self._readable.clear()
+                    self._commit_at = 0.0
+                    self._poke.set()
+                    await self._readable.wait()
+        except TimeoutError:
+            raise DeadlineError(
+                f"Kafka did not take the commits of {self.topic} in {timeout_s:g} s"
+            ) from None
+
+    def _delivered(self) -> Iterator[tuple[Holding, int]]:
+        for holding in self._core.holdings.values():
+            if holding.delivered is not None:
+                yield holding, holding.delivered
+
+    async def _positions(self, plane: DataPlane, fetches: list[Fetch]) -> dict[int, int]:
+        places = {f.number: (f.kafka_topic, f.place.bucket) for f in fetches}
+        found = await plane.committed(places.values())
+        return {number: found[place] for number, place in places.items()}
+
+    async def _commit(self, plane: DataPlane, offsets: list[tuple[Holding, int]]) -> None:
+        wanted = {(h.kafka_topic, h.place.bucket): (h, end) for h, end in offsets}
+        done = await plane.commit({place: end for place, (_, end) in wanted.items()})
+        now = self._now()
+        for place in done:
+            holding, end = wanted[place]
+            self._core.on_committed(holding, end, now)
