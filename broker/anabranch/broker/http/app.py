@@ -1,4 +1,4 @@
-"""The application: every route, the errors' answers, and the short way of look-ups in front."""
+"""The application: every route, the errors' answers, and the short ways of reads in front."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from anabranch.broker.http import (
     brokers,
     bundles,
+    layouts,
     lookup,
     namespaces,
     scalable,
@@ -58,4 +59,5 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
 
 def create_app(operations: Operations, settings: Settings, metrics: Metrics) -> ASGIApp:
     """What a server runs."""
-    return lookup.LookupFirst(create_api(operations, settings, metrics), operations)
+    api = create_api(operations, settings, metrics)
+    return lookup.LookupFirst(layouts.LayoutFirst(api, operations.topics), operations)
