@@ -27,16 +27,27 @@ class Client:
 
     def put(self, path: str, body: object = None) -> None:
         """Raises RuntimeError unless the answer is a success."""
-        status, answer = self._ask("PUT", path, b"" if body is None else json.dumps(body).encode())
-        if status >= 300:
-            raise RuntimeError(f"PUT {path}: {status} {answer}")
+        self._must("PUT", path, b"" if body is None else json.dumps(body).encode())
 
-    def lookup(self, topic: str) -> str:
+    def post(self, path: str) -> None:
+        """Raises RuntimeError unless the answer is a success."""
+        self._must("POST", path, b"")
+
+    def delete(self, path: str) -> None:
+        """Raises RuntimeError unless the answer is a success."""
+        self._must("DELETE", path, b"")
+
+    def _must(self, method: str, path: str, body: bytes) -> None:
+        status, answer = self._ask(method, path, body)
+        if status >= 300:
+            raise RuntimeError(f"{method} {path}: {status} {answer}")
+
+    def lookup(self, topic: str, domain: str = "persistent") -> str:
         """The broker id that a topic (`tenant/namespace/local`) is served by.
 
         Raises RuntimeError.
         """
-        status, answer = self.get(f"/lookup/v2/topic/persistent/{topic}")
+        status, answer = self.get(f"/lookup/v2/topic/{domain}/{topic}")
         if status != 200:
             raise RuntimeError(f"{topic}: {status} {answer}")
         return str(answer["httpUrl"]).removeprefix("http://")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
-from anabranch.broker.cli.children import HOST, NodeProcess
-from anabranch.channel.embedded import ports
+from anabranch.broker.cli.children import NodeProcess
+from bench import wrk
 from bench.client import Client, topic_per_bundle
 from bench.figure import Measured, spread
 from bench.place import Place, resident_mb
@@ -22,10 +17,8 @@ from bench.roundtrip import bare_ms
 
 LIVENESS_S = 6.0  # the default liveness time-out
 _CLIENTS = 8
-_WRK_CONNECTIONS = 32
 _SETTLE_S = 60.0
 _MANY = 10_000
-_RATE = r"Requests/sec:\s+([\d.]+)"
 
 
 class NamespaceUnderTest:
@@ -258,69 +251,21 @@ def http_many(place: Place) -> Measured:
 
 
 def _wrk(place: Place, bundles: int, topics: int, peer: int) -> Measured:
-    if shutil.which("wrk") is None:
-        raise RuntimeError("wrk is missing: install it (Debian, Ubuntu: apt-get install wrk)")
     under = NamespaceUnderTest(place, bundles)
     under.own_all()
-    script = place.folder / f"wrk-{place.number()}.lua"
     names = list(under.topics.values())[:topics]
-    listed = ",\n".join(f'"/lookup/v2/topic/persistent/{name}"' for name in names)
-    script.write_text(
-        f"local paths = {{{listed}}}\nlocal at = 0\n"
-        "request = function() at = at % #paths + 1; return wrk.format('GET', paths[at]) end\n"
-    )
-    seconds = 3 if place.quick else 10
-    rates, tails, limits = [], [], []
-    for _ in range(3):
-        text = _load(place.nodes[0].url, script, seconds)
-        rates.append(float(_told(_RATE, text)[1]))
-        tails.append(_wrk_ms(_told(r"99%\s+([\d.]+)(us|ms|s)", text)))
-        limits.append(_bare_rate(script, seconds))
+    found = wrk.load(place, [f"/lookup/v2/topic/persistent/{name}" for name in names])
     under.close()
-    value = statistics.median(rates)
     return Measured(
-        value,
+        found.rate,
         "look-ups/s",
-        value,
+        found.rate,
         peer,
         at_least=True,
-        limit=statistics.median(limits),
-        limit_what="the same server with a constant answer, under the same load",
-        details={"p99_ms": statistics.median(tails), "bundles": bundles, "rates": rates},
+        limit=found.limit,
+        limit_what=wrk.LIMIT_WHAT,
+        details={"p99_ms": found.p99_ms, "bundles": bundles, "rates": found.rates},
     )
-
-
-def _load(url: str, script: Path, seconds: int) -> str:
-    command = ["wrk", "-t1", f"-c{_WRK_CONNECTIONS}", f"-d{seconds}s", "--latency"]
-    command += ["-s", str(script), url]
-    text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    if "Non-2xx" in text or "Socket errors" in text:
-        raise RuntimeError(f"wrk met errors:\n{text}")
-    return text
-
-
-def _bare_rate(script: Path, seconds: int) -> float:
-    port = ports.free_port(HOST)
-    command = [sys.executable, "-m", "bench.bare_http", str(port)]
-    folder = Path(__file__).parents[1]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder) as server:
-        try:
-            if server.stdout is None or server.stdout.readline() != b"ready\n":
-                raise RuntimeError("the bare server did not start")
-            return float(_told(_RATE, _load(f"http://{HOST}:{port}", script, seconds))[1])
-        finally:
-            server.kill()
-
-
-def _told(pattern: str, text: str) -> re.Match[str]:
-    found = re.search(pattern, text)
-    if found is None:
-        raise RuntimeError(f"wrk did not tell what was asked of it:\n{text}")
-    return found
-
-
-def _wrk_ms(found: re.Match[str]) -> float:
-    return float(found[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[found[2]]
 
 
 # --- start and memory -----------------------------------------------------------------------

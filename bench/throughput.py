@@ -1,0 +1,91 @@
+"""Producing, and consuming a backlog, as fast as it goes: the SDK, and the bare client in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+
+from anabranch.client import BufferFullError, Client, Producer
+from bench import bare
+from bench.bare import BareKafka
+from bench.figure import Measured
+from bench.load import BATCH, KEYS, VALUE
+from bench.place import Place
+from bench.scalable import TopicUnderTest
+
+_SEGMENTS = 4
+_REPEATS = 5
+_TURN = 500  # messages between two turns of the event loop
+
+_Produce = Callable[[Producer, int], Awaitable[None]]
+
+
+def produce_each(place: Place) -> Measured:
+    """`send_nowait` for each message against `produce` for each, both with a report of each."""
+    return _produce(place, _one_by_one, bare.produce_each, 0.85)
+
+
+def produce_many(place: Place) -> Measured:
+    """`send_many` against `produce_batch`."""
+    return _produce(place, _many, bare.produce_batches, 0.7)
+
+
+async def _one_by_one(producer: Producer, count: int) -> None:
+    send = producer.send_nowait
+    for number in range(count):
+        if number % _TURN == 0:
+            await asyncio.sleep(0)
+        key = KEYS[number % len(KEYS)]
+        while True:
+            try:
+                send(VALUE, key)
+                break
+            except BufferFullError:
+                await producer.room()
+
+
+async def _many(producer: Producer, count: int) -> None:
+    pairs = [(key, VALUE) for key in KEYS]
+    sent = 0
+    for at in itertools.cycle(range(0, len(pairs), BATCH)):
+        if sent == count:
+            break
+        sent += await producer.send_many(pairs[at : at + BATCH])
+
+
+def _produce(
+    place: Place,
+    ours: _Produce,
+    limit: Callable[[BareKafka, str, int], float],
+    goal: float,
+) -> Measured:
+    count = 50_000 if place.quick else 400_000
+    rates, limits = [], []
+    for _ in range(_REPEATS):
+        with TopicUnderTest(place, _SEGMENTS) as topic, BareKafka(place) as kafka:
+            rates.append(asyncio.run(_rate(place, topic, ours, count)))
+            partitions = _SEGMENTS * topic.partitions(0)
+            limits.append(limit(kafka, kafka.topic(partitions), count))
+    ratio = statistics.median(ours / most for ours, most in zip(rates, limits, strict=True))
+    return Measured(
+        statistics.median(rates),
+        "msg/s",
+        ratio,
+        goal,
+        at_least=True,
+        limit=statistics.median(limits),
+        limit_what="bare confluent-kafka, as many partitions, the same settings",
+        details={"messages": count, "segments": _SEGMENTS, "rates": rates, "limits": limits},
+    )
+
+
+async def _rate(place: Place, topic: TopicUnderTest, ours: _Produce, count: int) -> float:
+    async with Client(place.nodes[0].service_url()) as client:
+        producer = await client.create_producer(topic.name)
+        began = time.perf_counter()
+        await ours(producer, count)
+        await producer.flush()
+        return count / (time.perf_counter() - began)
