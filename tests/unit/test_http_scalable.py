@@ -358,3 +358,21 @@ def test_entry_buckets_follow_the_budget_and_the_ceiling(
     with_http(
         test, scalableTopicEntryBucketBudget=budget, scalableTopicEntryBucketMaxPerSegment=most
     )
+
+
+def test_an_operation_goes_on_when_its_bundle_was_given_up_to_nobody() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node = nodes[0].node
+        await created(nodes[0])
+        cluster.segments.hold.clear()
+        split = asyncio.create_task(nodes[0].http.post(f"{TOPIC}/split/0"))
+        await until(lambda: cluster.segments.calls.count("create") == 2)
+        unit = next(name for name, _ in node.operations.owned(node.id))
+        unload = asyncio.create_task(node.operations.unload(unit))
+        cluster.segments.hold.set()
+        await unload
+        await until(lambda: not list(node.view.restless_topics()))
+        assert len(ranges(await layout(nodes[0]))) == 2
+        assert (await split).status_code == 204
+
+    with_http(test)

@@ -11,6 +11,7 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.consumers import Consumers
 from anabranch.broker.topics.operations import Limits, TopicOperations
+from anabranch.broker.topics.seeker import Seeker
 from anabranch.broker.topics.service import TopicService
 from anabranch.broker.topics.watches import Watches
 from anabranch.broker.topics.worker import SegmentKeeper
@@ -39,7 +40,8 @@ def build_topics(
     runtime = requests.runtime
     service = TopicService(runtime, controllers, settings.topic_prefix, open_keeper)
     access = Access(requests, lookups, service)
-    watches = Watches(access)
+    seeker = Seeker(access)
+    watches = Watches(access, seeker)
     timeout_s = settings.operation_timeout_millis / 1000
     consumers = Consumers(access, settings.lookup_timeout_millis / 1000)
     limits = Limits(
@@ -62,4 +64,4 @@ def build_topics(
         "Consumers of scalable topics whose controller this node is.",
         lambda: len(service.consumers),
     )
-    return TopicOperations(access, consumers, watches, limits)
+    return TopicOperations(access, consumers, watches, seeker, limits)

@@ -23,6 +23,7 @@ from anabranch.broker.errors import (
 from anabranch.broker.requests import RACES_MAX
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.consumers import Consumers
+from anabranch.broker.topics.seeker import Seeker
 from anabranch.broker.topics.watches import Watches
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
@@ -62,18 +63,24 @@ class TopicOperations:
     """The requests of one node. To be used in its event loop."""
 
     def __init__(
-        self, access: Access, consumers: Consumers, watches: Watches, limits: Limits
+        self,
+        access: Access,
+        consumers: Consumers,
+        watches: Watches,
+        seeker: Seeker,
+        limits: Limits,
     ) -> None:
         self.access = access
         self.consumers = consumers
         self.watches = watches
+        self._seeker = seeker
         self.limits = limits
         self._runtime = access.runtime
         self._requests = access.requests
 
     async def stop(self) -> None:
         """Ends the thread that works on Kafka, and whatever else runs by itself."""
-        await self.watches.stop()
+        await self._seeker.stop()
         await self.access.service.stop()
 
     # --- reading ------------------------------------------------------------------------

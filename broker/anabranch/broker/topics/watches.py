@@ -13,15 +13,14 @@ from typing import Final
 
 import msgspec
 
-from anabranch.broker.errors import OperationError
 from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.seeker import Seeker
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.records import topic_key
 from anabranch.core.ring import split_bundle_name, topic_hash
 from anabranch.core.topics import ScalableTopic
 
 _LAG_S: Final = 0.5  # how far this node may be behind one that the client has just spoken to
-_SEEK_AGAIN_S: Final = 1.0
 
 Wake = Callable[[], None]
 
@@ -44,13 +43,13 @@ class Seen(msgspec.Struct, frozen=True):
 class Watches:
     """All watches of this node. To be used in its event loop."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, seeker: Seeker) -> None:
         self._access = access
+        self._seeker = seeker
         self._runtime = access.runtime
         self._by_topic: dict[str, dict[Wake, None]] = {}
         self._by_namespace: dict[str, dict[str, int]] = {}  # topics, with their place on the ring
         self._generation = self._runtime.generation
-        self._seeking: dict[str, asyncio.Task[None]] = {}
         self.count = 0
         access.service.listeners.append(self._changed)
 
@@ -116,23 +115,4 @@ class Watches:
             self._seek(topic)
 
     def _seek(self, topic: str) -> None:
-        """Sees to it that a watched topic's bundle gets an owner."""
-        if topic in self._seeking or self._access.controller_at(topic) is not None:
-            return
-        task = asyncio.create_task(self._find(topic), name="find controller")
-        self._seeking[topic] = task
-        task.add_done_callback(lambda _: self._seeking.pop(topic, None))
-
-    async def _find(self, topic: str) -> None:
-        while topic in self._by_topic:
-            with suppress(OperationError):
-                await self._access.find_controller(topic)
-                return
-            await asyncio.sleep(_SEEK_AGAIN_S)
-
-    async def stop(self) -> None:
-        """Looks for no controllers any more."""
-        tasks = list(self._seeking.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._seeker.seek(topic, self._by_topic.__contains__)
