@@ -1,9 +1,10 @@
-"""`DataPlane`: reads buckets from Kafka with one librdkafka consumer, and commits to its group.
+"""`DataPlane`: reads buckets from Kafka, and commits to their group.
 
-Two threads: one polls, and alone changes what is assigned; the other one asks and commits, which
-waits for Kafka and must not keep the first. What is read is handed to the event loop in batches;
-when too much of it lies there, polling stops, and librdkafka, whose queue is bounded too, stops
-fetching.
+Two threads. One polls a librdkafka consumer, and alone changes what is assigned. The other one asks
+and commits, which waits for Kafka and must not keep the first; it does so with a client of its own,
+because a commit that waits does not end while another thread polls the same client (librdkafka
+2.16). What is read is handed to the event loop in batches; when too much of it lies there, polling
+stops, and librdkafka, whose queue is bounded too, stops fetching.
 
 Three settings decide how fast it is. With its default queue librdkafka reads a fifth of what it
 can; with the default `fetch.queue.backoff.ms` it rests for a second whenever the queue was full.
@@ -114,6 +115,7 @@ class DataPlane:
                 **kafka,
             }
         )
+        self._keeper = Consumer({**_KAFKA, **kafka})  # of the group's offsets; reads nothing
         self._on_read = on_read
         self._loop = asyncio.get_running_loop()
         self._control = ThreadPoolExecutor(1, "anabranch-control")
@@ -161,7 +163,7 @@ class DataPlane:
     async def committed(self, places: Iterable[Partition]) -> dict[Partition, int]:
         """The group's committed offsets; 0 where there is none. Raises KafkaException."""
         asked = [TopicPartition(topic, partition) for topic, partition in places]
-        found = await self._ask(lambda: self._consumer.committed(asked, timeout=_ASK_S_MAX))
+        found = await self._ask(lambda: self._keeper.committed(asked, timeout=_ASK_S_MAX))
         for each in found:
             if each.error is not None:
                 raise KafkaException(each.error)
@@ -171,14 +173,14 @@ class DataPlane:
         """The first offset that Kafka still has. Raises KafkaException."""
         asked = TopicPartition(*place)
         low, _ = await self._ask(
-            lambda: self._consumer.get_watermark_offsets(asked, timeout=_ASK_S_MAX)
+            lambda: self._keeper.get_watermark_offsets(asked, timeout=_ASK_S_MAX)
         )
         return int(low)
 
     async def commit(self, offsets: Mapping[Partition, int]) -> list[Partition]:
         """Commits, and says which of them Kafka took. Raises KafkaException."""
         given = [TopicPartition(*place, offset) for place, offset in offsets.items()]
-        done = await self._ask(lambda: self._consumer.commit(offsets=given, asynchronous=False))
+        done = await self._ask(lambda: self._keeper.commit(offsets=given, asynchronous=False))
         return [(each.topic, each.partition) for each in done or () if each.error is None]
 
     async def warm(self, topics: Iterable[str]) -> None:
@@ -214,6 +216,7 @@ class DataPlane:
         self._thread.join()
         self._control.shutdown(wait=True)
         self._consumer.close()
+        self._keeper.close()
 
     def _poll(self) -> None:
         settings, consumer = self._settings, self._consumer
