@@ -33,6 +33,8 @@ class Connection:
         self._consumer = consumer
         self._lives = (consumer.life, process.life)
         self._up_at = self._down_at = 0.0
+        self._ups: deque[Action] = deque()  # arrived, and not taken by a node that is paused
+        self._downs: deque[Action] = deque()
 
     def up(self, action: Action) -> None:
         """To the node."""
@@ -69,12 +71,22 @@ class Connection:
         return max(now, self._consumer.cut_until) + self._world.store.latency_s()
 
     def _arrive_up(self, action: Action) -> None:
+        self._ups.append(action)
+        self.process.run_in(self._lives[1], self._take_up)
+
+    def _take_up(self) -> None:
+        action = self._ups.popleft()
         if self.is_open:
-            self.process.run_in(self._lives[1], action)
+            action()
 
     def _arrive_down(self, action: Action) -> None:
+        self._downs.append(action)
+        self._consumer.run_in(self._lives[0], self._take_down)
+
+    def _take_down(self) -> None:
+        action = self._downs.popleft()
         if self.is_open:
-            self._consumer.run_in(self._lives[0], action)
+            action()
 
 
 class _Reader:

@@ -159,10 +159,10 @@ class SegmentStore:
 
         def act() -> None:
             partition = self.partitions.get(place)
-            owners = partition.owners[first:end] if partition is not None else []
-            found.append(sum(who == producer for who, _ in owners))
+            if partition is not None:
+                found.append(sum(who == producer for who, _ in partition.owners[first:end]))
 
-        self.call(lambda in_time: done(found[0] if in_time else None), act)
+        self.call(lambda in_time: done(found[0] if in_time and found else None), act)
 
     def commit(self, group: str, place: Place, offset: int, done: Callable[[bool], None]) -> None:
         def act() -> None:
