@@ -109,6 +109,7 @@ def test_the_topics_of_a_step_are_there_with_all_partitions_however_often_they_a
     topics = [SegmentTopic(f"{topic_prefix}{number}", number + 1) for number in range(3)]
     for _ in range(2):
         admin.create(topics, DEADLINE_S)
+        admin.await_leaders(topics, DEADLINE_S)
         assert [_partitions(connection, topic.name) for topic in topics] == [1, 2, 3]
 
 

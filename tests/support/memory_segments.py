@@ -38,6 +38,9 @@ class MemorySegments:
                 raise SegmentExistsError(topic.name, found, topic.partitions)
             self.ends.setdefault(topic.name, [0] * topic.partitions)
 
+    def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
+        self._begin("await_leaders")
+
     def start_groups(
         self, groups: Sequence[str], topics: Sequence[SegmentTopic], deadline_s: float
     ) -> None:

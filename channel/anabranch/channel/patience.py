@@ -19,7 +19,7 @@ from anabranch.channel.errors import (
 
 _T = TypeVar("_T")
 
-_POLL_S: Final = 0.002
+_POLL_S: Final = 0.001
 _POLL_S_MAX: Final = 0.1
 
 _ACCESS: Final = frozenset(

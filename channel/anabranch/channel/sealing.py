@@ -91,7 +91,6 @@ class Sealer:
         places = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
         names = [topic.name for topic in topics]
         self._configure(names, patience)
-        self._get_acquainted(names, patience)
         self._probe(places, patience)
         ends = self._ends(places, patience)
         return {
@@ -117,6 +116,7 @@ class Sealer:
                 for name in left
             ]
             futures = self._admin.incremental_alter_configs(resources)
+            self._get_acquainted(left, patience)  # while Kafka is at it
             answers = {
                 resource.name: patience.answer(future, f"to seal topic {resource.name}")
                 for resource, future in futures.items()
@@ -126,11 +126,12 @@ class Sealer:
                 patience.pause(doing)
 
     def _get_acquainted(self, names: Iterable[str], patience: Patience) -> None:
-        """Tells the consumer who leads: by itself it would find out in its own time, a second."""
+        """Tells both clients who leads: the consumer would find out in its own time, a second."""
         for name in names:
             doing = f"to find the leaders of topic {name}"
             try:
-                self._consumer.list_topics(name, timeout=patience.left_s(doing))
+                for client in (self._consumer, self._producer):
+                    client.list_topics(name, timeout=patience.left_s(doing))
             except KafkaException as error:
                 patience.passing(error.args[0], doing)
 

@@ -59,7 +59,7 @@ class SegmentAdmin:
         self._sealer.close()
 
     def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
-        """Makes the topics that are missing; returns when every partition of all has a leader.
+        """Makes the topics that are missing; returns when Kafka has written down that they exist.
 
         One request makes all, or as many as Kafka takes in one. Raises SegmentExistsError for one
         that is there with another number of partitions, other KafkaRefusedErrors, or
@@ -67,7 +67,13 @@ class SegmentAdmin:
         """
         patience = Patience(self._connection, deadline_s)
         for some in _together(topics):
-            self._create(some, patience)
+            there = self._create(some, patience)
+            self._await_leaders([topic for topic in some if topic.name in there], patience)
+
+    def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
+        """Returns when every partition of the topics has a leader. Raises as `create`."""
+        patience = Patience(self._connection, deadline_s)
+        for some in _together(topics):
             self._await_leaders(some, patience)
 
     def start_groups(
@@ -162,15 +168,17 @@ class SegmentAdmin:
                 patience.pause(f"{doing} {left[0]}")
         return answers
 
-    def _create(self, topics: Sequence[SegmentTopic], patience: Patience) -> None:
+    def _create(self, topics: Sequence[SegmentTopic], patience: Patience) -> set[str]:
+        """The topics that were there already, from an earlier attempt or from elsewhere."""
         new = {topic.name: self._new(topic) for topic in topics}
-        self._each(
+        answers = self._each(
             new,
             lambda left: self._admin.create_topics([new[name] for name in left]),
             "to create topic",
             {KafkaError.TOPIC_ALREADY_EXISTS},
             patience,
         )
+        return {name for name, answer in answers.items() if isinstance(answer, KafkaError)}
 
     def _new(self, topic: SegmentTopic) -> NewTopic:
         settings = self._settings

@@ -26,6 +26,7 @@ class SegmentKeeper(Protocol):
     """What a node needs of Kafka for segments: `channel.segments.SegmentAdmin`, or its double."""
 
     def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
+    def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
     def start_groups(
         self, groups: Sequence[str], topics: Sequence[SegmentTopic], deadline_s: float
     ) -> None: ...
@@ -106,6 +107,9 @@ def carry_out(keeper: SegmentKeeper, task: Task, prefix: str) -> Done | Failed:
         groups = [kafka_group(prefix, task.topic, *named) for named in task.subscriptions]
         if isinstance(task, MakeSegments):
             keeper.create(topics, deadline_s)
+            if not any(part.parent_ids for part in task.segments):
+                # Children have until their parents refuse; a new topic is used at once.
+                keeper.await_leaders(topics, deadline_s)
             if groups:
                 keeper.start_groups(groups, topics, deadline_s)
         else:
