@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from anabranch.broker.http.app import create_api
+from anabranch.broker.http.scalable_models import LayoutBody
 from anabranch.channel.errors import KafkaUnreachableError, ReplicasMissingError
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
@@ -374,5 +376,22 @@ def test_an_operation_goes_on_when_its_bundle_was_given_up_to_nobody() -> None:
         await until(lambda: not list(node.view.restless_topics()))
         assert len(ranges(await layout(nodes[0]))) == 2
         assert (await split).status_code == 204
+
+    with_http(test)
+
+
+def test_both_ways_to_a_layout_answer_alike() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node = nodes[0].node
+        await created(nodes[0], 3)
+        await nodes[0].http.post(f"{TOPIC}/split/0")
+        short = await nodes[0].http.get(TOPIC)
+        api = create_api(node.operations, node.settings, node.metrics)
+        transport = httpx.ASGITransport(app=api)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            long = await client.get(TOPIC)
+        assert short.content == long.content
+        assert short.headers["content-type"] == long.headers["content-type"]
+        LayoutBody.model_validate(short.json(), extra="forbid")
 
     with_http(test)

@@ -1,89 +1,80 @@
-"""Reads of layouts: the short way that nearly all of them take, as look-ups have one.
+"""The short way of reading a layout: producers and tools ask for them all the time.
 
-`LayoutFirst` stands in front of the application and gives answers that it has encoded before, for
-as long as the view holds the very topic that they were made of. Whatever it has not, from a path
-that is malformed to a topic that is not there, goes on to the route; a test holds that both answer
-alike.
+Like `lookup.LookupFirst`, it stands in front of the application, answers what it can at once, and
+leaves everything else, errors included, to the route in `scalable`, whose answers it gives.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.http.scalable import PREFIX
 from anabranch.broker.http.scalable_models import layout_body
-from anabranch.broker.topics.operations import TopicOperations, parse
-from anabranch.core.errors import InvalidInputError
+from anabranch.broker.http.staleness import STALE_HEADER
+from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.topics import ScalableTopic
 
-_START: Final = PREFIX + "/"
-_KEPT_BYTES_MAX: Final = 16 * 1024 * 1024  # of all bodies
-_BODY_BYTES_MAX: Final = 256 * 1024  # a larger one takes the long way
+_BYTES_MAX: Final = 32 << 20  # of all bodies that are kept
+_STALE: Final = (STALE_HEADER.lower().encode(), b"true")
+
+_Headers = list[tuple[bytes, bytes]]
 
 
-class _Answer(NamedTuple):
-    name: str
-    topic: ScalableTopic
-    headers: list[tuple[bytes, bytes]]
-    body: bytes
+class _Bodies:
+    """Encoded layouts by topic, as long as the topic is the same object."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[ScalableTopic, _Headers, bytes]] = {}
+        self._bytes = 0
+
+    def of(self, name: str, topic: ScalableTopic) -> tuple[_Headers, bytes]:
+        """Headers and body of the topic's layout."""
+        known = self._known.get(name)
+        if known is not None and known[0] is topic:
+            return known[1], known[2]
+        if known is not None:
+            self._forget(name)
+        body = msgspec.json.encode(layout_body(topic))
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        while self._known and self._bytes + len(body) > _BYTES_MAX:
+            self._forget(next(iter(self._known)))
+        self._known[name] = (topic, headers, body)
+        self._bytes += len(body)
+        return headers, body
+
+    def _forget(self, name: str) -> None:
+        self._bytes -= len(self._known.pop(name)[2])
 
 
 class LayoutFirst:
-    """ASGI: answers reads of layouts that are at hand; all else goes to `app`."""
+    """ASGI: answers reads of layouts that are there; all else goes to `app`."""
 
     def __init__(self, app: ASGIApp, topics: TopicOperations) -> None:
         self._app = app
-        self._runtime = topics.access.runtime
-        self._answers: dict[str, _Answer] = {}
-        self._kept_bytes = 0
+        self._topics = topics
+        self._bodies = _Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = None
-        if scope["type"] == "http" and scope["path"].startswith(_START):
-            answer = self._answer(scope)
-        if answer is None:
+        if (
+            scope["type"] != "http"
+            or scope["method"] != "GET"
+            or not scope["path"].startswith(f"{PREFIX}/")
+        ):
             await self._app(scope, receive, send)
             return
-        await send({"type": "http.response.start", "status": 200, "headers": answer.headers})
-        await send({"type": "http.response.body", "body": answer.body})
-
-    def _answer(self, scope: Scope) -> _Answer | None:
-        # The route marks what a node says that may be behind.
-        if scope["method"] != "GET" or not self._runtime.has_lease:
-            return None
-        path: str = scope["path"]
-        known = self._answers.get(path)
-        if known is not None and self._runtime.view.topic(known.name) is known.topic:
-            return known
-        return self._made(path)
-
-    def _made(self, path: str) -> _Answer | None:
-        parts = path[len(_START) :].split("/")
-        if len(parts) != 3:
-            return None
-        try:
-            name = parse(*parts)
-        except InvalidInputError:
-            return None
-        topic = self._runtime.view.topic(name)
-        if topic is None or not topic.is_open:
-            return None
-        body = msgspec.json.encode(layout_body(topic))
-        if len(body) > _BODY_BYTES_MAX:
-            return None
-        length = str(len(body)).encode()
-        headers = [(b"content-length", length), (b"content-type", b"application/json")]
-        answer = _Answer(name, topic, headers, body)
-        self._keep(path, answer)
-        return answer
-
-    def _keep(self, path: str, answer: _Answer) -> None:
-        before = self._answers.pop(path, None)
-        self._kept_bytes += len(answer.body) - (0 if before is None else len(before.body))
-        if self._kept_bytes > _KEPT_BYTES_MAX:
-            self._answers.clear()
-            self._kept_bytes = len(answer.body)
-        self._answers[path] = answer
+        name = scope["path"][len(PREFIX) + 1 :]
+        topic = self._topics.open_topic(name) if name.count("/") == 2 else None
+        if topic is None:
+            await self._app(scope, receive, send)
+            return
+        headers, body = self._bodies.of(name, topic)
+        if self._topics.is_stale:
+            headers = [*headers, _STALE]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})

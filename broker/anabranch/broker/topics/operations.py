@@ -104,6 +104,16 @@ class TopicOperations:
         """Raises NotFoundError."""
         return self.access.topic(name)
 
+    def open_topic(self, name: str) -> ScalableTopic | None:
+        """The topic if it is there for clients."""
+        topic = self._runtime.view.topic(name)
+        return topic if topic is not None and topic.is_open else None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether this node has lost touch with the log, so that what it says may have changed."""
+        return not self._runtime.has_lease
+
     def subscriptions(self, name: str) -> list[tuple[str, Subscription, int]]:
         """Names, what the log says, and how many consumers there are of each subscription."""
         self.topic(name)
