@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from anabranch.core.errors import InvalidInputError
 
 _CHUNK_BYTES: Final = 64 * 1024
 _CHUNKS_MAX: Final = 8
+_LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 @click.command(
@@ -151,7 +153,8 @@ async def _lines(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes
         more = True
         while more:
             room.acquire()
-            chunk = file.read1(_CHUNK_BYTES)  # type: ignore[attr-defined]  # all of ours have it
+            # Not by the file: its lock, held by this thread, would break the interpreter's end.
+            chunk = os.read(file.fileno(), _CHUNK_BYTES)
             more = bool(chunk)
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
@@ -163,6 +166,8 @@ async def _lines(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes
     while chunk := await unless_stopped(chunks.get(), stopping):
         room.release()
         *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _LINE_BYTES_MAX:
+            raise InvalidInputError(f"a line has more than {_LINE_BYTES_MAX} bytes")
         for line in whole:
             if stopping.is_set():
                 return

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 import click
+import structlog
 
 from anabranch.broker.cli.api import Api, RefusedError, UnreachableError
 from anabranch.client.client import Client
@@ -48,12 +51,21 @@ async def open_client(
     """A client while the block runs. What a node refuses is a RefusedError, as over REST."""
     from anabranch.broker.startup import read_properties
 
+    configure_sdk_log(sys.stderr)
     nodes = service_url if service_url else await asyncio.to_thread(_service_urls, url)
     try:
         async with Client(nodes, kafka=read_properties(kafka_properties)) as client:
             yield client
     except (TopicNotFoundError, RefusedByNodeError) as error:
         raise RefusedError(str(error)) from error
+
+
+def configure_sdk_log(to: TextIO, level: int = logging.ERROR) -> None:
+    """What the SDK logs goes there, never between the lines of a command's output."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(to),
+    )
 
 
 def run_stoppable(main: Callable[[asyncio.Event], Coroutine[Any, Any, _T]]) -> _T:
