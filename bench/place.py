@@ -73,6 +73,11 @@ class Place:
         await_ready(self._nodes)
         return self._nodes
 
+    def service_urls(self) -> str:
+        """One URL for clients, of all nodes."""
+        urls = [node.service_url() for node in self.nodes]
+        return "pulsar://" + ",".join(url.removeprefix("pulsar://") for url in urls)
+
     def another_node(self) -> NodeProcess:
         """One more node of the cluster, not started."""
         node = NodeProcess(
