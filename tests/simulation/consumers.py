@@ -112,6 +112,7 @@ class Consumer:
         self.life = 0
         self.cut_until = 0.0
         self.core: ConsumerCore
+        self._lapses = 0  # of former lives
         self._world = world
         self._sched = world.sched
         self._rate = rate
@@ -154,6 +155,7 @@ class Consumer:
             return
         self._sched.note(f"{self} crashes")
         self.alive = False
+        self._lapses += self.core.lapses
         if self._connection is not None:
             self._connection.end(by_consumer=True)
 
@@ -200,6 +202,11 @@ class Consumer:
             for place, holding in self.core.holdings.items()
             if holding.is_held
         }
+
+    @property
+    def lapses(self) -> int:
+        """How many of its sessions ended because no controller answered."""
+        return self._lapses + (self.core.lapses if self.alive else 0)
 
     def is_in_session(self) -> bool:
         """Whether its session lasts, by its own clock."""

@@ -32,15 +32,14 @@ class Report(msgspec.Struct, frozen=True):
     accepted: dict[str, int]
     rejected: dict[str, int]
     busiest_second: int
+    topics: dict[str, int] | None = None  # what happened to messages, in a run with topics
     trace: tuple[str, ...] = ()
 
     def explain(self) -> str:
         """The violation, and how to see it again."""
-        return f"seed {self.seed}: {self.violation}\nreplay: {replay_command(self.seed)}"
-
-
-def replay_command(seed: int) -> str:
-    return f"PYTHONPATH=tests .venv/bin/python -m simulation.run --seed {seed} --trace"
+        options = "--trace" if self.topics is None else "--topics --trace"
+        command = f"PYTHONPATH=tests .venv/bin/python -m simulation.run --seed {self.seed}"
+        return f"seed {self.seed}: {self.violation}\nreplay: {command} {options}"
 
 
 def simulate(seed: int, *, topics: bool = False, keep_trace: bool = False) -> Report:
@@ -72,6 +71,7 @@ def simulate(seed: int, *, topics: bool = False, keep_trace: bool = False) -> Re
         accepted=cluster.checks.accepted,
         rejected=cluster.checks.rejected,
         busiest_second=cluster.checks.busiest_second,
+        topics=world.seen() if world is not None else None,
         trace=tuple(sched.trace or ()),
     )
 

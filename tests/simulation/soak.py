@@ -16,15 +16,19 @@ from simulation.run import Report, simulate
 
 
 def reports(seeds: Iterator[int], workers: int) -> Iterator[Report]:
-    """Simulates seeds on several processes; yields as they finish."""
+    """Simulates seeds on several processes, odd ones with topics; yields as they finish."""
     with ProcessPoolExecutor(workers) as pool:
-        running: set[Future[Report]] = {
-            pool.submit(simulate, seed) for seed in islice(seeds, 2 * workers)
-        }
+
+        def begin(count: int) -> set[Future[Report]]:
+            return {
+                pool.submit(simulate, seed, topics=seed % 2 == 1) for seed in islice(seeds, count)
+            }
+
+        running = begin(2 * workers)
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                running.update(pool.submit(simulate, seed) for seed in islice(seeds, 1))
+                running |= begin(1)
                 yield future.result()
 
 

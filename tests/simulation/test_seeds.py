@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from simulation.run import Report, simulate
@@ -67,4 +68,6 @@ def test_a_failure_names_the_command_that_repeats_it() -> None:
         rejected={},
         busiest_second=1,
     )
-    assert "python -m simulation.run --seed 7" in found.explain()
+    assert "python -m simulation.run --seed 7 --trace" in found.explain()
+    found = msgspec.structs.replace(found, topics={})
+    assert "python -m simulation.run --seed 7 --topics --trace" in found.explain()

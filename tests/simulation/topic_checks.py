@@ -44,7 +44,7 @@ class TopicChecks:
         self._confirmed: dict[tuple[str, Place], int] = {}
         self._serving: dict[Consumer, frozenset[tuple[int, int]]] = {}
         self.redelivered = 0
-        self.handed_on = 0  # buckets that went from one consumer to another
+        self.handed_on = 0  # of these, to another consumer
 
     # --- the log ------------------------------------------------------------------------
 
@@ -111,6 +111,11 @@ class TopicChecks:
     def given_up(self, message: Message) -> None:
         """Its producer was told neither yes nor no, and what could tell is deleted."""
         self._given_up.add(message)
+
+    @property
+    def given_up_count(self) -> int:
+        """How many messages that is."""
+        return len(self._given_up)
 
     def _skipped(self, key: str, before: int) -> int:
         while Message(key, before + 1) in self._given_up:

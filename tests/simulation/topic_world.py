@@ -264,6 +264,17 @@ class TopicWorld:
             consumer.start()
         self.sched.after(1.0, self._revive)
 
+    def seen(self) -> dict[str, int]:
+        """What the run has put the clients through."""
+        return {
+            "stored": sum(self.checks.stored.values()),
+            "redelivered": self.checks.redelivered,
+            "handed_on": self.checks.handed_on,
+            "given_up": self.checks.given_up_count,
+            "settled_in_doubt": self.settled_in_doubt,
+            "lapses": sum(each.lapses for each in self.consumers),
+        }
+
     # --- after the faults -------------------------------------------------------------------
 
     def unsettled(self) -> list[str]:

@@ -1,0 +1,54 @@
+"""The promises of scalable topics, under faults of nodes, clients and Kafka, for fixed seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from anabranch.core.subscriptions import SubscriptionOp
+from anabranch.core.topics import TopicMove
+from simulation.run import simulate
+
+SEEDS = 500
+SEEDS_PER_TEST = 20
+# Each found a bug, of the product or of the simulation; see the history of what they broke.
+ONCE_FOUND = (448, 1360, 1400)
+
+pytestmark = pytest.mark.simulation
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_no_fault_loses_repeats_or_disorders_messages_and_all_operations_end(first: int) -> None:
+    for seed in range(first, first + SEEDS_PER_TEST):
+        report = simulate(seed, topics=True)
+        if report.violation:
+            pytest.fail(report.explain(), pytrace=False)
+
+
+@pytest.mark.parametrize("seed", ONCE_FOUND)
+def test_a_seed_that_once_found_something_finds_nothing_now(seed: int) -> None:
+    report = simulate(seed, topics=True)
+    if report.violation:
+        pytest.fail(report.explain(), pytrace=False)
+
+
+def test_a_seed_with_topics_repeats_its_run_exactly() -> None:
+    for seed in (3, 4):
+        assert simulate(seed, topics=True) == simulate(seed, topics=True)
+
+
+def test_the_runs_with_topics_see_what_they_are_made_to_see() -> None:
+    reports = [simulate(seed, topics=True) for seed in range(40)]
+    moves = {kind for report in reports for kind in report.accepted}
+    assert moves >= {f"TopicChange.{move.name}" for move in TopicMove if move.name != "UPDATE"}
+    assert moves >= {
+        f"SubscriptionChange.{op.name}" for op in SubscriptionOp if op.name != "DELETE"
+    }
+    refused = {reason for report in reports for reason in report.rejected}
+    assert refused >= {"TOPIC_BUSY", "STALE_VERSION", "SESSION_OVER"}
+    seen: Counter[str] = Counter()
+    for report in reports:
+        seen.update(report.topics or {})
+    for what in ("stored", "redelivered", "handed_on", "settled_in_doubt", "lapses"):
+        assert seen[what] > 20, what
