@@ -80,6 +80,16 @@ def test_who_leaves_hands_everything_over_at_once() -> None:
     assert desk.has[12] == ((0, (0, 1)),)
 
 
+def test_who_is_leaving_is_given_nothing_more_while_it_is_still_registered() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    desk.coordinator.left("a")
+    desk.send()  # time passes before the log has taken the end of the registration
+    desk.leave("a")
+    assert desk.has[12] == ((0, (0, 1)),)
+
+
 def test_a_consumer_that_comes_back_in_time_keeps_its_share_and_nobody_else_is_disturbed() -> None:
     desk = Desk()
     desk.join("a", 1, 11)

@@ -212,10 +212,15 @@ class SubscriptionCoordinator:
         self._away_since[name] = now
 
     def left(self, name: str) -> None:
-        """A consumer has said that it serves nothing any more and will not come back."""
+        """A consumer has said that it serves nothing any more and will not come back.
+
+        It is given nothing while its registration lasts, which nobody else would get in time.
+        """
         known = self._current.get(name)
         if known is not None:
             known.holdings = set()
+            known.connection = None
+            self._away_since[name] = known.heard_at
             self._stale = True
 
     def silent(self, now: float) -> list[int]:
