@@ -67,6 +67,9 @@ def _ends(connection: KafkaConnection, topic: SegmentTopic) -> tuple[int, ...]:
         consumer.close()
 
 
+_UNANSWERED_MAX = 5_000
+
+
 class Writer:
     """Appends as fast as Kafka takes it, until every partition refuses."""
 
@@ -80,11 +83,11 @@ class Writer:
     def _run(self) -> None:
         while not all(self.refusals):
             for number in range(self._topic.partitions):
-                if self.refusals[number] is None:
+                if self.refusals[number] is None and len(self._producer) < _UNANSWERED_MAX:
                     self._producer.produce(
                         self._topic.name, b"x" * 100, partition=number, on_delivery=self._done
                     )
-            self._producer.poll(0)
+            self._producer.poll(0.001)
         self._producer.flush(DEADLINE_S)
 
     def _done(self, error: KafkaError | None, message: Message) -> None:
@@ -168,6 +171,7 @@ def test_a_sealed_segment_ends_where_its_last_acknowledged_record_is(
 ) -> None:
     topic = SegmentTopic(f"{topic_prefix}s", 3)
     admin.create([topic], DEADLINE_S)
+    admin.await_leaders([topic], DEADLINE_S)
     writer = Writer(connection, topic)
     writer.start(at_least=200)
     ends = admin.seal([topic], DEADLINE_S)
@@ -188,6 +192,14 @@ def test_segments_are_sealed_together_and_sealing_again_finds_the_same_ends(
     expected = {topics[0].name: (0, 1), topics[1].name: (0, 0)}
     for _ in range(3):
         assert admin.seal(topics, DEADLINE_S) == expected
+
+
+def test_a_segment_whose_topic_somebody_has_deleted_does_not_stop_the_others(
+    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    there, gone = SegmentTopic(f"{topic_prefix}there", 1), SegmentTopic(f"{topic_prefix}gone", 2)
+    admin.create([there], DEADLINE_S)
+    assert admin.seal([there, gone], DEADLINE_S) == {there.name: (0,), gone.name: (0, 0)}
 
 
 def test_a_probe_is_never_stored_and_an_open_segment_does_not_pass_for_sealed(
@@ -242,3 +254,4 @@ def test_a_share_group_is_told_to_begin_at_the_beginning(
     user = connection.admin()
     found = user.describe_configs([resource])[resource].result(DEADLINE_S)
     assert found["share.auto.offset.reset"].value == "earliest"
+    assert found["share.assignment.interval.ms"].value == "0"

@@ -89,21 +89,33 @@ class SegmentAdmin:
                 self._start_groups(groups[start : start + _GROUPS_AT_ONCE], some, patience)
 
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
-        """Lets each share group begin at the first record of whatever it consumes."""
+        """Lets each share group begin at the first record of whatever it consumes.
+
+        Where Kafka has the setting (from 4.3), it also makes known at once who consumes a new
+        segment, which by default it collects for a second.
+        """
         patience = Patience(self._connection, deadline_s)
-        earliest = ConfigEntry(
-            "share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET
-        )
+        earliest = {"share.auto.offset.reset": "earliest"}
+        quick = {**earliest, "share.assignment.interval.ms": "0"}
         for group in groups:  # librdkafka takes one group a call
-            resource = ConfigResource(
-                ConfigResource.Type.GROUP, group, incremental_configs=[earliest]
-            )
+            if not self._set_up_share_group(group, quick, patience, {KafkaError.INVALID_CONFIG}):
+                self._set_up_share_group(group, earliest, patience, set())
 
-            def ask(_: Collection[str], resource: Any = resource) -> dict[str, Future[Any]]:
-                futures = self._admin.incremental_alter_configs([resource])
-                return {found.name: future for found, future in futures.items()}
+    def _set_up_share_group(
+        self, group: str, settings: Mapping[str, str], patience: Patience, refusals: set[int]
+    ) -> bool:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=entries)
 
-            self._each([group], ask, "to set up share group", set(), patience)
+        def ask(_: Collection[str]) -> dict[str, Future[Any]]:
+            futures = self._admin.incremental_alter_configs([resource])
+            return {found.name: future for found, future in futures.items()}
+
+        answers = self._each([group], ask, "to set up share group", refusals, patience)
+        return not isinstance(answers[group], KafkaError)
 
     def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
         """Makes Kafka refuse every append, and returns each partition's end offset, now final.

@@ -12,6 +12,7 @@ from anabranch.client.errors import ClosedError
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.producer import Producer, ProducerSettings
+from anabranch.client.queue import QueueConsumer, QueueSettings
 from anabranch.client.reading import ConsumerSettings, fresh_name
 from anabranch.client.stream import StreamConsumer
 from anabranch.core.errors import InvalidInputError
@@ -112,6 +113,27 @@ class Client:
             made,
             checkpoint,
             position_of,
+        )
+        self.adopt(consumer)
+        return await consumer.start()
+
+    async def subscribe_queue(
+        self,
+        topic: str,
+        subscription: str,
+        consumer_name: str = "",
+        settings: QueueSettings | None = None,
+        **changes: Any,
+    ) -> QueueConsumer:
+        """An unordered consumer; messages are acknowledged one by one. Else as `subscribe`."""
+        made = QueueSettings.of(settings, changes)
+        consumer = QueueConsumer(
+            self.nodes,
+            await self.watch(topic),
+            self.kafka,
+            subscription,
+            consumer_name or fresh_name(),
+            made,
         )
         self.adopt(consumer)
         return await consumer.start()

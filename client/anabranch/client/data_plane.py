@@ -50,7 +50,7 @@ _ASK_S_MAX: Final = 3.0
 _CLOSE_S_MAX: Final = 5.0
 _IDLE_S: Final = 0.004  # how long an order may wait for the polling thread
 _PARKED_S: Final = 0.1
-_FOR_GOOD: Final = frozenset(
+FOR_GOOD: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -304,7 +304,7 @@ class DataPlane:
     def _note(self, error: KafkaError | None) -> None:
         if error is None:
             return
-        if error.code() in _FOR_GOOD and self.failure is None:
+        if error.code() in FOR_GOOD and self.failure is None:
             self.failure = KafkaReadError(f"Kafka refuses to be read: {error.str()}")
             self._loop.call_soon_threadsafe(self._on_read)
         _log.warning("consumer.kafka", why=error.str(), code=error.name())

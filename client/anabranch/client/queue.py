@@ -1,0 +1,325 @@
+"""`QueueConsumer`: unordered, every message acknowledged by itself; a Kafka share group.
+
+The consumers of a queue subscription share all its segments, sealed ones included until they are
+drained. Kafka gives each message to one of them; the controller has no part in that. The session
+with the controller makes the subscription known, keeps it, and takes the report of what is drained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+import structlog
+
+from anabranch.client import clock
+from anabranch.client.data_plane import Partition, partition_of
+from anabranch.client.errors import ClosedError, DeadlineError
+from anabranch.client.holdings import ConsumerCore, Holding, Place
+from anabranch.client.layout_watch import LayoutWatch
+from anabranch.client.nodes import Nodes
+from anabranch.client.queue_drain import QuietClock
+from anabranch.client.reading import Tasks
+from anabranch.client.received import Deserializer, Message, Source
+from anabranch.client.session import ConsumerSession, Identity
+from anabranch.client.share_reader import ACCEPT, REJECT, RELEASE, Delivery, ShareReader
+from anabranch.client.topic_layout import TopicLayout
+from anabranch.core import names
+from anabranch.core.errors import InvalidInputError
+from anabranch.wire.anabranch_pb2 import ScalableConsumerType
+
+_TICK_S: Final = 1.0
+_LEAVE_S_MAX: Final = 5.0
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a queue consumer works; raises InvalidInputError.
+
+    `messages_max`: of one delivery; all of one must be settled before the next comes. `lock_s`: the
+    group's `share.record.lock.duration.ms` in Kafka; what is not settled by then is given out
+    again, and `LOCKS` times as long without a message lets a sealed segment be drained.
+    """
+
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    messages_max: int = 500
+    lock_s: float = 30.0
+    subscribe_timeout_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        for name in ("messages_max", "lock_s", "subscribe_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise InvalidInputError(f"{name} must be greater than 0: {getattr(self, name)}")
+
+    @classmethod
+    def of(cls, base: Self | None, changes: Mapping[str, Any]) -> Self:
+        """The settings given, or the defaults, with changes. Raises InvalidInputError."""
+        unknown = sorted(set(changes) - set(cls.__struct_fields__))
+        if unknown:
+            raise InvalidInputError(
+                f"a queue consumer has no setting {', '.join(unknown)}: it has "
+                f"{', '.join(cls.__struct_fields__)}"
+            )
+        return msgspec.structs.replace(base or cls(), **changes)
+
+
+class QueueMessage(Message):
+    """A message with its place in the delivery, by which it is settled."""
+
+    __slots__ = ("delivery", "index")
+
+    def __init__(self, raw: Any, source: Source, delivery: Delivery, index: int) -> None:
+        super().__init__(raw, source)
+        self.delivery = delivery
+        self.index = index
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was given out, this time included."""
+        return int(self.raw.delivery_count() or 1)
+
+
+class QueueConsumer:
+    """One consumer of a queue subscription; made by `Client`, used on its event loop.
+
+    Each message is to be settled once: `acknowledge` it, `release` it for redelivery (to anybody),
+    or `reject` it for good. What is not settled within 0.8 of `lock_s` is released.
+    """
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        watch: LayoutWatch,
+        kafka: Mapping[str, Any],
+        subscription: str,
+        consumer_name: str,
+        settings: QueueSettings,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        self.topic = watch.topic
+        self.subscription = names.subscription(subscription)
+        self.consumer_name = names.consumer(consumer_name)
+        self.is_closed = False
+        self._settings = settings
+        self._kafka = dict(kafka)
+        self._now = now
+        self._watch = watch
+        self._core = ConsumerCore(0.0)
+        kind = ScalableConsumerType.QUEUE
+        who = Identity(self.topic, subscription, consumer_name, secrets.randbits(63), kind)
+        self._session = ConsumerSession(self._core, who, nodes, watch, now, self._changed)
+        self._reader: ShareReader | None = None
+        self._quiet = QuietClock(settings.lock_s)
+        self._tasks = Tasks(self._task_failed)
+        self._poke = asyncio.Event()
+        self._readable = asyncio.Event()
+        self._sources: dict[str, tuple[int, dict[int, Source]]] = {}  # by Kafka topic
+        self._drained: set[int] = set()
+        self._delivery: Delivery | None = None
+        self._given = 0
+        self._failure: BaseException | None = None
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind(
+            topic=self.topic, subscription=subscription, consumer=consumer_name
+        )
+
+    async def start(self) -> Self:
+        """Subscribes. Raises what `ConsumerSession.start` raises."""
+        try:
+            await self._session.start(self._settings.subscribe_timeout_s)
+        except BaseException:
+            await self._session.close(0.1)
+            self.is_closed = True
+            raise
+        self._watch.listeners.append(self._layout_changed)
+        self._reconcile()
+        self._tasks.spawn(self._drive())
+        return self
+
+    async def receive(self, timeout_s: float | None = None) -> QueueMessage:
+        """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
+        delivery = await self._next(timeout_s)
+        self._given += 1
+        return self._wrapped(delivery, self._given - 1)
+
+    async def receive_many(self, timeout_s: float | None = None) -> list[QueueMessage]:
+        """What is left of the delivery that is there, at least one message. As `receive`."""
+        delivery = await self._next(timeout_s)
+        first, self._given = self._given, len(delivery.messages)
+        return [self._wrapped(delivery, index) for index in range(first, self._given)]
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> QueueMessage:
+        try:
+            return await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    def acknowledge(self, message: QueueMessage) -> bool:
+        """It has been processed. False if it is too late, and will be delivered again."""
+        return message.delivery.settle(message.index, ACCEPT)
+
+    def acknowledge_all(self) -> bool:
+        """All that was received and is not settled has been processed; else as `acknowledge`."""
+        delivery = self._delivery
+        if delivery is None:
+            return True
+        return delivery.settle_open(self._given, ACCEPT)
+
+    def release(self, message: QueueMessage) -> bool:
+        """It could not be processed now: deliver it again, to whichever consumer is free."""
+        return message.delivery.settle(message.index, RELEASE)
+
+    def reject(self, message: QueueMessage) -> bool:
+        """It can not be processed by anybody: never deliver it again."""
+        return message.delivery.settle(message.index, REJECT)
+
+    async def close(self) -> None:
+        """Sends what was settled, releases what was not, and leaves."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._changed()
+        if self._layout_changed in self._watch.listeners:
+            self._watch.listeners.remove(self._layout_changed)
+        await self._tasks.cancel()
+        if self._reader is not None:
+            await self._reader.close(self._delivery)
+        self._core.close(self._now())
+        await self._session.close(_LEAVE_S_MAX)
+        await self._watch.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # Taking.
+
+    async def _next(self, timeout_s: float | None) -> Delivery:
+        """The current delivery, of which something is not given out yet."""
+        if self._delivery is not None and self._given < len(self._delivery.messages):
+            return self._delivery
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    self._check()
+                    self._readable.clear()
+                    found = None if self._reader is None else self._reader.take()
+                    if found is not None:
+                        self._delivery, self._given = found, 0
+                        return found
+                    await self._readable.wait()
+        except TimeoutError:
+            raise DeadlineError(f"no message of {self.topic} came in {timeout_s:g} s") from None
+
+    def _wrapped(self, delivery: Delivery, index: int) -> QueueMessage:
+        raw = delivery.messages[index]
+        return QueueMessage(raw, self._source(partition_of(raw)), delivery, index)
+
+    def _source(self, place: Partition) -> Source:
+        topic, partition = place
+        segment_id, sources = self._sources[topic]
+        if partition not in sources:
+            sources[partition] = Source(
+                self.topic,
+                0,
+                Holding(Place(segment_id, partition), topic, None),
+                self._settings.key_deserializer,
+                self._settings.value_deserializer,
+            )
+        return sources[partition]
+
+    def _check(self) -> None:
+        read = None if self._reader is None else self._reader.failure
+        failure = self._failure or self._session.failure or read
+        if failure is not None:
+            raise failure
+        if self.is_closed:
+            raise ClosedError(f"consumer {self.consumer_name} of {self.topic} was closed")
+
+    # Driving.
+
+    def _changed(self) -> None:
+        self._poke.set()
+        self._readable.set()
+
+    def _layout_changed(self, layout: TopicLayout) -> None:
+        self._reconcile()  # at once: the first messages of a child are waiting for it
+
+    def _task_failed(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._log.error("consumer.failed", why=repr(error))
+        self._changed()
+
+    async def _drive(self) -> None:
+        while True:
+            self._poke.clear()
+            now = self._now()
+            self._core.tick(now)
+            self._reconcile()
+            self._report_drained()
+            if self._core.report_due(now) or self._core.needs_subscribe:
+                self._session.poke()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._poke.wait()
+
+    def _reconcile(self) -> None:
+        """Polls all segments that are not drained, those included that are about to come."""
+        wanted = dict(self._segments())
+        for topic, segment_id in wanted.items():
+            self._sources.setdefault(topic, (segment_id, {}))
+        assignment = self._core.assignment
+        if self._reader is None and assignment is not None:
+            servers = assignment.bootstrap_servers or self._watch.layout.bootstrap_servers
+            kafka = {
+                "client.id": "anabranch",
+                **self._kafka,
+                "bootstrap.servers": servers,
+                "group.id": assignment.group_id,
+            }
+            self._reader = ShareReader(
+                kafka,
+                self._settings.lock_s,
+                self._settings.messages_max,
+                self._readable.set,
+                self._quiet.polled,
+            )
+        if self._reader is not None and not self.is_closed:
+            self._reader.subscribe(list(wanted))
+
+    def _segments(self) -> Iterator[tuple[str, int]]:
+        layout, assignment = self._watch.layout, self._core.assignment
+        for each in () if assignment is None else assignment.segments:
+            if each.segment_id not in self._drained:
+                yield each.kafka_topic, each.segment_id
+        coming = layout.children if layout.sealing else ()
+        for part in (*layout.active, *coming):
+            yield part.kafka_topic, part.segment_id
+
+    def _report_drained(self) -> None:
+        """Tells the core what is drained, again after each new session."""
+        sealed = {
+            h.kafka_topic: h.place.segment_id
+            for h in self._core.holdings.values()
+            if h.end_offset is not None and h.place.segment_id not in self._drained
+        }
+        self._quiet.follow(sealed)
+        self._drained.update(sealed[topic] for topic in self._quiet.drained())
+        for number, holding in list(self._core.fetches.items()):
+            end = holding.end_offset
+            if end is not None and (holding.place.segment_id in self._drained or end == 0):
+                self._core.on_position(number, end)

@@ -1,0 +1,211 @@
+"""`ShareReader`: one member of a Kafka share group (KIP-932), on a thread of its own.
+
+What librdkafka's share consumer (2.16, a preview) asks for, and what is made of it:
+
+* Everything a poll returned must be settled before the next poll. So messages come as one
+  *delivery* at a time; when the application has not settled it after most of the time for which
+  Kafka locks a record, the rest is released, before another consumer gets it anyway.
+* The group's coordinator makes known partitions of a new topic only in answer to a later heartbeat,
+  every five seconds by default. Another subscription makes librdkafka send one at once, so after
+  each change of topics the name of a topic that is not there is added and taken away a few times.
+* A fetch that waits for news holds back the first one of another partition: `fetch.wait.max.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsumer
+
+from anabranch.client.consumer_errors import KafkaReadError
+from anabranch.client.data_plane import FOR_GOOD
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+_KAFKA: Final[Mapping[str, Any]] = {
+    "share.acknowledgement.mode": "explicit",
+    "fetch.wait.max.ms": 10,
+    "socket.nagle.disable": True,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 20,
+    "log_level": 3,  # errors; one warns that this is a preview
+}
+_POLL_S: Final = 0.02
+_PARKED_S: Final = 0.1
+_CLOSE_S_MAX: Final = 5.0
+# When, after a change of topics, the coordinator is asked for the assignment once more.
+_NUDGES_S: Final = (0.005, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+_OPEN: Final = 0
+ACCEPT: Final = 1
+RELEASE: Final = 2
+REJECT: Final = 3
+_TYPES: Final = {
+    ACCEPT: AcknowledgeType.ACCEPT,
+    RELEASE: AcknowledgeType.RELEASE,
+    REJECT: AcknowledgeType.REJECT,
+}
+
+
+class Delivery:
+    """What one poll returned. Settled on the event loop; over once all of it is, or at its end."""
+
+    __slots__ = ("_answers", "_left", "_over", "_settled", "messages")
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+        self._answers = bytearray(len(messages))
+        self._left = len(messages)
+        self._over = False
+        self._settled = threading.Event()
+
+    def settle(self, index: int, answer: int) -> bool:
+        """Says what becomes of one message. False if that is not ours to say any more."""
+        if self._over:
+            return False
+        if self._answers[index] == _OPEN:
+            self._left -= 1
+        self._answers[index] = answer
+        if self._left == 0:
+            self._settled.set()
+        return True
+
+    def settle_open(self, count: int, answer: int) -> bool:
+        """Says the same of all that is open among the first `count`."""
+        if self._over:
+            return False
+        before = self._answers[:count]
+        self._left -= before.count(_OPEN)
+        self._answers[:count] = before.replace(bytes([_OPEN]), bytes([answer]))
+        if self._left == 0:
+            self._settled.set()
+        return True
+
+    def wait(self, timeout_s: float) -> bool:
+        """For the reader: whether all was settled in time."""
+        return self._settled.wait(timeout_s)
+
+    def end(self) -> Sequence[int]:
+        """For the reader: the answers; from now on nothing is settled any more."""
+        self._over = True
+        return [answer or RELEASE for answer in self._answers]
+
+
+class ShareReader:
+    """Polls the topics that `subscribe` names; made and used on one event loop.
+
+    `on_read` is called on the loop when a delivery is there to be taken. `on_poll` is called there
+    after each poll with when it began and ended, and the topics of what it brought.
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, Any],
+        lock_s: float,
+        messages_max: int,
+        on_read: Callable[[], None],
+        on_poll: Callable[[float, float, set[str]], None],
+    ) -> None:
+        self._consumer = ShareConsumer({**_KAFKA, "max.poll.records": messages_max, **kafka})
+        self._hold_s = lock_s * 0.8
+        self._on_read = on_read
+        self._on_poll = on_poll
+        self._loop = asyncio.get_running_loop()
+        self._deliveries: collections.deque[Delivery] = collections.deque(maxlen=1)
+        self._wanted: tuple[str, ...] = ()
+        self._topics: tuple[str, ...] = ()  # the thread's, as everything below
+        self._nudges: list[float] = []
+        self._nudged = False
+        self._stopped = False
+        self._wake = threading.Event()
+        self.failure: KafkaReadError | None = None
+        self._thread = threading.Thread(target=self._run, name="anabranch-share", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Poll these, and no others."""
+        self._wanted = tuple(sorted(topics))
+        self._wake.set()
+
+    def take(self) -> Delivery | None:
+        """The delivery that is there."""
+        return self._deliveries.popleft() if self._deliveries else None
+
+    async def close(self, current: Delivery | None) -> None:
+        """Settles what was said of the current delivery, releases the rest, leaves the group."""
+        self._stopped = True
+        for delivery in (current, *self._deliveries):
+            if delivery is not None:
+                delivery.settle_open(len(delivery.messages), RELEASE)
+        self._wake.set()
+        await asyncio.to_thread(self._thread.join, _CLOSE_S_MAX)
+        if self._thread.is_alive():
+            _log.warning("consumer.close_hangs")
+
+    # On the thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                try:
+                    self._turn()
+                except KafkaException as error:
+                    self._note(error.args[0])
+                    self._wake.wait(_PARKED_S)
+        finally:
+            self._consumer.close()
+
+    def _turn(self) -> None:
+        self._follow()
+        if not self._topics:
+            self._wake.wait(_PARKED_S)
+            self._wake.clear()
+            return
+        began = time.monotonic()
+        found = self._consumer.poll(_POLL_S)
+        messages: list[Message] = []
+        for message in found:
+            if message.error() is None:
+                messages.append(message)
+            else:
+                self._note(message.error())
+        topics = {message.topic() or "" for message in messages}
+        self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
+        if messages:
+            self._deliver(messages, began)
+
+    def _deliver(self, messages: list[Message], began: float) -> None:
+        delivery = Delivery(messages)
+        self._deliveries.append(delivery)
+        self._loop.call_soon_threadsafe(self._on_read)
+        if not delivery.wait(began + self._hold_s - time.monotonic()):
+            _log.warning("consumer.settled_too_late", messages=len(messages))
+        for message, answer in zip(messages, delivery.end(), strict=True):
+            self._consumer.acknowledge(message, _TYPES[answer])
+        self._consumer.commit_async()
+
+    def _follow(self) -> None:
+        now = time.monotonic()
+        if self._wanted != self._topics:
+            self._topics = self._wanted
+            self._nudges = [now + after for after in _NUDGES_S] if self._topics else []
+            self._nudged = False
+            self._consumer.subscribe(list(self._topics))
+        elif self._nudges and now >= self._nudges[0]:
+            self._nudges = [at for at in self._nudges if at > now]
+            self._nudged = not self._nudged
+            nobody = [f"{self._topics[0][:240]}.nobody"] if self._nudged else []
+            self._consumer.subscribe([*self._topics, *nobody])
+
+    def _note(self, error: Any) -> None:
+        if error.code() in FOR_GOOD and self.failure is None:
+            self.failure = KafkaReadError(f"Kafka refuses to be read: {error.str()}")
+            self._loop.call_soon_threadsafe(self._on_read)
+        _log.warning("consumer.kafka", why=error.str(), code=error.name())
