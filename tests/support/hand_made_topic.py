@@ -194,12 +194,12 @@ class HandMadeTopic:
         )
         self.push()
 
-    @staticmethod
-    def _probe(bootstrap: str) -> Producer:
-        return Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
+    def plain_producer(self) -> Producer:
+        """A client of Kafka that knows nothing of scalable topics."""
+        return Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0, "log_level": 0})
 
     def _await_refusal(self, topic: str, bucket: int) -> None:
-        probe = self._probe(self._bootstrap)
+        probe = self.plain_producer()
         codes: list[int] = []
 
         def done(error: KafkaError | None, _message: Message) -> None:

@@ -43,7 +43,7 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     of (object, SerializationContext).
     """
 
-    linger_ms: float = 1.0
+    linger_ms: float = 5.0
     compression: str = "none"
     buffer_messages_max: int = 100_000
     buffer_bytes_max: int = 64 * 1024 * 1024

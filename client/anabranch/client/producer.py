@@ -27,6 +27,7 @@ from anabranch.client.messages import (
     OnDelivery,
     ProducerSettings,
 )
+from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
 
 __all__ = ["Producer", "ProducerSettings"]
@@ -236,6 +237,11 @@ class Producer:
                 self._watch.listeners.remove(self._dispatcher.update)
             await self._dispatcher.close()
             await self._watch.close()
+
+    @property
+    def layout(self) -> TopicLayout:
+        """The newest layout that the producer knows."""
+        return self._watch.layout
 
     @property
     def under_way(self) -> int:

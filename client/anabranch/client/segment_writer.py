@@ -118,7 +118,10 @@ class SegmentWriter:
 
     def _ask(self, kafka_topic: str) -> None:
         try:
-            self._producer.list_topics(kafka_topic, _METADATA_S)
+            # Asked once, librdkafka may have the answer before it looks for a producer id, and then
+            # it looks again only half a second later.
+            for _ in range(2):
+                self._producer.list_topics(kafka_topic, _METADATA_S)
         except KafkaException as error:
             _log.info("WARM %s: %s", kafka_topic, error)
 

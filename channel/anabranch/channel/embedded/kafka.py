@@ -37,11 +37,17 @@ class EmbeddedKafka:
     is chosen at the first start. Ends with this process, however that one ends; until it has ended,
     no other one starts on the directory. Used as a context manager it is started and stopped. To be
     used by one thread at a time.
+
+    `second_listener`: a port on which it listens too, and the port that it tells clients of that
+    one to connect to, which may be a proxy's.
     """
 
-    def __init__(self, data_dir: Path, port: int = 0) -> None:
+    def __init__(
+        self, data_dir: Path, port: int = 0, second_listener: tuple[int, int] | None = None
+    ) -> None:
         self._dir = data_dir.absolute()
         self._port = port
+        self._second_listener = second_listener
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._log_bytes_before = 0
 
@@ -139,7 +145,9 @@ class EmbeddedKafka:
         log_dir = self._dir / "log"
         self._log_bytes_before = self.log_file.stat().st_size if self.log_file.exists() else 0
         properties = self._dir / "server.properties"
-        text = settings.server_properties(log_dir, self._port, ports.free_port(settings.HOST))
+        text = settings.server_properties(
+            log_dir, self._port, ports.free_port(settings.HOST), self._second_listener
+        )
         try:
             properties.write_text(text, encoding="ascii")
             if not (log_dir / "meta.properties").exists():

@@ -52,7 +52,12 @@ JVM_OPTIONS: Final = (
 )
 
 
-def server_properties(log_dir: Path, broker_port: int, controller_port: int) -> str:
+def server_properties(
+    log_dir: Path,
+    broker_port: int,
+    controller_port: int,
+    second_listener: tuple[int, int] | None = None,
+) -> str:
     """The text of server.properties."""
     values = _FIXED | {
         "log.dirs": str(log_dir),
@@ -60,6 +65,11 @@ def server_properties(log_dir: Path, broker_port: int, controller_port: int) -> 
         "advertised.listeners": f"BROKER://{HOST}:{broker_port}",
         "controller.quorum.voters": f"1@{HOST}:{controller_port}",
     }
+    if second_listener is not None:
+        listens, advertised = second_listener
+        values["listeners"] += f",SECOND://{HOST}:{listens}"
+        values["advertised.listeners"] += f",SECOND://{HOST}:{advertised}"
+        values["listener.security.protocol.map"] += ",SECOND:PLAINTEXT"
     return "".join(f"{name}={_escaped(value)}\n" for name, value in values.items())
 
 

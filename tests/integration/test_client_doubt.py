@@ -1,0 +1,156 @@
+"""Appends whose outcome the producer cannot know, because its connection was cut, then the seal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from anabranch.channel.embedded import ports
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.client import Client, Producer
+from support.hand_made_topic import HandMadeTopic
+from support.tcp_proxy import TcpProxy
+from support.waiting import until
+
+pytestmark = pytest.mark.integration
+
+_HOST = "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedKafka, TcpProxy]]:
+    """A Kafka with a second listener that is reached by a proxy."""
+    listens = ports.free_port(_HOST)
+    with (
+        TcpProxy(listens) as proxy,
+        EmbeddedKafka(
+            tmp_path_factory.mktemp("proxied"), second_listener=(listens, proxy.port)
+        ) as kafka,
+    ):
+        yield kafka, proxy
+
+
+Body = Callable[[HandMadeTopic, Producer], Awaitable[None]]
+
+
+def run(
+    proxied: tuple[EmbeddedKafka, TcpProxy], prefix: str, body: Body, segments: int = 2
+) -> None:
+    kafka, proxy = proxied
+
+    async def test() -> None:
+        advertised = f"{_HOST}:{proxy.port}"
+        bootstrap = kafka.bootstrap_servers
+        async with (
+            HandMadeTopic(
+                prefix, bootstrap, advertised=advertised, segments=segments, buckets=2
+            ) as topic,
+            Client(topic.url) as client,
+        ):
+            await body(topic, await client.create_producer(topic.name, linger_ms=0))
+
+    asyncio.run(test())
+
+
+async def _send(producer: Producer, numbers: range, sent: dict[bytes, list[bytes]]) -> None:
+    for number in numbers:
+        key, value = b"key-%d" % (number % 40), b"%d" % number
+        await producer.post(value, key)
+        sent.setdefault(key, []).append(value)
+
+
+def _stored(topic: HandMadeTopic) -> int:
+    return sum(sum(topic.ends(part)) for part in topic.layout.segments.values())
+
+
+def test_what_arrived_before_the_cut_is_not_sent_again_to_the_child(
+    proxied: tuple[EmbeddedKafka, TcpProxy], topic_prefix: str
+) -> None:
+    _, proxy = proxied
+
+    async def body(topic: HandMadeTopic, producer: Producer) -> None:
+        sent: dict[bytes, list[bytes]] = {}
+        await _send(producer, range(200), sent)
+        await producer.flush(20)
+        proxy.hold_answers()
+        await _send(producer, range(200, 400), sent)
+        await until(lambda: _stored(topic) > 200)  # some arrived, and nobody has been told
+        children = topic.layout.split_children(0)
+        topic.begin((0,), children)
+        await topic.make(children)
+        ends = await topic.seal()
+        proxy.cut()
+        proxy.let_answers_through()
+        await _send(producer, range(400, 600), sent)
+        topic.start_sealing()
+        topic.commit(ends)
+        await _send(producer, range(600, 700), sent)
+        await producer.flush(30)
+
+        assert topic.by_key() == sent
+
+    run(proxied, topic_prefix, body)
+
+
+def test_a_stranger_with_the_same_messages_is_not_mistaken_for_the_producer(
+    proxied: tuple[EmbeddedKafka, TcpProxy], topic_prefix: str
+) -> None:
+    _, proxy = proxied
+
+    async def body(topic: HandMadeTopic, producer: Producer) -> None:
+        await producer.send(b"first", "key")
+        async with Client(topic.url) as other_client:
+            other = await other_client.create_producer(topic.name)
+            proxy.refuse(True)
+            proxy.cut()
+            await producer.post(b"same", "key", event_time_ms=1)  # goes nowhere yet
+            stranger = topic.plain_producer()
+            part, bucket = producer.layout.place("key")
+            stranger.produce(part.kafka_topic, b"same", b"key", bucket, timestamp=1)
+            assert stranger.flush(20) == 0
+            topic.begin((part.segment_id,), topic.layout.split_children(part.segment_id))
+            await topic.make(topic.children)
+            ends = await topic.seal()
+            proxy.refuse(False)
+            topic.start_sealing()
+            topic.commit(ends)
+            await producer.flush(30)
+            await other.close()
+
+        assert topic.by_key()[b"key"] == [b"first", b"same", b"same"]
+
+    run(proxied, topic_prefix, body)
+
+
+@pytest.mark.parametrize("round_number", range(3))
+def test_the_seal_of_one_segment_repeats_nothing_in_another_when_the_connection_is_cut(
+    proxied: tuple[EmbeddedKafka, TcpProxy], topic_prefix: str, round_number: int
+) -> None:
+    _, proxy = proxied
+
+    async def body(topic: HandMadeTopic, producer: Producer) -> None:
+        sent: dict[bytes, list[bytes]] = {}
+        await _send(producer, range(100), sent)
+        proxy.hold_answers()
+        for start in range(100, 700, 100):
+            await _send(producer, range(start, start + 100), sent)
+            await asyncio.sleep(0.005)
+        children = topic.layout.split_children(0)
+        topic.begin((0,), children)
+        await topic.make(children)
+        ends = await topic.seal()
+        proxy.cut()
+        proxy.let_answers_through()
+        for start in range(700, 1_000, 100):
+            await _send(producer, range(start, start + 100), sent)
+            await asyncio.sleep(0.005)
+        topic.start_sealing()
+        topic.commit(ends)
+        await _send(producer, range(1_000, 1_100), sent)
+        await producer.flush(30)
+
+        assert topic.by_key() == sent
+
+    run(proxied, topic_prefix, body)

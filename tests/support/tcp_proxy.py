@@ -1,0 +1,94 @@
+"""A TCP proxy on threads of its own, which can hold back what a server says and cut connections."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Final, Self
+
+_HOST: Final = "127.0.0.1"
+_CHUNK: Final = 65_536
+
+
+class TcpProxy:
+    """Listens on `port` and passes everything on to `target`, a port of this machine, and back."""
+
+    def __init__(self, target: int, port: int = 0) -> None:
+        self._target = target
+        self._listener = socket.create_server((_HOST, port))
+        self.port: int = self._listener.getsockname()[1]
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._answers_flow = threading.Event()
+        self._answers_flow.set()
+        self._refusing = False
+        self._guard = threading.Lock()
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, name="tcp-proxy", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Closing alone does not wake a thread that waits in accept().
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        self.let_answers_through()
+
+    def hold_answers(self) -> None:
+        """From now on requests arrive, but no answer comes back."""
+        self._answers_flow.clear()
+
+    def let_answers_through(self) -> None:
+        self._answers_flow.set()
+
+    def cut(self) -> None:
+        """Ends all connections; answers that were held back are lost. New ones may be made."""
+        with self._guard:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for side in pair:
+                _end(side)
+
+    def refuse(self, refusing: bool) -> None:
+        """Whether new connections are ended at once."""
+        self._refusing = refusing
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self._refusing:
+                    client.close()
+                    continue
+                try:
+                    server = socket.create_connection((_HOST, self._target))
+                except OSError:
+                    client.close()
+                    continue
+                self._join(client, server)
+
+    def _join(self, client: socket.socket, server: socket.socket) -> None:
+        for side in (client, server):
+            side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._guard:
+            self._pairs.append((client, server))
+        for source, sink, gate in ((client, server, None), (server, client, self._answers_flow)):
+            threading.Thread(target=_pump, args=(source, sink, gate), daemon=True).start()
+
+
+def _pump(source: socket.socket, sink: socket.socket, gate: threading.Event | None) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(_CHUNK):
+            if gate is not None:
+                gate.wait()
+            sink.sendall(data)
+    for side in (source, sink):
+        _end(side)
+        side.close()
+
+
+def _end(side: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        side.shutdown(socket.SHUT_RDWR)
