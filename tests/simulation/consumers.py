@@ -193,13 +193,13 @@ class Consumer:
         if self.alive:
             self._world.checks.consumer_acted(self)
 
-    def serving(self) -> dict[tuple[int, int], Holding]:
+    def serving(self) -> dict[Place, Holding]:
         """What this consumer may serve at this very instant, paused or not, by its own clock."""
         if not self.is_in_session():
             return {}
         return {
-            (place.segment_id, place.bucket): holding
-            for place, holding in self.core.holdings.items()
+            (holding.kafka_topic, holding.place.bucket): holding
+            for holding in self.core.holdings.values()
             if holding.is_held
         }
 

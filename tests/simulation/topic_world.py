@@ -43,7 +43,8 @@ class TopicWorld:
         self.settled_in_doubt = 0
         self.topics = [f"{HOME}/t{each}" for each in range(plan.topics)]
         self.lasting = list(self.topics)
-        self.topics += [f"{HOME}/p{each}" for each in range(plan.passing_topics)]
+        self.passing = [f"{HOME}/p{each}" for each in range(plan.passing_topics)]
+        self.topics += self.passing
         names = [f"s{each}" for each in range(plan.subscriptions)]
         self.subscriptions = [(topic, name) for topic in self.lasting for name in names]
         rates = iter(plan.clock_rates * 4)
@@ -52,10 +53,15 @@ class TopicWorld:
             for topic, name in self.subscriptions
             for each in range(plan.consumers)
         ]
+        self.consumers += [
+            Consumer(self, topic, "s0", f"c{each}", next(rates))
+            for topic in self.passing
+            for each in range(2)
+        ]
         self.producers = [
             Producer(self, topic, f"w{each}")
-            for topic in self.lasting
-            for each in range(plan.producers)
+            for topic in self.topics
+            for each in range(plan.producers if topic in self.lasting else 1)
         ]
         self._numbers = 0
         self._began = False
@@ -287,7 +293,11 @@ class TopicWorld:
                 found.append(f"{name} was never created")
             elif topic is not None and topic.is_restless:
                 found.append(f"{name} is {topic.state.name}, {len(topic.garbage)} to be deleted")
-        found += [f"producer {each.name} waits" for each in self.producers if not each.is_idle]
+        found += [
+            f"producer {each.name} of {each.topic} waits"
+            for each in self.producers
+            if not each.is_idle and (each.topic in self.lasting or truth.topic(each.topic))
+        ]
         found += [f"{each} is not alive" for each in self.consumers if not each.alive]
         return found or self.checks.unread()
 
