@@ -1,0 +1,37 @@
+"""Order, loss and repetition under random interleavings of sends, seals, lost answers, layouts."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.flow_world import FlowWorld
+
+_KEYS = [b"key-%d" % number for number in range(12)]
+
+
+@given(seed=st.integers(0, 2**32 - 1), steps=st.integers(0, 400), senders=st.integers(1, 3))
+def test_every_message_arrives_once_and_each_key_in_order(
+    seed: int, steps: int, senders: int
+) -> None:
+    world = FlowWorld(Random(seed), senders)
+    for _ in range(steps):
+        world.step(_KEYS)
+    world.settle()
+    for sender in world.senders:
+        sent = {key: values for key, values in sender.sent.items() if values}
+        assert world.received(sender) == sent
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_nothing_stays_behind_in_flows_that_were_left(seed: int) -> None:
+    world = FlowWorld(Random(seed), 1)
+    for _ in range(300):
+        world.step(_KEYS)
+    world.settle()
+    for flow in world.senders[0].under_way:
+        assert not flow.refused
+        assert not flow.held
+        assert flow.outstanding == 0
