@@ -1,12 +1,16 @@
 """The commands of scalable topics against a cluster of real node processes."""
 
 import json
+import signal
+import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.processes import Dev, dev, run
+from support.processes import COMMAND, Dev, dev, free_ports, run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -139,3 +143,130 @@ def test_the_log_tells_topics_in_words(cluster: Dev, topics: Topics) -> None:
     )
     assert [part["state"] for part in begun["segments"]] == ["ACTIVE", "ACTIVE"]
     assert begun["operation"] == "SPLIT"
+
+
+def produce(cluster: Dev, name: str, lines: str, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "topics", "produce", name, "--url", cluster.url(0), *more],
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_lines_are_produced_with_keys_headers_and_their_places(
+    cluster: Dev, topics: Topics
+) -> None:
+    name = "public/default/produced"
+    topics("create", name, "--segments", "2")
+    told = produce(cluster, name, "eve\tone\nbob\ttwo\nthree\neve\tfour", "--verbose")
+    assert told.returncode == 0, told.stderr
+    assert sorted(line.split("  ")[1] for line in told.stdout.splitlines()) == [
+        *("-", "bob", "eve", "eve"),
+    ]
+    told = produce(cluster, name, "a\tb\n", "--key", "eve", "--header", "x=y")
+    assert told.stdout == "sent 1 message\n"
+    found = topics("consume", name, "--subscription", "s", "--max", "5", "--json")
+    messages = [json.loads(line) for line in found.splitlines()]
+    of_eve = [message["value"] for message in messages if message["key"] == "eve"]
+    assert of_eve == ["one", "four", "a\tb"]
+    assert {message["value"] for message in messages if message["key"] is None} == {"three"}
+    (headed,) = (message for message in messages if message["headers"])
+    assert headed["headers"] == [["x", "y"]]
+
+
+def test_a_line_too_large_is_told_by_its_number_and_the_others_are_sent(
+    cluster: Dev, topics: Topics
+) -> None:
+    name = "public/default/large"
+    topics("create", name)
+    told = produce(cluster, name, f"a\n{'x' * 2_000_000}\nb\n")
+    assert (told.returncode, told.stdout) == (1, "sent 2 messages\n")
+    assert told.stderr.startswith("anabranch: line 2: a message of 2000256 bytes")
+    assert len(told.stderr.splitlines()) == 1
+
+
+def test_who_consumes_goes_on_where_the_last_one_ended_also_after_a_split(
+    cluster: Dev, topics: Topics
+) -> None:
+    name = "public/default/continued"
+    topics("create", name)
+    keys = [f"k{number % 7}" for number in range(40)]
+    lines = [f"{key}\t{number}\n" for number, key in enumerate(keys)]
+    produce(cluster, name, "".join(lines[:20]))
+    consume = ("consume", name, "--subscription", "s")
+    first = topics(*consume, "--max", "15").splitlines()
+    topics("split", name, "0")
+    produce(cluster, name, "".join(lines[20:]))
+    second = topics(*consume, "--max", "25").splitlines()
+    found: dict[str, list[int]] = {}
+    for line in first + second:
+        _, key, value = line.split("\t")
+        found.setdefault(key, []).append(int(value))
+    assert sorted(number for numbers in found.values() for number in numbers) == list(range(40))
+    assert all(numbers == sorted(numbers) for numbers in found.values())
+    assert {line.split("/")[0] for line in second} == {"0", "1", "2"}
+
+
+def test_a_checkpoint_file_holds_the_place_for_the_next_run(
+    cluster: Dev, topics: Topics, tmp_path: Path
+) -> None:
+    name = "public/default/kept"
+    topics("create", name)
+    produce(cluster, name, "".join(f"k\t{number}\n" for number in range(10)))
+    file = tmp_path / "positions.json"
+    consume = ("consume", name, "--subscription", "c", "--type", "checkpoint")
+    runs = [topics(*consume, "--checkpoint", str(file), "--max", "5") for _ in range(2)]
+    values = [line.split("\t")[2] for line in "".join(runs).splitlines()]
+    assert values == [str(number) for number in range(10)]
+    assert json.loads(file.read_text())["positions"]
+
+
+def test_a_consumer_ends_cleanly_when_interrupted(
+    cluster: Dev, topics: Topics, tmp_path: Path
+) -> None:
+    name = "public/default/interrupted"
+    topics("create", name)
+    produce(cluster, name, "k\t1\n")
+    output = tmp_path / "out"
+    with output.open("wb") as out:
+        running = subprocess.Popen(
+            [
+                *(*COMMAND, "topics", "consume", name, "--subscription", "s"),
+                *("--url", cluster.url(1)),
+            ],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while not output.read_text().endswith("\n"):
+                assert time.monotonic() < deadline, output.read_text()
+                time.sleep(0.05)
+            running.send_signal(signal.SIGINT)
+            assert running.wait(30) == 0
+        finally:
+            running.kill()
+            running.wait()
+    assert output.read_text().split("\t")[1:] == ["k", "1\n"]
+    produce(cluster, name, "k\t2\n")
+    assert topics("consume", name, "--subscription", "s", "--max", "1").endswith("k\t2\n")
+
+
+def test_a_topic_that_is_not_there_and_a_node_that_is_down_are_told_in_a_line(
+    cluster: Dev, topics: Topics
+) -> None:
+    told = produce(cluster, "public/default/nowhere", "x\n")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "topic://public/default/nowhere was not found" in told.stderr
+    assert "was not found" in topics.refused(
+        "consume", "public/default/nowhere", "--subscription", "s"
+    )
+    port = free_ports(1)
+    told = produce(
+        cluster, "public/default/x", "x\n", "--service-url", f"pulsar://127.0.0.1:{port}"
+    )
+    assert told.returncode == 2
+    assert f"no node of pulsar://127.0.0.1:{port} answers" in told.stderr

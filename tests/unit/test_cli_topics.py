@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +16,7 @@ from anabranch.core.layout import SegmentLayout
 
 COMMANDS = (*("create", "list", "show", "stats", "split", "merge", "rebucket", "delete"),)
 TOPIC = "public/default/orders"
+EMPTY = "/dev/null"
 
 
 def grown() -> SegmentLayout:
@@ -110,6 +112,16 @@ def test_rows_say_ranges_in_hex_relations_buckets_and_end_offsets_within_80_colu
     assert sum(widths) + 2 * 7 <= 80
 
 
+def test_a_file_that_is_no_checkpoint_is_said_before_anything_is_asked(
+    tmp_path: Path, ended: Callable[[list[str]], tuple[int, str]]
+) -> None:
+    file = tmp_path / "positions"
+    file.write_text("[]")
+    arguments = ["topics", "consume", TOPIC, "--subscription", "s", "--type", "checkpoint"]
+    status, error = ended([*arguments, "--checkpoint", str(file), "--url", "http://127.0.0.1:9"])
+    assert (status, "this is no checkpoint" in error) == (2, True), error
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_of_topics_explains_itself_with_an_example(name: str) -> None:
     found = CliRunner().invoke(cli, ["topics", name, "--help"])
@@ -139,6 +151,13 @@ def test_the_help_of_topics_lists_them_all() -> None:
         (["rebucket", TOPIC, "1", "0"], "0 is not in the range x>=1"),
         (["subscriptions", "create", TOPIC, "a/b"], "subscription name 'a/b' is not valid"),
         (["subscriptions", "create", TOPIC, "s", "--type", "topic"], "'topic' is not one of"),
+        (["produce", TOPIC, "--header", "a"], "'a' is not of the form k=v"),
+        (["produce", TOPIC, "--file", "/nowhere"], "No such file"),
+        (["produce", TOPIC, "--service-url", "http://a:1", "--file", EMPTY], "pulsar://"),
+        (["consume", TOPIC], "Missing option '--subscription'"),
+        (["consume", TOPIC, "--subscription", "s", "--type", "checkpoint"], "go together"),
+        (["consume", TOPIC, "--subscription", "s", "--checkpoint", "/dev/null"], "go together"),
+        (["consume", TOPIC, "--subscription", "s", "--max", "0"], "0 is not in the range x>=1"),
     ],
 )
 def test_wrong_usage_is_said_in_words_and_asks_no_node(

@@ -20,7 +20,7 @@ from anabranch.core.names import subscription as subscription_name
 _SCALABLE: Final = "/admin/v2/scalable"
 _COLUMNS_MAX: Final = 160
 # name: module of the commands that need the SDK, which the others need not wait for.
-_WITH_SDK: Final = {"produce": "produce"}
+_WITH_SDK: Final = {"produce": "produce", "consume": "consume"}
 
 
 class _Topics(click.Group):

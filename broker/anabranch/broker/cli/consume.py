@@ -1,0 +1,204 @@
+"""`anabranch topics consume`: messages become lines."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import click
+import msgspec
+
+from anabranch.broker.cli.api import json_option, url_option
+from anabranch.broker.cli.sdk import client_options, open_client, run_stoppable, unless_stopped
+from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
+from anabranch.client.client import Client
+from anabranch.client.errors import DeadlineError
+from anabranch.client.messages import PRODUCER_HEADER
+from anabranch.client.received import Message
+from anabranch.client.stream import StreamConsumer
+
+_BATCH_MAX: Final = 1_000
+_SAVE_S: Final = 0.5  # at most so much is received again after a crash
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+class _Reader(Protocol):
+    """One kind of consumer, as this command uses it."""
+
+    async def read(self, most: int) -> Iterable[Message]:
+        """What has come; nothing after a moment without news."""
+        ...
+
+    async def done(self) -> None:
+        """What was read so far has been printed."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@click.command(
+    epilog="Example: anabranch topics consume public/default/orders --subscription billing --max 10"
+)
+@click.argument("topic")
+@click.option("--subscription", required=True, help="Made, from the first message on, if needed.")
+@click.option("--name", default="", help="Of this consumer; a name keeps its share for a minute.")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(("stream", "checkpoint")),
+    default="stream",
+    show_default=True,
+    help="stream: in order by key, positions in Kafka. checkpoint: in order, positions in a file.",
+)
+@click.option(
+    "--checkpoint", "file", type=_FILE, help="Begins at the positions in it, if it is there."
+)
+@click.option("--max", "most", type=click.IntRange(1), help="Ends after so many messages.")
+@client_options
+@url_option
+@json_option
+def consume(
+    topic: str,
+    subscription: str,
+    name: str,
+    kind: str,
+    file: Path | None,
+    most: int | None,
+    service_url: str | None,
+    kafka_properties: Path | None,
+    url: str,
+    as_json: bool,
+) -> int:
+    """Print the messages of TOPIC, each with its place: SEGMENT/BUCKET@OFFSET, key and value.
+
+    Several that run with one --subscription share the messages. What was printed is acknowledged.
+    Goes on until --max or Ctrl-C, which gives this consumer's share to the others at once.
+    """
+    if (kind == "checkpoint") != (file is not None):
+        raise click.UsageError("--type checkpoint and --checkpoint FILE go together")
+    show = _print_json if as_json else _print_line
+    known = Checkpoint.from_json(file.read_bytes()) if file and file.exists() else None
+
+    async def main(stopping: asyncio.Event) -> None:
+        async with open_client(url, service_url, kafka_properties) as client:
+            reader = await _open(client, topic, subscription, name, file, known)
+            left = most
+            while left != 0:
+                part = _BATCH_MAX if left is None else min(left, _BATCH_MAX)
+                messages = await unless_stopped(reader.read(part), stopping)
+                if messages is None:
+                    break
+                for message in messages:
+                    show(message)
+                    left = None if left is None else left - 1
+                await reader.done()
+            await reader.close()
+
+    run_stoppable(main)
+    return 0
+
+
+async def _open(
+    client: Client,
+    topic: str,
+    subscription: str,
+    name: str,
+    file: Path | None,
+    known: Checkpoint | None,
+) -> _Reader:
+    if file is None:
+        return _Stream(await client.subscribe(topic, subscription, name))
+    consumer = await client.subscribe_checkpoint(topic, subscription, name, checkpoint=known)
+    return _Saved(consumer, file, known)
+
+
+class _Stream:
+    def __init__(self, consumer: StreamConsumer) -> None:
+        self._consumer = consumer
+
+    async def read(self, most: int) -> Iterable[Message]:
+        return await self._consumer.receive_many(most)
+
+    async def done(self) -> None:
+        self._consumer.acknowledge_all()
+
+    async def close(self) -> None:
+        await self._consumer.close()
+
+
+class _Saved:
+    """Keeps the file: what was read in earlier runs, and what this one has read since."""
+
+    def __init__(self, consumer: CheckpointConsumer, file: Path, known: Checkpoint | None) -> None:
+        self._consumer = consumer
+        self._file = file
+        self._known = known
+        self._written: Checkpoint | None = None
+        self._save_at = 0.0
+
+    async def read(self, most: int) -> Iterable[Message]:
+        try:
+            return await self._consumer.receive_many(most, timeout_s=_SAVE_S)
+        except DeadlineError:
+            return ()
+
+    async def done(self) -> None:
+        if time.monotonic() >= self._save_at:
+            self._save()
+
+    async def close(self) -> None:
+        self._save()
+        await self._consumer.close()
+
+    def _save(self) -> None:
+        self._save_at = time.monotonic() + _SAVE_S
+        now = self._consumer.checkpoint()
+        if now == self._written or not now.positions:
+            return
+        fresh = self._file.with_name(self._file.name + ".new")
+        fresh.write_bytes(merged(self._known, now).to_json())
+        fresh.replace(self._file)
+        self._consumer.saved(now)
+        self._written = now
+
+
+def merged(before: Checkpoint | None, now: Checkpoint) -> Checkpoint:
+    """Positions of now, and of before where now has none; those of another topic are no use.
+
+    >>> merged(Checkpoint(7, {0: {0: 4, 1: 5}}), Checkpoint(7, {0: {1: 9}, 2: {0: 1}})).positions
+    {0: {0: 4, 1: 9}, 2: {0: 1}}
+    """
+    positions: dict[int, dict[int, int]] = {}
+    for each in (before, now):
+        if each is not None and each.incarnation == now.incarnation:
+            for segment_id, buckets in each.positions.items():
+                positions[segment_id] = {**positions.get(segment_id, {}), **buckets}
+    return Checkpoint(now.incarnation, positions)
+
+
+def _print_line(message: Message) -> None:
+    where = f"{message.segment_id}/{message.bucket}@{message.offset}"
+    key = "-" if message.key is None else _text(message.key)
+    click.echo(f"{where}\t{key}\t{_text(message.value)}")
+
+
+def _print_json(message: Message) -> None:
+    said = {
+        "key": _text(message.key),
+        "value": _text(message.value),
+        "headers": [
+            [name, _text(value)] for name, value in message.headers if name != PRODUCER_HEADER
+        ],
+        "eventTimeMs": message.event_time_ms,
+        "segmentId": message.segment_id,
+        "bucket": message.bucket,
+        "offset": message.offset,
+    }
+    click.echo(msgspec.json.encode(said).decode())
+
+
+def _text(data: Any) -> str | None:
+    return None if data is None else data.decode(errors="replace")
