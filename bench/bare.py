@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.load import BATCH, KEYS, VALUE, Waited, due_times, stamp, stamped
+from bench.load import BATCH, KEYS, VALUE, Pace, Waited, due_times, stamp, stamped
 from bench.place import Place
 
 _DEADLINE_S = 60.0
@@ -144,25 +144,24 @@ def produce_batches(kafka: BareKafka, topic: str, count: int) -> float:
 
 
 def consume(kafka: BareKafka, topics: Sequence[str], count: int) -> float:
-    """Messages per second by `consume` with a deep queue, from `assign` to the last message."""
+    """Messages per second by `consume` with a deep queue."""
     consumer = kafka.consumer(**_DEEP)
     places = [
         TopicPartition(topic, number, 0)
         for topic in topics
         for number in consumer.list_topics(topic, _DEADLINE_S).topics[topic].partitions
     ]
-    got = 0
-    began = time.perf_counter()
+    pace = Pace(count)
     consumer.assign(places)
-    while got < count:
-        for message in consumer.consume(10_000, 1.0):
-            if message.error() is None:
-                got += 1
-        if time.perf_counter() - began > _DEADLINE_S:
-            raise RuntimeError(f"{got} of {count} messages came within {_DEADLINE_S:.0f} s")
-    took = time.perf_counter() - began
+    deadline = time.perf_counter() + _DEADLINE_S
+    while not pace.is_over:
+        messages = consumer.consume(10_000, 0.1)
+        if messages:
+            pace.took([message.value() for message in messages if message.error() is None])
+        elif time.perf_counter() > deadline:
+            raise RuntimeError(f"not all of {count} messages came within {_DEADLINE_S:.0f} s")
     consumer.close()
-    return count / took
+    return pace.rate
 
 
 # --- latency --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import struct
 import threading
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 BATCH = 1_000  # messages of one call, where one takes several
 VALUE = b"x" * 100
@@ -37,6 +37,34 @@ def due_times(count: int, rate: int) -> Iterator[int]:
         if ahead > 0:
             time.sleep(ahead)
         yield number
+
+
+class Pace:
+    """How fast messages come, from the first batch, which is not counted, to the last one."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._counted = 0
+        self._began = 0.0
+        self._ended = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self._left <= 0
+
+    def took(self, values: Sequence[bytes]) -> None:
+        """A batch has come."""
+        self._ended = time.perf_counter()
+        self._left -= len(values)
+        if self._began:
+            self._counted += len(values)
+        else:
+            self._began = self._ended
+
+    @property
+    def rate(self) -> float:
+        """Messages per second."""
+        return self._counted / (self._ended - self._began)
 
 
 class Waited:

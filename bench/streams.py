@@ -125,6 +125,12 @@ def stream(place: Place) -> Measured:
     return _judged(traffic, traffic.received, _GOAL_RECEIVE_MS)
 
 
+def queue(place: Place) -> Measured:
+    """The same traffic with a queue consumer instead."""
+    traffic = _with_queue(place)
+    return _judged(traffic, traffic.received, _GOAL_RECEIVE_MS)
+
+
 def _judged(traffic: Traffic, until: array[float], goal_ms: float) -> Measured:
     worst = traffic.worst_ms(until)
     value = statistics.median(worst)
@@ -154,6 +160,19 @@ def _with_stream(place: Place) -> Traffic:
 
     traffic = Traffic()
     asyncio.run(_run(place, traffic, consume, traffic.take))
+    return traffic
+
+
+def _with_queue(place: Place) -> Traffic:
+    async def consume(client: Client, topic: TopicUnderTest, take: Callable[[bytes], None]) -> None:
+        consumer = await client.subscribe_queue(topic.name, "queue")
+        while True:
+            for message in await consumer.receive_many():
+                take(message.value)
+            consumer.acknowledge_all()
+
+    traffic = Traffic()
+    asyncio.run(_run(place, traffic, consume, traffic.take_any_order))
     return traffic
 
 

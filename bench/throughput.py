@@ -7,17 +7,20 @@ import itertools
 import statistics
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache
 
 from anabranch.client import BufferFullError, Client, Producer
 from bench import bare
 from bench.bare import BareKafka
 from bench.figure import Measured
-from bench.load import BATCH, KEYS, VALUE
+from bench.load import BATCH, KEYS, VALUE, Pace
 from bench.place import Place
 from bench.scalable import TopicUnderTest
 
 _SEGMENTS = 4
 _REPEATS = 5
+_TURNS = 3
+_DEADLINE_S = 60.0
 _TURN = 500  # messages between two turns of the event loop
 
 _Produce = Callable[[Producer, int], Awaitable[None]]
@@ -89,3 +92,67 @@ async def _rate(place: Place, topic: TopicUnderTest, ours: _Produce, count: int)
         await ours(producer, count)
         await producer.flush()
         return count / (time.perf_counter() - began)
+
+
+# --- consuming ------------------------------------------------------------------------------
+
+
+def consume_stream(place: Place) -> Measured:
+    """A new subscription, read from the first message to the last one."""
+    return _consumed(place, "stream")
+
+
+def consume_queue(place: Place) -> Measured:
+    """The same with a queue consumer, which acknowledges each message."""
+    return _consumed(place, "queue")
+
+
+def _consumed(place: Place, kind: str) -> Measured:
+    rates = _backlog(place)
+    pairs = zip(rates[kind], rates["bare"], strict=True)
+    return Measured(
+        statistics.median(rates[kind]),
+        "msg/s",
+        statistics.median(ours / most for ours, most in pairs),
+        0.8,
+        at_least=True,
+        limit=statistics.median(rates["bare"]),
+        limit_what="bare confluent-kafka, `consume` with a deep queue, the same partitions",
+        details={"segments": _SEGMENTS, "rates": rates},
+    )
+
+
+@cache
+def _backlog(place: Place) -> dict[str, list[float]]:
+    """Messages per second of each kind, in turn, of one backlog."""
+    count = 200_000 if place.quick else 1_000_000
+    rates: dict[str, list[float]] = {"bare": [], "stream": [], "queue": []}
+    with TopicUnderTest(place, _SEGMENTS) as topic, BareKafka(place) as kafka:
+        asyncio.run(_rate(place, topic, _many, count))
+        for turn in range(_TURNS):
+            rates["bare"].append(bare.consume(kafka, topic.kafka_topics(), count))
+            for kind, read in (("stream", _read_stream), ("queue", _read_queue)):
+                rates[kind].append(asyncio.run(read(place, topic, f"{kind}-{turn}", count)))
+    return rates
+
+
+async def _read_stream(place: Place, topic: TopicUnderTest, name: str, count: int) -> float:
+    pace = Pace(count)
+    async with Client(place.service_urls()) as client, asyncio.timeout(_DEADLINE_S):
+        consumer = await client.subscribe(topic.name, name)
+        while not pace.is_over:
+            batch = await consumer.receive_many()
+            pace.took(batch.values())
+            consumer.acknowledge(batch)
+        await consumer.flush()
+    return pace.rate
+
+
+async def _read_queue(place: Place, topic: TopicUnderTest, name: str, count: int) -> float:
+    pace = Pace(count)
+    async with Client(place.service_urls()) as client, asyncio.timeout(_DEADLINE_S):
+        consumer = await client.subscribe_queue(topic.name, name)
+        while not pace.is_over:
+            pace.took([message.value for message in await consumer.receive_many()])
+            consumer.acknowledge_all()
+    return pace.rate
