@@ -145,9 +145,9 @@ class TopicWorld:
     def _operate(self) -> None:
         interval_s = self.plan.operation_interval_s
         self.sched.after(self.sched.rng.expovariate(1.0 / interval_s), self._operate)
-        name = self.sched.rng.choice(self.topics)
-        for process in self.cluster.processes:
-            process.call(partial(self._ask, process, name))
+        for name in self.topics if self.calm else [self.sched.rng.choice(self.topics)]:
+            for process in self.cluster.processes:
+                process.call(partial(self._ask, process, name))
 
     def _ask(self, process: Process, name: str) -> None:
         core, now = process.core, process.local_now()
