@@ -177,7 +177,7 @@ class Dispatcher:
             return
         plain = held.on_delivery is None and not held.headers
         report = lane.report if plain else _Report(self, lane, held)
-        headers = [*lane.headers, *held.headers] if held.headers else lane.headers
+        headers = [*(lane.headers or ()), *held.headers] if held.headers else lane.headers
         try:
             lane.produce(
                 lane.topic,
@@ -264,22 +264,11 @@ class Dispatcher:
             self._append(held)
 
     async def _resolve(self, lane: Lane) -> None:
-        """Reads the sealed partition for what is in doubt."""
-        layout = self.table.layout
-        ends = layout.segments[lane.segment.segment_id].info.end_offsets
-        place = (lane.topic, lane.bucket)
+        """Asks Kafka what the sealed partition holds of what is in doubt."""
         try:
-            found = await asyncio.to_thread(
-                settlement.own_records,
-                {"bootstrap.servers": layout.bootstrap_servers, **self._kafka},
-                place,
-                after=lane.last_offset,
-                end=ends[lane.bucket],
-                producer_id=lane.writer.producer_id,
-                timeout_s=self._settings.delivery_timeout_s,
-            )
+            found = await self._found(lane, self._settings.delivery_timeout_s)
         except ClientError as error:
-            self._fail_all(lane.fail_refused(), self._unknown(lane, f"not read: {error}"))
+            self._fail_all(lane.fail_refused(), self._unknown(lane, f"not known: {error}"))
         else:
             there = lane.resolved(len(found))
             _log.info(
@@ -294,6 +283,27 @@ class Dispatcher:
                 self.delivered(lane, held, offset, timestamp_ms)
         self._advance()
         self._finish()
+
+    async def _found(self, lane: Lane, patience_s: float) -> settlement.Found:
+        if lane.writer.counts:
+            kafka_id = await self._kafka_id(lane, patience_s)
+            return await asyncio.to_thread(
+                settlement.by_number, lane, kafka_id, self._kafka, patience_s
+            )
+        layout = self.table.layout
+        end = layout.segments[lane.segment.segment_id].info.end_offsets[lane.bucket]
+        kafka = {"bootstrap.servers": layout.bootstrap_servers, **self._kafka}
+        return await asyncio.to_thread(settlement.by_header, lane, end, kafka, patience_s)
+
+    async def _kafka_id(self, lane: Lane, patience_s: float) -> int:
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            found = lane.writer.kafka_id(not_before=lane.leaving_since)
+            if found is not None:
+                return found
+            self.changed.clear()
+            await self.changed.wait()  # set at every tick, and there are ticks while it is in doubt
+        raise DeadlineError("Kafka's client did not tell its producer id in time")
 
     # --- the end of patience --------------------------------------------------------------
 

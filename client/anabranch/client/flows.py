@@ -8,9 +8,9 @@ segment is sealed, or when a layout says that this is about to happen:
 2. what is under way is waited for: each append is either acknowledged or refused. Kafka refuses
    everything once it refuses something, so what is refused is a suffix, and in order;
 3. if a refused append may have been tried more than once, an earlier try may have succeeded without
-   our knowing. Then the flow is *in doubt*: the sealed partition is read behind the last
-   acknowledged offset up to its sealed end. An idempotent producer's appends to a partition succeed
-   in order, so the records of this producer found there are exactly the first ones refused;
+   our knowing. Then the flow is *in doubt*, and Kafka is asked how many messages of this producer
+   the sealed partition holds (`settlement`). An idempotent producer's appends to a partition
+   succeed in order, so those it holds beyond the acknowledged ones are the first ones refused;
 4. what is left of the refused ones, then what was held, is sent on, each key to where the newest
    layout wants it: a child under way or an active segment, whose own flow may be leaving as well,
    and then holds it in its turn.
@@ -67,6 +67,7 @@ class Flow:
     """One producer's traffic to one bucket of one segment."""
 
     __slots__ = (
+        "appended",
         "bucket",
         "held",
         "in_doubt",
@@ -74,10 +75,11 @@ class Flow:
         "last_offset",
         "leaving_since",
         "open",
-        "outstanding",
         "refused",
         "resolving",
         "segment",
+        "settled",
+        "unacked",
     )
 
     def __init__(self, incarnation: int, segment: Segment, bucket: int) -> None:
@@ -85,8 +87,10 @@ class Flow:
         self.segment = segment
         self.bucket = bucket
         self.open = True
-        self.outstanding = 0  # appended, not reported
-        self.last_offset = -1  # of the last acknowledged append
+        self.appended = 0
+        self.settled = 0  # of those, what has been reported
+        self.unacked = 0  # of those, what Kafka refused or gave up
+        self.last_offset = -1  # of the last acknowledged append, where offsets are kept
         self.refused: list[Held] = []
         self.held: deque[Held] = deque()
         self.in_doubt = False
@@ -103,24 +107,36 @@ class Flow:
             bucket_of(position, info.buckets) == self.bucket
         )
 
+    @property
+    def outstanding(self) -> int:
+        """How many appends have not been reported."""
+        return self.appended - self.settled
+
+    @property
+    def acked_count(self) -> int:
+        """How many appends Kafka has acknowledged."""
+        return self.settled - self.unacked
+
     def sent(self) -> None:
         """An append was handed to Kafka's client."""
-        self.outstanding += 1
+        self.appended += 1
 
     def acked(self, offset: int) -> None:
         """Kafka has it."""
-        self.outstanding -= 1
+        self.settled += 1
         self.last_offset = offset
 
     def was_refused(self, message: Held, in_doubt: bool) -> None:
         """Kafka refused it as to a sealed segment; `in_doubt` unless it was tried only once."""
-        self.outstanding -= 1
+        self.settled += 1
+        self.unacked += 1
         self.refused.append(message)
         self.in_doubt |= in_doubt
 
     def failed(self) -> None:
         """Kafka refused it for good, for a reason of its own."""
-        self.outstanding -= 1
+        self.settled += 1
+        self.unacked += 1
 
     def step(self, layout: TopicLayout) -> Step:
         """What comes next, as far as that layout tells."""

@@ -19,7 +19,8 @@ Headers = Mapping[str, Any] | Sequence[tuple[str, Any]]
 class DeliveryResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message is: offset in the bucket, which is a partition of the segment's Kafka topic.
 
-    `timestamp_ms`: its event time, or when it was appended.
+    `timestamp_ms`: its event time, or when it was appended. Offset and time are -1 for a message
+    whose acknowledgement was lost and that a sealed segment was found to hold all the same.
     """
 
     topic: str

@@ -152,7 +152,7 @@ class Producer:
                     event_time_ms,
                     lane.headers,
                 )
-                lane.outstanding += 1
+                lane.appended += 1
                 tally.count += 1
                 tally.bytes += size
                 if self._dispatcher.timer is None:
@@ -193,7 +193,7 @@ class Producer:
                 lane.produce(
                     lane.topic, value, key, lane.bucket, lane.report, None, 0, lane.headers
                 )
-                lane.outstanding += 1
+                lane.appended += 1
                 count += 1
                 size += length
         finally:

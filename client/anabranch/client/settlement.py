@@ -1,10 +1,17 @@
 """Settling what is in doubt: which of a producer's messages a sealed partition holds.
 
-Exact, because a sealed partition ends at an offset that the layout states, every record of the
-producer carries the producer's id in a header, and an idempotent producer's appends to a partition
-are stored in the order of sending, each once, with no gap: those found behind the last acknowledged
-offset are the first ones of those in doubt. Neither content nor time is compared, so equal messages
-of other producers cannot be mistaken for ours.
+Two ways, both exact; neither compares content or time, so equal messages of other producers cannot
+be mistaken for ours, nor ours for theirs. Both rest on this: the producer is idempotent, so Kafka
+stores its appends to a partition in the order of sending, each once, with no gap; and the partition
+is sealed, so what it has now it has for ever, and no more comes.
+
+* By number: the partition's leader tells the sequence number of the last message it has stored of
+  the producer (`producer_state`), which counts them. What exceeds the acknowledged ones are the
+  first ones of those in doubt. It holds while the producer kept one id and, in this partition, the
+  first epoch of it; librdkafka leaves them after errors of its own (the seal of this very partition
+  included, whose messages go elsewhere). If it did, the outcome is called unknown.
+* By header: every message carries the producer's id, and the partition is read between the last
+  acknowledged offset and its sealed end. Those found are the first ones of those in doubt.
 """
 
 from __future__ import annotations
@@ -15,35 +22,61 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from anabranch.client import producer_state
 from anabranch.client.errors import DeadlineError, UnknownOutcomeError
 from anabranch.client.messages import PRODUCER_HEADER
+from anabranch.client.segment_writer import Lane
 
 _POLL_S: Final = 0.2
 _RECORDS: Final = 5_000
+_ASK_S_MAX: Final = 10.0
+_RETRY_S: Final = 0.1
 _PASSING: Final = frozenset(
     {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
 )
 
+Found = list[tuple[int, int]]  # offset and time of each; -1 for what is not known
 
-def own_records(
-    kafka: Mapping[str, Any],
-    place: tuple[str, int],
-    *,
-    after: int,
-    end: int,
-    producer_id: bytes,
-    timeout_s: float,
-) -> list[tuple[int, int]]:
-    """Offset and time of each record of the producer in a part of a sealed partition, `place`.
 
-    `after`: the last one acknowledged, which excludes itself, or -1; `end` excludes itself too.
-    Blocks. Raises DeadlineError, UnknownOutcomeError.
+def by_number(lane: Lane, kafka_id: int, kafka: Mapping[str, Any], timeout_s: float) -> Found:
+    """What the sealed partition of a flow holds beyond what was acknowledged. Blocks.
+
+    Raises DeadlineError, UnknownOutcomeError.
     """
-    first = after + 1
+    deadline = time.monotonic() + timeout_s
+    place = (lane.topic, lane.bucket)
+    while True:
+        try:
+            leader = lane.writer.leader(*place)
+            states = producer_state.ask(leader, place, kafka, _ASK_S_MAX)
+            break
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise DeadlineError(f"its leader could not be asked: {error}") from None
+            time.sleep(_RETRY_S)
+    mine = next((state for state in states if state.producer_id == kafka_id), None)
+    if mine is not None and mine.epoch != 0:
+        raise UnknownOutcomeError("Kafka's client has changed its epoch meanwhile")
+    stored = 0 if mine is None else mine.last_sequence + 1
+    beyond = (stored - lane.acked_count) % producer_state.SEQUENCES
+    if beyond > len(lane.refused):
+        raise UnknownOutcomeError(
+            f"Kafka knows of {stored} messages of this producer, which cannot be, after "
+            f"{lane.acked_count} acknowledged and {len(lane.refused)} refused ones"
+        )
+    return [(-1, -1)] * beyond
+
+
+def by_header(lane: Lane, end: int, kafka: Mapping[str, Any], timeout_s: float) -> Found:
+    """The same for messages with headers; `end` excludes itself; `kafka` with its address. Blocks.
+
+    Raises DeadlineError, UnknownOutcomeError.
+    """
+    first = lane.last_offset + 1
     if first >= end:
         return []
-    topic, partition = place
     deadline = time.monotonic() + timeout_s
+    place = TopicPartition(lane.topic, lane.bucket, first)
     consumer = Consumer(
         {
             "group.id": "anabranch-no-group",
@@ -56,26 +89,22 @@ def own_records(
         }
     )
     try:
-        consumer.assign([TopicPartition(topic, partition, first)])
-        return _scan(consumer, TopicPartition(topic, partition), end, producer_id, deadline)
+        consumer.assign([place])
+        return _scan(consumer, place, end, lane.writer.producer_id, deadline)
     except KafkaException as error:
-        raise UnknownOutcomeError(
-            f"{topic}[{partition}] cannot be read: {error.args[0].str()}"
-        ) from None
+        raise UnknownOutcomeError(f"it cannot be read: {error.args[0].str()}") from None
     finally:
         consumer.close()
 
 
 def _scan(
     consumer: Consumer, place: TopicPartition, end: int, producer_id: bytes, deadline: float
-) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    next_offset = 0
+) -> Found:
+    found: Found = []
+    next_offset = place.offset
     while next_offset < end:
         if time.monotonic() > deadline:
-            raise DeadlineError(
-                f"{place.topic}[{place.partition}] was not read up to {end} in time"
-            )
+            raise DeadlineError(f"it was read up to {next_offset} only, not to {end}")
         first = consumer.poll(_POLL_S)
         if first is None:
             continue

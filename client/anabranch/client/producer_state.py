@@ -1,0 +1,179 @@
+"""What a partition's leader knows of a producer: how many of its messages the partition has stored.
+
+Kafka keeps, per partition and idempotent producer, the sequence number of the last message stored.
+Numbers begin at 0 and have no gap, so it tells exactly how many were stored. librdkafka has no call
+for it (DescribeProducers, KIP-664), so it is asked for here, over a connection of its own. That
+needs no header in the messages and reads none of them. Where SASL guards Kafka the messages carry a
+header instead (`settlement`): its mechanisms are librdkafka's own.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any, Final, NamedTuple
+
+from anabranch.client.errors import UnknownOutcomeError
+
+SEQUENCES: Final = 2**31  # then they begin at 0 again
+_DESCRIBE_PRODUCERS: Final = 61
+_ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+_PASSING: Final = (5, 6, 7)  # no leader, not the leader, timed out
+_SSL: Final = frozenset(
+    {
+        "security.protocol",
+        "client.id",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "enable.ssl.certificate.verification",
+        "ssl.endpoint.identification.algorithm",
+    }
+)
+
+
+class ProducerState(NamedTuple):
+    """`last_sequence`: of the last message that the partition stored of the producer."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+
+
+def can_ask(kafka: Mapping[str, Any]) -> bool:
+    """Whether a Kafka with these security properties can be asked."""
+    protocol = str(kafka.get("security.protocol", "plaintext")).lower()
+    return protocol in ("plaintext", "ssl") and set(kafka) <= _SSL
+
+
+def ask(
+    leader: tuple[str, int],
+    place: tuple[str, int],
+    kafka: Mapping[str, Any],
+    timeout_s: float,
+) -> list[ProducerState]:
+    """All producers that the leader knows of a partition, `place`. Blocks.
+
+    Raises OSError when the leader is out of reach, UnknownOutcomeError when it does not answer the
+    question.
+    """
+    with (
+        closing(socket.create_connection(leader, timeout_s)) as plain,
+        closing(_secured(plain, leader[0], kafka)) as stream,
+    ):
+        stream.sendall(_request(*place))
+        size = int.from_bytes(_exactly(stream, 4), "big")
+        if not 0 < size <= _ANSWER_BYTES_MAX:
+            raise UnknownOutcomeError(f"{leader[0]}:{leader[1]} does not speak Kafka's protocol")
+        return _answer(_Reader(_exactly(stream, size)), place)
+
+
+def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socket.socket:
+    if str(kafka.get("security.protocol", "plaintext")).lower() != "ssl":
+        return plain
+    context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"))
+    if str(kafka.get("ssl.endpoint.identification.algorithm", "https")) == "none":
+        context.check_hostname = False
+    if str(kafka.get("enable.ssl.certificate.verification", "true")).lower() == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if "ssl.certificate.location" in kafka:
+        context.load_cert_chain(
+            kafka["ssl.certificate.location"],
+            kafka.get("ssl.key.location"),
+            kafka.get("ssl.key.password"),
+        )
+    return context.wrap_socket(plain, server_hostname=host)
+
+
+def _request(topic: str, partition: int) -> bytes:
+    """DescribeProducers, version 0, which is "flexible": lengths are counted from 1."""
+    name = topic.encode()
+    header = struct.pack(">hhih", _DESCRIBE_PRODUCERS, 0, 1, 9) + b"anabranch" + b"\0"
+    topics = b"\x02" + _varint(len(name) + 1) + name + b"\x02" + struct.pack(">i", partition)
+    body = header + topics + b"\0\0"
+    return struct.pack(">i", len(body)) + body
+
+
+def _answer(reader: _Reader, place: tuple[str, int]) -> list[ProducerState]:
+    reader.skip(4)  # correlation id
+    reader.tags()
+    reader.skip(4)  # throttle time
+    found = []
+    for _ in range(reader.varint() - 1):
+        reader.skip(reader.varint() - 1)  # topic
+        for _ in range(reader.varint() - 1):
+            _partition, error = reader.unpack(">ih")
+            message = reader.take(max(0, reader.varint() - 1))
+            if error in _PASSING:
+                raise ConnectionAbortedError(f"{place[0]}[{place[1]}] moves to another leader")
+            if error:
+                raise UnknownOutcomeError(
+                    f"Kafka does not tell the producers of {place[0]}[{place[1]}]: error {error} "
+                    f"{message.decode(errors='replace')}; it takes the right to read the topic"
+                )
+            for _ in range(reader.varint() - 1):
+                producer_id, epoch, last = reader.unpack(">qii")
+                reader.skip(8 + 4 + 8)  # last timestamp, coordinator epoch, transaction's start
+                reader.tags()
+                found.append(ProducerState(producer_id, epoch, last))
+            reader.tags()
+        reader.tags()
+    return found
+
+
+class _Reader:
+    """Kafka's primitive types out of bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        self._at += count
+        if self._at > len(self._data):
+            raise UnknownOutcomeError("Kafka's answer about its producers was cut short")
+        return self._data[self._at - count : self._at]
+
+    def skip(self, count: int) -> None:
+        self.take(count)
+
+    def unpack(self, form: str) -> tuple[int, ...]:
+        return struct.unpack(form, self.take(struct.calcsize(form)))
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.skip(self.varint())
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _exactly(stream: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        part = stream.recv(min(65_536, count - len(data)))
+        if not part:
+            raise ConnectionResetError("Kafka closed the connection instead of answering")
+        data += part
+    return bytes(data)
