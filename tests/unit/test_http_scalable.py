@@ -395,3 +395,14 @@ def test_both_ways_to_a_layout_answer_alike() -> None:
         LayoutBody.model_validate(short.json(), extra="forbid")
 
     with_http(test)
+
+
+def test_a_namespace_with_topics_is_not_deleted() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        path = "/admin/v2/namespaces/public/default"
+        refused(await nodes[0].http.delete(path), 409, "non empty namespace")
+        await nodes[0].http.delete(TOPIC)
+        assert (await nodes[0].http.delete(path)).status_code == 204
+
+    with_http(test)

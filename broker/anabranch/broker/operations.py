@@ -230,6 +230,11 @@ class Operations:
     async def delete_namespace(self, ns: Namespace) -> None:
         """The namespace goes, once its bundles are unloaded."""
         for _ in range(RACES_MAX):
+            for topic in self._runtime.view.topics(ns):
+                raise ConflictError(
+                    f"Cannot delete non empty namespace {ns}: it has scalable topics, such as "
+                    f"topic://{topic}; delete them first"
+                )
             await self.unload_namespace(ns)
             if await self._policies.delete_namespace(ns):
                 return

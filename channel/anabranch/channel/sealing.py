@@ -53,6 +53,7 @@ _SEALED: Final = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
 }
+_UNKNOWN_TOPIC: Final = KafkaError.UNKNOWN_TOPIC_OR_PART
 _ANSWER_S: Final = 0.1  # the leader's word on its log; silence means that it is longer
 _CLOSE_S: Final = 2.0
 
@@ -87,20 +88,34 @@ class Sealer:
     def seal(
         self, topics: Sequence[SegmentTopic], patience: Patience
     ) -> dict[str, tuple[int, ...]]:
-        """End offsets of every partition of every topic, once none takes appends any more."""
-        places = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
-        names = [topic.name for topic in topics]
-        self._configure(names, patience)
+        """End offsets of every partition of every topic, once none takes appends any more.
+
+        A topic that is not there any more ends where it began.
+        """
+        gone = self._configure([topic.name for topic in topics], patience)
+        places = [
+            (topic.name, number)
+            for topic in topics
+            if topic.name not in gone
+            for number in range(topic.partitions)
+        ]
         self._probe(places, patience)
         ends = self._ends(places, patience)
         return {
-            topic.name: tuple(ends[topic.name, number] for number in range(topic.partitions))
+            topic.name: tuple(
+                ends.get((topic.name, number), 0) for number in range(topic.partitions)
+            )
             for topic in topics
         }
 
     # --- making it refuse ---------------------------------------------------------------
 
-    def _configure(self, names: Sequence[str], patience: Patience) -> None:
+    def _configure(self, names: Sequence[str], patience: Patience) -> set[str]:
+        """Tells Kafka to refuse appends. Returns the topics that somebody has deleted.
+
+        Kafka's controller itself says so, which is never behind: those take nothing any more.
+        """
+        gone: set[str] = set()
         left = list(names)
         while left:
             doing = f"to seal topic {left[0]}"
@@ -121,9 +136,12 @@ class Sealer:
                 resource.name: patience.answer(future, f"to seal topic {resource.name}")
                 for resource, future in futures.items()
             }
-            left = [name for name in left if isinstance(answers[name], KafkaError)]
+            failed = {n: each for n, each in answers.items() if isinstance(each, KafkaError)}
+            gone |= {n for n, error in failed.items() if error.code() == _UNKNOWN_TOPIC}
+            left = [name for name in failed if name not in gone]
             if left:
                 patience.pause(doing)
+        return gone
 
     def _get_acquainted(self, names: Iterable[str], patience: Patience) -> None:
         """Tells both clients who leads: the consumer would find out in its own time, a second."""
@@ -137,7 +155,7 @@ class Sealer:
 
     def _probe(self, places: Sequence[_Place], patience: Patience) -> None:
         left = list(places)
-        while True:
+        while left:
             name, number = left[0]
             doing = f"to probe whether topic {name}, partition {number}, is sealed"
             answers = self._append(left, patience.left_s(doing))
@@ -145,9 +163,8 @@ class Sealer:
                 if error is not None and error.code() not in _OPEN_OR_SEALED:
                     patience.passing(error, f"{doing}, {place[0]}")
             left = [place for place in left if not _is_sealed(answers.get(place))]
-            if not left:
-                return
-            patience.pause(doing)
+            if left:
+                patience.pause(doing)
 
     def _append(self, places: Iterable[_Place], seconds: float) -> dict[_Place, KafkaError | None]:
         """What a probe of each partition was answered with, as far as it was in time."""
@@ -171,8 +188,9 @@ class Sealer:
     # --- where it ends ------------------------------------------------------------------
 
     def _ends(self, places: Sequence[_Place], patience: Patience) -> dict[_Place, int]:
-        name = places[0][0]
-        doing = f"to find where topic {name} ends"
+        if not places:
+            return {}
+        doing = f"to find where topic {places[0][0]} ends"
         while True:
             ends = self._latest(places, patience, doing)
             if self._nothing_beyond(ends, patience, doing):

@@ -2,7 +2,7 @@
 
 The shell around `core.controller`: it has a controller only for topics that something is to be done
 for (an operation or garbage, consumers that are registered or connected, sealed segments to prune),
-so that an idle topic costs nothing. It runs their Kafka tasks in one thread, proposes their
+so that an idle topic costs nothing. It runs their Kafka tasks in a thread, proposes their
 records, and hands their assignments to the consumers' connections. A bundle that this node loses,
 even for a moment between two entries of one batch, takes its controllers with it: what they knew of
 consumers is not true any more.
@@ -53,6 +53,7 @@ _FAILURES_MAX: Final = 1_000
 _VERDICT_S_MAX: Final = 30.0
 _CLOSE_S: Final = 10.0
 _GROUP_S: Final = 5.0
+_LARGE: Final = 512  # partitions of one task
 
 
 class Consumer(Protocol):
@@ -85,6 +86,8 @@ class TopicService:
         self.settings = settings
         self.prefix = prefix
         self.worker = Worker(open_keeper)
+        # Thousands of partitions take Kafka a while: nobody else's split shall wait for them.
+        self._slow_worker = Worker(open_keeper)
         self.failures: dict[str, str] = {}  # topic: why its last task failed
         self.consumers: dict[int, Consumer] = {}  # by connection number
         self.listeners: list[Callable[[set[str], list[str]], None]] = []
@@ -205,7 +208,8 @@ class TopicService:
 
     async def stop(self) -> None:
         """Ends the thread; what is under way is finished by whoever controls the topics next."""
-        await asyncio.to_thread(self.worker.close, _CLOSE_S)
+        for worker in (self.worker, self._slow_worker):
+            await asyncio.to_thread(worker.close, _CLOSE_S)
 
     # --- controllers --------------------------------------------------------------------
 
@@ -279,7 +283,9 @@ class TopicService:
         home = self._homes[name]
         began = clock.now()
         try:
-            future = self.worker.submit(lambda keeper: carry_out(keeper, task, self.prefix))
+            large = sum(part.buckets for part in task.segments) > _LARGE
+            worker = self._slow_worker if large else self.worker
+            future = worker.submit(lambda keeper: carry_out(keeper, task, self.prefix))
         except OperationError as error:
             failed: Future[Done | Failed] = Future()
             failed.set_result(Failed(str(error)))
