@@ -16,7 +16,7 @@ from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
 NODES = 3
 CLUSTER_PREFIX = "bench-cluster."
 # Only the logging is turned down: all times and sizes are the defaults.
-_SETTINGS = ("logLevel=warning", f"topicPrefix={CLUSTER_PREFIX}")
+_QUIET = "logLevel=warning"
 _MAKE_S = 60.0
 
 
@@ -80,15 +80,20 @@ class Place:
 
     def another_node(self) -> NodeProcess:
         """One more node of the cluster, not started."""
-        node = NodeProcess(
+        node = self.lonely_node(CLUSTER_PREFIX)
+        self._nodes.append(node)
+        return node
+
+    def lonely_node(self, prefix: str) -> NodeProcess:
+        """A node of the cluster of that topic prefix, not started, for the caller to end."""
+        return NodeProcess(
             f"node-{self.number()}",
             ports.free_port(HOST),
             self.kafka.bootstrap_servers,
             self.folder,
-            *_SETTINGS,
+            _QUIET,
+            f"topicPrefix={prefix}",
         )
-        self._nodes.append(node)
-        return node
 
     def forget(self, node: NodeProcess) -> None:
         """Ends a node and leaves it out from now on."""

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from bench import cluster, folding, roundtrip, spark, starting
+from bench import (
+    cluster,
+    folding,
+    latency,
+    layouts,
+    memory,
+    operations,
+    roundtrip,
+    spark,
+    starting,
+    streams,
+    throughput,
+)
 from bench.figure import Figure
 
 FIGURES = (
@@ -97,6 +109,111 @@ FIGURES = (
         "at most 3 s",
         "8.5 s",
         cluster.start_to_lookup,
+    ),
+    Figure(
+        "split",
+        "split of an idle topic through REST, p50",
+        "60 ms, 1.5 x making its Kafka topics and one change of settings",
+        "26 ms warm, 36 ms cold",
+        operations.split,
+    ),
+    Figure(
+        "merge",
+        "merge of an idle topic through REST, p50",
+        "60 ms, 1.5 x making its Kafka topic and one change of settings",
+        "15 ms warm, 21 ms cold",
+        operations.merge,
+    ),
+    Figure(
+        "split-ack",
+        "worst send-to-ack of split keys at 2,000 msg/s, p50 of 20 splits",
+        "25 ms",
+        "113 to 124 ms (10 to 24 ms without a split)",
+        streams.ack,
+    ),
+    Figure(
+        "split-stream",
+        "worst send-to-receive of split keys, stream, p50 of 20 splits",
+        "60 ms",
+        "2,035 ms (18 ms without a split)",
+        streams.stream,
+    ),
+    Figure(
+        "split-queue",
+        "worst send-to-receive of split keys, queue, p50 of 20 splits",
+        "60 ms",
+        "128 ms (20 ms without a split)",
+        streams.queue,
+    ),
+    Figure(
+        "hand-over",
+        "a stream consumer closes, another gets all of its share",
+        "1 s",
+        "never, while the connection lives",
+        latency.hand_over,
+    ),
+    Figure(
+        "latency",
+        "end to end at 1,000 msg/s, p50",
+        "at most 1.5 x the bare client",
+        "7.6 ms; 1.6 ms tuned",
+        latency.median,
+    ),
+    Figure(
+        "latency-tail",
+        "end to end at 1,000 msg/s, p99",
+        "at most 2 x the bare client",
+        "16 ms; 5.1 ms tuned",
+        latency.tail,
+    ),
+    Figure(
+        "produce",
+        "produce 100-byte values one by one",
+        "at least 0.85 x the bare client",
+        "240,000 to 320,000/s",
+        throughput.produce_each,
+    ),
+    Figure(
+        "produce-many",
+        "produce 100-byte values by send_many",
+        "at least 0.7 x the bare batch call",
+        "240,000 to 320,000/s",
+        throughput.produce_many,
+    ),
+    Figure(
+        "consume",
+        "consume a backlog of 1,000,000, stream",
+        "at least 0.8 x bare consume()",
+        "500,000 to 750,000/s",
+        throughput.consume_stream,
+    ),
+    Figure(
+        "consume-queue",
+        "consume a backlog of 1,000,000, queue",
+        "at least 0.8 x bare consume()",
+        "550,000 to 880,000/s",
+        throughput.consume_queue,
+    ),
+    Figure(
+        "layout-reads",
+        "layout reads per second by REST, 32 connections",
+        "more than the peer",
+        "13,800/s",
+        layouts.reads,
+    ),
+    Figure(
+        "layout-tail",
+        "their p99",
+        "less than the peer's",
+        "6.5 ms",
+        layouts.tail,
+    ),
+    Figure(
+        "topics-memory",
+        "memory of a node with 10,000 topics and 1,000 watches",
+        "at most 400 MB",
+        "625 MB after 350 topics",
+        memory.node,
     ),
     Figure(
         "audit",

@@ -1,0 +1,168 @@
+"""What topics and watches cost a node in memory.
+
+Making 10,000 Kafka topics would measure Kafka. So the log is given the records that a node would
+have proposed, by the very rules that nodes fold it with, while there is no node to act on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterator
+from functools import cache
+
+from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
+from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.log import append_record
+from anabranch.channel.topics import Topics
+from anabranch.client import Client
+from anabranch.core.layout import initial_segments
+from anabranch.core.ownership import Actor
+from anabranch.core.records import TopicChange
+from anabranch.core.replica import MemoryReplica
+from anabranch.core.topic_guards import controller_of
+from anabranch.core.topic_proposals import topic_change
+from anabranch.core.topics import TopicMove
+from anabranch.core.verdicts import Verdict
+from bench.client import Client as HttpClient
+from bench.figure import Measured
+from bench.place import Place, resident_mb
+
+_TOPICS = 10_000
+_WATCHES = 1_000
+_SEGMENTS = 4
+_GOAL_MB = 400
+_NAMESPACE = "public/default"
+_AT_ONCE = 5_000  # appends
+_WATCHES_AT_ONCE = 50
+_DEADLINE_S = 60.0
+
+
+def node(place: Place) -> Measured:
+    """Peak memory of a node that clients watch, and that was asked for every topic's layout."""
+    found = _memory(place)
+    total = found["peak_mb"]
+    return Measured(total, "MB", total, _GOAL_MB, details=found)
+
+
+@cache
+def _memory(place: Place) -> dict[str, float]:
+    topics = _TOPICS // 10 if place.quick else _TOPICS
+    watches = _WATCHES // 10 if place.quick else _WATCHES
+    prefix = f"bench-{place.number()}."
+    process = place.lonely_node(prefix)
+    try:
+        process.start()
+        await_ready([process])
+        idle = _resident_mb(process)
+        _own_all(process)
+        process.kill()
+        names = _append_topics(place, prefix, process.broker_id, topics)
+        process.start()
+        await_ready([process])
+        _read_all(process, names)
+        read = _resident_mb(process)
+        watched, twice, peak = asyncio.run(_watched(process, names, watches))
+    finally:
+        stop_all([process])
+    return {
+        "topics": topics,
+        "segments_each": _SEGMENTS,
+        "watches": watches,
+        "idle_mb": idle,
+        "with_topics_mb": read,
+        "with_watches_mb": watched,
+        "with_twice_as_many_mb": twice,
+        "peak_mb": peak,
+        "kb_per_topic": (read - idle) * 1024 / topics,
+        # The first ones fit into what reading everything has left free.
+        "kb_per_watch": (twice - watched) * 1024 / watches,
+    }
+
+
+def _resident_mb(process: NodeProcess) -> float:
+    time.sleep(1.0)  # what it just did is over
+    return resident_mb(process.pid or 0)
+
+
+def _own_all(process: NodeProcess) -> None:
+    """Every bundle of the namespace is the node's."""
+    client = HttpClient(process)
+    number = 0
+    while not all(owners := client.owners(_NAMESPACE).values()) or not owners:
+        client.lookup(f"{_NAMESPACE}/any-{number}")
+        number += 1
+    client.close()
+
+
+def _append_topics(place: Place, prefix: str, broker: str, count: int) -> list[str]:
+    """Each is created and opened, by the session of a node that is not running any more."""
+    wal = Topics(prefix).wal
+    replica = MemoryReplica()
+    reader = KafkaLogReader(place.connection, wal, 0)
+    _, end = reader.offsets(_DEADLINE_S)
+    while replica.next_offset < end:
+        for entry in reader.poll(1_000, _DEADLINE_S):
+            replica.read(entry.record(), entry.offset, entry.timestamp_ms)
+    reader.close()
+    names = [f"{_NAMESPACE}/topic-{number:05d}" for number in range(count)]
+    writer = KafkaLogWriter(place.connection, wal)
+    failures: list[object] = []
+    for appended, record in enumerate(_records(replica, broker, names)):
+        append_record(writer, record, lambda error: failures.append(error) if error else None)
+        while appended % _AT_ONCE == 0 and writer.serve(0):
+            pass
+    writer.close(_DEADLINE_S)
+    if failures:
+        raise RuntimeError(f"{len(failures)} records were not appended: {failures[0]}")
+    return names
+
+
+def _records(replica: MemoryReplica, broker: str, names: list[str]) -> Iterator[TopicChange]:
+    """The records, each as the fold of those before it makes it valid. Raises RuntimeError."""
+    session = replica.session(broker)
+    if session is None or not session.open:
+        raise RuntimeError(f"{broker} has no session")
+    actor = Actor(broker, session.version)
+    segments = initial_segments(_SEGMENTS, _SEGMENTS)
+    for name in names:
+        _, owner = controller_of(replica, name)
+        for move, fields in ((TopicMove.CREATE, {"segments": segments}), (TopicMove.OPEN, {})):
+            before = replica.topic(name)
+            record = topic_change(actor, name, before, move, secrets.token_hex(16), **fields)
+            folded = replica.read(record, replica.next_offset, int(time.time() * 1000))
+            if folded.outcome.verdict is not Verdict.ACCEPTED:
+                why = f"{folded.outcome.verdict.name}, owner {owner}"
+                raise RuntimeError(f"{record} would be rejected: {why}")
+            yield record
+
+
+def _read_all(process: NodeProcess, names: list[str]) -> None:
+    """Reads all layouts, which fills what a node keeps at hand."""
+    client = HttpClient(process)
+    for name in names:
+        status, answer = client.get(f"/admin/v2/scalable/{name}")
+        if status != 200 or len(answer["segments"]) != _SEGMENTS:
+            raise RuntimeError(f"{name}: {status} {answer}")
+    client.close()
+
+
+async def _watched(
+    process: NodeProcess, names: list[str], count: int
+) -> tuple[float, float, float]:
+    """The node's memory with so many watches, each over a connection of its own, and with twice
+    as many; its peak before those.
+    """
+    async with Client(process.service_url()) as client:
+        await _watch(client, names[:count])
+        first = await asyncio.to_thread(_resident_mb, process)
+        peak = resident_mb(process.pid or 0, "VmHWM")
+        await _watch(client, names[count : 2 * count])
+        return first, await asyncio.to_thread(_resident_mb, process), peak
+
+
+async def _watch(client: Client, names: list[str]) -> None:
+    for at in range(0, len(names), _WATCHES_AT_ONCE):
+        some = names[at : at + _WATCHES_AT_ONCE]
+        await asyncio.gather(*[client.watch(f"topic://{name}", _DEADLINE_S) for name in some])
