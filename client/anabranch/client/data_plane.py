@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -89,6 +90,22 @@ class Read:
         self.fetches = fetches
 
 
+class _Warming(msgspec.Struct, frozen=True):
+    """An order to the polling thread: have the metadata of these topics."""
+
+    topics: list[str]
+    done: asyncio.Future[None]
+
+
+def _finish(done: asyncio.Future[None], failure: BaseException | None) -> None:
+    if done.done():  # nobody waits any more
+        return
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)
+
+
 def partition_of(message: Message) -> Partition:
     """The Kafka topic and partition that a message was read from."""
     topic, partition = message.topic(), message.partition()
@@ -119,7 +136,7 @@ class DataPlane:
         self._on_read = on_read
         self._loop = asyncio.get_running_loop()
         self._control = ThreadPoolExecutor(1, "anabranch-control")
-        self._orders: collections.deque[tuple[Fetch, int] | int] = collections.deque()
+        self._orders: collections.deque[tuple[Fetch, int] | int | _Warming] = collections.deque()
         self._reads: collections.deque[Read] = collections.deque()
         self._buffered = 0
         self._lock = threading.Lock()  # of the two above, and of _told
@@ -131,7 +148,7 @@ class DataPlane:
         self._numbers: dict[Partition, int] = {}
         self._position: dict[Partition, int] = {}
         self._partitions: list[TopicPartition] = []
-        self._warm: set[str] = set()  # the control thread's
+        self._warm: set[str] = set()  # changed by the polling thread only
         self._thread = threading.Thread(target=self._poll, name="anabranch-poll", daemon=True)
         self._thread.start()
 
@@ -184,17 +201,16 @@ class DataPlane:
         return [(each.topic, each.partition) for each in done or () if each.error is None]
 
     async def warm(self, topics: Iterable[str]) -> None:
-        """Has librdkafka ask for the topics' metadata, if it was not asked for them before."""
-        wanted = list(topics)
+        """Has librdkafka ask for the topics' metadata, if it was not asked for them before.
 
-        def ask() -> None:
-            for topic in wanted:
-                if topic not in self._warm:
-                    found = self._consumer.list_topics(topic, timeout=_ASK_S_MAX)
-                    if found.topics[topic].error is None:
-                        self._warm.add(topic)
-
-        await self._ask(ask)
+        Raises KafkaException.
+        """
+        wanted = [topic for topic in topics if topic not in self._warm]
+        if wanted:
+            warming = _Warming(wanted, self._loop.create_future())
+            self._orders.append(warming)
+            self._wake.set()
+            await warming.done
 
     async def close(self) -> None:
         """Ends both threads and the consumer; what was read and not taken is dropped."""
@@ -241,7 +257,9 @@ class DataPlane:
     def _obey(self) -> None:
         while self._orders:
             order = self._orders.popleft()
-            if isinstance(order, int):
+            if isinstance(order, _Warming):
+                self._ask_for(order)
+            elif isinstance(order, int):
                 place = next((p for p, number in self._numbers.items() if number == order), None)
                 if place is None:
                     continue
@@ -256,6 +274,20 @@ class DataPlane:
                 self._position[place] = offset
                 self._consumer.incremental_assign([TopicPartition(*place, offset)])
             self._partitions = [TopicPartition(*p) for p in self._numbers]
+
+    def _ask_for(self, warming: _Warming) -> None:
+        # Here and not in the control thread: asked while another thread polls, librdkafka may
+        # answer only when that one ends, whatever time-out it was given.
+        failure: KafkaException | None = None
+        try:
+            for topic in warming.topics:
+                found = self._consumer.list_topics(topic, timeout=_ASK_S_MAX)
+                if found.topics[topic].error is None:
+                    self._warm.add(topic)
+        except KafkaException as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(_finish, warming.done, failure)
 
     def _hand_over(self, messages: list[Message]) -> None:
         if any(map(Message.error, messages)):
