@@ -7,10 +7,22 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
 import pytest
+from confluent_kafka.serialization import StringSerializer
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.client import Client, Producer
+from anabranch.client import (
+    BufferFullError,
+    Client,
+    MessageTooLargeError,
+    Producer,
+    SerializationError,
+    TopicNotFoundError,
+    producer_state,
+    segment_writer,
+    sync,
+)
 from support.hand_made_topic import HandMadeTopic
+from support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -111,6 +123,157 @@ def test_a_producer_that_hears_of_the_seal_only_from_kafka_waits_for_the_layout(
         await asyncio.sleep(0.05)
         topic.commit(ends)
         await asyncio.sleep(0.05)
+        sent = await traffic.stop()
+        assert topic.by_key() == sent
+
+    run(kafka, topic_prefix, body)
+
+
+def test_scripts_send_without_asyncio(kafka: EmbeddedKafka, topic_prefix: str) -> None:
+    async def body(topic: HandMadeTopic, _client: Client) -> None:
+        def script() -> int:
+            with sync.connect(topic.url) as client:
+                producer = client.create_producer("public/default/orders")
+                first = producer.send(b"one", key="key")
+                producer.send_many([("key", b"two"), ("key", b"three")])
+                producer.flush()
+                return int(first.offset)
+
+        assert await asyncio.to_thread(script) == 0
+        assert topic.by_key() == {b"key": [b"one", b"two", b"three"]}
+
+    run(kafka, topic_prefix, body)
+
+
+def test_a_message_beyond_the_limit_is_refused_by_name_and_is_no_seal(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        topic.max_message_bytes = 10_000
+        topic.push()
+        producer = await client.create_producer("public/default/orders")
+        await producer.send(b"x" * 9_000, "key")
+        with pytest.raises(MessageTooLargeError, match="10000 bytes"):
+            await producer.send(b"x" * 10_000, "key")
+        with pytest.raises(MessageTooLargeError):
+            await producer.send_many([("key", b"before"), ("key", b"x" * 10_000)])
+        await producer.send(b"after", "key")
+
+        assert [value[:6] for value in topic.by_key()[b"key"]] == [b"xxxxxx", b"before", b"after"]
+
+    run(kafka, topic_prefix, body)
+
+
+def test_batches_never_exceed_the_limit_of_the_topic(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        topic.max_message_bytes = 20_000
+        await topic.set_limit(topic.layout.segments[0], 20_000)
+        topic.push()
+        producer = await client.create_producer("public/default/orders", linger_ms=50)
+        await producer.send_many([("key", b"%04d" % i + b"x" * 4_000) for i in range(100)])
+        await producer.flush(30)
+
+        assert [int(value[:4]) for value in topic.by_key()[b"key"]] == list(range(100))
+
+    run(kafka, topic_prefix, body)
+
+
+def test_a_value_that_a_serializer_refuses_harms_no_other(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    def numbers_only(value: object, _context: object) -> bytes:
+        if not isinstance(value, int):
+            raise ValueError("not a number")
+        return b"%d" % value
+
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        producer = await client.create_producer(
+            "public/default/orders",
+            value_serializer=numbers_only,
+            key_serializer=StringSerializer(),
+        )
+        await producer.send(1, "key")
+        with pytest.raises(SerializationError, match="not a number"):
+            await producer.send("two", "key")
+        await producer.send(3, "key")
+
+        assert topic.by_key() == {b"key": [b"1", b"3"]}
+
+    run(kafka, topic_prefix, body)
+
+
+def test_a_full_buffer_is_said_to_be_full_and_empties(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        producer = await client.create_producer(
+            "public/default/orders", buffer_messages_max=10, buffer_bytes_max=10_000
+        )
+        for number in range(10):
+            producer.send_nowait(b"%d" % number, "key")
+        with pytest.raises(BufferFullError):
+            producer.send_nowait(b"10", "key")
+        await producer.room()
+        producer.send_nowait(b"x" * 20_000, "key")
+        assert producer.under_way <= 10
+        with pytest.raises(BufferFullError):
+            producer.send_nowait(b"y", "key")
+        await producer.flush(30)
+
+        assert len(topic.by_key()[b"key"]) == 11
+
+    run(kafka, topic_prefix, body)
+
+
+def test_messages_without_a_key_go_round_the_open_segments(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        producer = await client.create_producer("public/default/orders")
+        for number in range(40):
+            await producer.post(b"%d" % number)
+        await producer.flush(30)
+        await topic.split(0)
+        for number in range(40, 80):
+            await producer.post(b"%d" % number)
+        await producer.flush(30)
+        stored = {place: len(messages) for place, messages in topic.read().items()}
+
+        assert sum(stored.values()) == 80
+        assert set(stored.values()) == {10}  # 4 buckets, then 2 segments of 2 buckets
+
+    run(kafka, topic_prefix, body, segments=1)
+
+
+def test_a_deleted_topic_is_told_to_those_who_send(kafka: EmbeddedKafka, topic_prefix: str) -> None:
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        producer = await client.create_producer("public/default/orders")
+        await producer.send(b"one", "key")
+        topic.deleted = True
+        topic.push()
+        await until(lambda: producer.layout.deleted)
+        with pytest.raises(TopicNotFoundError, match="was deleted"):
+            await producer.send(b"two", "key")
+
+    run(kafka, topic_prefix, body)
+
+
+def test_header_mode_settles_what_is_in_doubt_by_reading(
+    kafka: EmbeddedKafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if Kafka were guarded by SASL; every refusal is taken for one in doubt.
+    monkeypatch.setattr(producer_state, "can_ask", lambda _kafka: False)
+    monkeypatch.setattr(segment_writer, "_CERTAIN_SHARE", 0.0)
+
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        producer = await client.create_producer("public/default/orders")
+        traffic = Traffic(producer)
+        await asyncio.sleep(0.05)
+        await topic.split(0)
+        await topic.split(1)
+        await topic.merge(3, 4)
         sent = await traffic.stop()
         assert topic.by_key() == sent
 

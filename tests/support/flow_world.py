@@ -70,7 +70,9 @@ class Sender:
         partition = self.world.partitions[flow.segment.segment_id, flow.bucket]
         if first.offset < 0 and not partition.sealed:
             first.offset = len(partition.records)
-            key, value = first.held.key or b"", first.held.value or b""
+            key, value = first.held.key, first.held.value
+            assert isinstance(key, bytes)
+            assert value is not None
             partition.records.append((self.number, key, value))
         if answers_lost:
             return

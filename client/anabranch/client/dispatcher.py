@@ -138,12 +138,13 @@ class Dispatcher:
 
     # --- messages -----------------------------------------------------------------------
 
-    def take(self, held: Held) -> None:
-        """Appends a new message, or holds it while its bucket is moving."""
+    def take(self, held: Held, lane: Lane | None = None) -> None:
+        """Appends a new message, or holds it while its bucket is moving; `lane` if it is known."""
         self.tally.count += 1
         self.tally.bytes += len(held.value or b"")
-        self._append(held)
-        self.arm()
+        self._append(held, lane or self.table.route(held.key))
+        if self.timer is None:
+            self.arm()
 
     def arm(self) -> None:
         """Asks for reports soon; they are asked for as long as something is under way."""
@@ -170,8 +171,7 @@ class Dispatcher:
         if len(self.failures) < _FAILURES_MAX:
             self.failures.append(error)
 
-    def _append(self, held: Held) -> None:
-        lane = self.table.route(held.key)
+    def _append(self, held: Held, lane: Lane) -> None:
         if not lane.open:
             lane.held.append(held)
             return
@@ -261,7 +261,7 @@ class Dispatcher:
             pause_ms=round(1000 * (time.monotonic() - lane.leaving_since), 1),
         )
         for held in messages:
-            self._append(held)
+            self._append(held, self.table.route(held.key))
 
     async def _resolve(self, lane: Lane) -> None:
         """Asks Kafka what the sealed partition holds of what is in doubt."""
@@ -335,7 +335,7 @@ class Dispatcher:
         error = UnknownOutcomeError(why) if lane.in_doubt else DeliveryError(why)
         self._fail_all(lane.fail_refused(), error)
         for held in self.table.reopen(lane):
-            self._append(held)
+            self._append(held, self.table.route(held.key))
 
     def _fail_all(self, messages: list[Held], error: Exception) -> None:
         for held in messages:

@@ -41,7 +41,7 @@ class Held:
 
     def __init__(
         self,
-        key: bytes | None,
+        key: str | bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, Any]] = (),
         timestamp_ms: int = 0,

@@ -138,10 +138,14 @@ class Producer:
         tally = self._tally
         if tally.count >= self._count_max or tally.bytes >= self._bytes_max:
             raise self._no_room()
-        if value.__class__ is bytes and on_delivery is None and not headers and self._raw:
+        if value.__class__ is bytes and not headers and self._raw:
             lane = self._routes.get(key)
             size = len(value)
             if lane is not None and lane.open and size <= self._small_bytes_max:
+                if on_delivery is not None:
+                    held = Held(key, value, (), event_time_ms, on_delivery)
+                    self._dispatcher.take(held, lane)
+                    return
                 lane.produce(
                     lane.topic,
                     value,
