@@ -42,6 +42,8 @@ class Client:
         self,
         holdings: Held | None = None,
         kind: int = pb.ScalableConsumerType.STREAM,
+        drained: Held | None = None,
+        group: str = "",
         **fields: int,
     ) -> pb.CommandScalableTopicSubscribeResponse:
         asked = pb.CommandScalableTopicSubscribe(
@@ -52,7 +54,9 @@ class Client:
             consumer_type=kind,  # type: ignore[arg-type]  # an enumeration's number
             instance=self.instance,
             holdings=_buckets(holdings or {}),
-            **fields,  # type: ignore[arg-type]  # whatever a test gives
+            drained=_buckets(drained or {}),
+            group_id=group,
+            **fields,
         )
         answer = (await self._connection.request(asked, WAIT_S)).scalableTopicSubscribeResponse
         self.assigned.append(answer.assignment)
@@ -189,7 +193,7 @@ def test_a_consumer_that_comes_back_in_time_finds_its_share_and_nobody_is_distur
                 first.cut()
             before = len(second.assigned)
             async with client_of(node, "a") as again:
-                await again.subscribe(holdings={0: [0, 1]})
+                await again.subscribe({0: [0, 1]}, group=first.assigned[-1].group_id)
                 assert again.held == {0: [0, 1]}
             assert len(second.assigned) == before
             assert consumers(node) == ("a", "b")
@@ -338,12 +342,30 @@ def test_a_new_controller_takes_over_with_what_consumers_say_that_they_hold() ->
                 await first.report()
             assert refused.value.code == pb.ServerError.ServiceNotReady
             async with client_of(other, "a") as moved, client_of(other, "b", 2) as also:
-                await moved.subscribe(holdings={0: [0, 1]})
+                await moved.subscribe({0: [0, 1]}, group=first.assigned[-1].group_id)
                 assert moved.held == {0: [0, 1]}
-                await also.subscribe(holdings={1: [0, 1]})
+                await also.subscribe({1: [0, 1]}, group=second.assigned[-1].group_id)
                 assert also.held == {1: [0, 1]}
 
     run(test, 2)
+
+
+def test_what_was_drained_for_a_deleted_subscription_is_not_drained_for_the_next() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        topics = node.operations.topics
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            group = client.assigned[-1].group_id
+            (parent,) = cluster.segments.ends
+            cluster.segments.ends[parent] = [1, 0, 2, 0]
+            await topics.split(NAME, 0)
+            await topics.consumers.delete(NAME, "billing")
+        async with client_of(node, "a") as again:
+            await again.subscribe({}, drained={0: [0, 1, 2, 3]}, group=group)
+            assert again.held == {0: [0, 1, 2, 3]}
+
+    run(test)
 
 
 def test_a_deleted_subscription_ends_its_consumers_sessions() -> None:

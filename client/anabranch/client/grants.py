@@ -138,12 +138,15 @@ class Holding:
 
 
 class SubscribeOrder(msgspec.Struct, frozen=True):
-    """What the next Subscribe says. `number` names the attempt; only the last one counts."""
+    """What the next Subscribe says. `number` names the attempt; only the last one counts.
+
+    `group_id`: of the subscription that holdings and drained speak of; "" when there are none.
+    """
 
     number: int
     holdings: tuple[Place, ...]
     drained: tuple[Place, ...]
-    incarnation: int | None
+    group_id: str
 
 
 class Report(msgspec.Struct, frozen=True):

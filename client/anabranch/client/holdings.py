@@ -91,7 +91,7 @@ class ConsumerCore:
             number=self._attempt[0],
             holdings=tuple(h.place for h in held),
             drained=tuple(h.place for h in held if h.drained),
-            incarnation=None if self.assignment is None else self.assignment.incarnation,
+            group_id="" if self.assignment is None else self.assignment.group_id,
         )
 
     def on_subscribed(self, number: int, assignment: Assignment, now: float) -> bool:
@@ -286,8 +286,8 @@ class ConsumerCore:
 
     def _apply(self, assignment: Assignment, now: float) -> None:
         before, self.assignment = self.assignment, assignment
-        if before is not None and before.incarnation != assignment.incarnation:
-            for holding in list(self._all()):  # another topic of the same name
+        if before is not None and _origin(before) != _origin(assignment):
+            for holding in list(self._all()):  # of another topic or subscription of that name
                 self._lose(holding)
         granted = {} if self._closing else assignment.places()
         for place, holding in list(self._holdings.items()):
@@ -372,3 +372,8 @@ class ConsumerCore:
     def _forget(self, holding: Holding) -> None:
         if self._holdings.get(holding.place) is holding:
             del self._holdings[holding.place]
+
+
+def _origin(assignment: Assignment) -> tuple[int, str]:
+    """Differs once the topic or the subscription was deleted and made again."""
+    return assignment.incarnation, assignment.group_id

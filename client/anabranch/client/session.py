@@ -243,7 +243,7 @@ class ConsumerSession:
                 consumer_type=who.kind,
                 holdings=_by_segment(order.holdings),
                 drained=_by_segment(order.drained),
-                incarnation=order.incarnation,
+                group_id=order.group_id,
                 instance=who.instance,
             ),
             _ANSWER_S_MAX,

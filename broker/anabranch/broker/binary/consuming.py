@@ -168,7 +168,7 @@ class _Client:
             kind=_KINDS[asked.consumer_type],
             consumer=asked.consumer_name,
             instance=asked.instance if asked.HasField("instance") else self._instance,
-            incarnation=asked.incarnation if asked.HasField("incarnation") else -1,
+            group_id=asked.group_id,
             holdings=buckets_of(asked.holdings),
             drained=buckets_of(asked.drained),
         )

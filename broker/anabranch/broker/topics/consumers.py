@@ -53,7 +53,7 @@ class Asked(msgspec.Struct, frozen=True):
     kind: SubscriptionKind
     consumer: str
     instance: int
-    incarnation: int = -1  # of the topic that holdings and drained speak of; -1: of any
+    group_id: str = ""  # of the subscription that holdings and drained speak of
     holdings: tuple[Bucket, ...] = ()
     drained: tuple[Bucket, ...] = ()
 
@@ -243,10 +243,11 @@ class Consumers:
 
     def _open(self, asked: Asked, consumer: Consumer) -> Session:
         self._access.must_control(asked.topic)
-        topic = self._access.topic(asked.topic)
         controller = self._service.controller(asked.topic)
         session = Session(self._service.connection_number(), asked)
-        same = asked.incarnation in (-1, topic.incarnation)
+        known = self._known(asked.topic, asked.subscription)
+        # A subscription that was deleted and made again since has yet to be given all of it.
+        same = asked.group_id == self.group_id(asked.topic, asked.subscription, known)
         if controller is None or not controller.opened(
             asked.subscription,
             asked.consumer,
