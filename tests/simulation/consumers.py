@@ -122,6 +122,7 @@ class Consumer:
 
     def _begin(self) -> None:
         self.core = ConsumerCore(SETTLE_S)
+        self.group = ""
         self._instance = self._sched.rng.getrandbits(40)
         self._epoch_s = self._sched.rng.uniform(0.0, 1e6)
         self._connection: Connection | None = None
@@ -290,7 +291,7 @@ class Consumer:
             subscription=self.subscription,
             consumer=self.name,
             instance=self._instance,
-            incarnation=order.incarnation,
+            group_id=order.group_id,
             holdings=order.holdings,
             drained=order.drained,
             refuse=lambda: connection.down(partial(self.disconnected, connection)),
@@ -309,6 +310,12 @@ class Consumer:
     def _assigned(self, connection: Connection, told: Assignment) -> None:
         if connection is not self._connection:
             return
+        if self.group not in ("", told.group_id):
+            self._sched.note(f"{self} finds its subscription made anew")
+            self.crash()
+            self._sched.after(1.0, self.start)
+            return
+        self.group = told.group_id
         now = self.local_now()
         if self._attempt is not None:
             number, self._attempt, self._asked_at = self._attempt, None, 0.0
@@ -348,8 +355,7 @@ class Consumer:
                 self._read(number, reader, now)
 
     def _ask_position(self, number: int, reader: _Reader) -> None:
-        assignment = self.core.assignment
-        if reader.asking or assignment is None:
+        if reader.asking:
             return
         reader.asking = True
         life = self.life
@@ -357,7 +363,7 @@ class Consumer:
         def known(offset: int | None) -> None:
             self.run_in(life, partial(self._positioned, number, reader, offset))
 
-        self._world.store.position(assignment.group_id, reader.place, known)
+        self._world.store.position(self.group, reader.place, known)
 
     def _positioned(self, number: int, reader: _Reader, offset: int | None) -> None:
         reader.asking = False
@@ -397,16 +403,13 @@ class Consumer:
         if now < self._commit_at and not self.core.commit_urgent(now):
             return
         self._commit_at = now + 0.5
-        assignment = self.core.assignment
-        if assignment is None:
-            return
         for holding, end in self.core.commits(now):
             if id(holding) in self._committing:
                 continue
             self._committing.add(id(holding))
             place = (holding.kafka_topic, holding.place.bucket)
             answer = partial(self._commit_answered, self.life, holding, end)
-            self._world.store.commit(assignment.group_id, place, end, answer)
+            self._world.store.commit(self.group, place, end, answer)
 
     def _commit_answered(self, life: int, holding: Holding, end: int, in_time: bool) -> None:
         self.run_in(life, partial(self._committed, holding, end, in_time))

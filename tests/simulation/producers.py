@@ -223,4 +223,5 @@ class Producer:
 
 
 def _message(held: Held) -> Message:
-    return Message((held.key or b"").decode(), int(held.value or b""))
+    key = held.key or b""
+    return Message(key if isinstance(key, str) else key.decode(), int(held.value or b""))

@@ -10,7 +10,7 @@ from anabranch.core.subscriptions import SubscriptionOp
 from anabranch.core.topics import TopicMove
 from simulation.run import simulate
 
-SEEDS = 500
+SEEDS = 400
 SEEDS_PER_TEST = 20
 # Each found a bug, of the product or of the simulation; see the history of what they broke.
 ONCE_FOUND = (448, 1360, 1400)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from anabranch.client.holdings import Holding, Phase
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.outcome import Folded
-from anabranch.core.records import TopicChange
-from anabranch.core.segment_topics import kafka_topic
+from anabranch.core.records import SubscriptionChange, TopicChange
+from anabranch.core.segment_topics import kafka_group, kafka_topic
 from anabranch.core.segments import SegmentInfo, tile
+from anabranch.core.subscriptions import SubscriptionOp
 from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
 from anabranch.core.verdicts import Verdict
 from simulation.scheduler import ViolationError
@@ -39,7 +40,8 @@ class TopicChecks:
         self._segments: dict[str, tuple[str, SegmentInfo]] = {}  # by Kafka topic
         self.stored: dict[str, int] = {}  # key -> its last message in Kafka
         self._given_up: set[Message] = set()  # nobody can tell whether they are stored
-        self.delivered_up_to: dict[tuple[str, str, str], int] = {}  # topic, subscription, key
+        self.delivered_up_to: dict[tuple[str, str], int] = {}  # group, key
+        # By Kafka group, not by name: a subscription made again is another one.
         self._readings: dict[tuple[str, Place, int], _Reading] = {}
         self._confirmed: dict[tuple[str, Place], int] = {}
         self._serving: dict[Consumer, frozenset[Place]] = {}
@@ -51,7 +53,11 @@ class TopicChecks:
     def folded(self, folded: Folded) -> None:
         """A record of a topic was accepted, and the truth folded."""
         record = folded.record
-        if not isinstance(record, TopicChange) or folded.outcome.verdict is not Verdict.ACCEPTED:
+        if folded.outcome.verdict is not Verdict.ACCEPTED:
+            return
+        if isinstance(record, SubscriptionChange) and record.op is SubscriptionOp.DRAINED:
+            self._must_be_consumed(record)
+        if not isinstance(record, TopicChange):
             return
         topic = self._world.cluster.checks.truth.topic(record.topic)
         if topic is None:
@@ -91,6 +97,24 @@ class TopicChecks:
                 partition = self._world.store.partitions[place]
                 if not partition.sealed or len(partition.messages) != end:
                     raise ViolationError(f"{place} is committed as sealed at {end} and is not")
+
+    def _must_be_consumed(self, record: SubscriptionChange) -> None:
+        truth, store = self._world.cluster.checks.truth, self._world.store
+        topic = truth.topic(record.topic)
+        known = truth.subscription(record.topic, record.subscription)
+        if topic is None or known is None:
+            raise ViolationError(f"{record} was accepted of what does not exist")
+        group = kafka_group("", record.topic, record.subscription, known.created_offset)
+        for segment_id in record.segment_ids:
+            part = topic.layout.segment(segment_id)
+            name = kafka_topic("", record.topic, topic.incarnation, part)
+            for bucket, end in enumerate(part.end_offsets):
+                committed = store.committed.get((group, (name, bucket)), 0)
+                if committed < end:
+                    raise ViolationError(
+                        f"{name} is called drained by {group}, which has committed {committed} "
+                        f"of {end} of bucket {bucket}"
+                    )
 
     # --- Kafka --------------------------------------------------------------------------
 
@@ -149,8 +173,7 @@ class TopicChecks:
         if not fresh:
             return
         for other in self._world.consumers:
-            same = (other.topic, other.subscription) == (consumer.topic, consumer.subscription)
-            if other is consumer or not same:
+            if other is consumer or other.group != consumer.group:
                 continue
             both = fresh & other.serving().keys()
             if both:
@@ -162,8 +185,8 @@ class TopicChecks:
         """An application is given a message: in its key's order, and not again unless it must."""
         if place not in consumer.serving():
             raise ViolationError(f"{consumer} delivers {message} of {place} without serving it")
-        who = f"{consumer.topic}/{consumer.subscription}"
-        key = (consumer.topic, consumer.subscription, message.key)
+        who = consumer.group
+        key = (who, message.key)
         before = self.delivered_up_to.get(key, 0)
         # What a topic held when it was deleted is never delivered.
         whole = consumer.topic in self._world.lasting
@@ -184,7 +207,7 @@ class TopicChecks:
         self, consumer: Consumer, former: _Reading, place: Place, offset: int, message: Message
     ) -> None:
         """Again only what was not known to be committed, of a holder that ended or ran late."""
-        who = f"{consumer.topic}/{consumer.subscription}"
+        who = consumer.group
         again = f"{message} came to {consumer} from {place} at {offset} again, after"
         if offset < self._confirmed.get((who, place), 0):
             raise ViolationError(f"{again} {former.consumer} had committed it")
@@ -197,7 +220,7 @@ class TopicChecks:
 
     def confirmed(self, consumer: Consumer, holding: Holding, end: int) -> None:
         """A consumer knows that all below `end` is committed."""
-        who = f"{consumer.topic}/{consumer.subscription}"
+        who = consumer.group
         place = (holding.kafka_topic, holding.place.bucket)
         self._confirmed[who, place] = max(self._confirmed.get((who, place), 0), end)
 
@@ -207,10 +230,13 @@ class TopicChecks:
         """What some subscription has still to be given."""
         found = []
         for topic, subscription in self._world.subscriptions:
+            known = self._world.cluster.checks.truth.subscription(topic, subscription)
+            if known is None:
+                found.append(f"{topic} has no subscription {subscription}")
+                continue
+            group = kafka_group("", topic, subscription, known.created_offset)
             for key, last in self.stored.items():
-                if not key.startswith(f"{topic}|"):
-                    continue
-                got = self.delivered_up_to.get((topic, subscription, key), 0)
-                if got != last:
+                got = self.delivered_up_to.get((group, key), 0)
+                if key.startswith(f"{topic}|") and got != last:
                     found.append(f"{subscription} has {key} up to {got} of {last}")
         return found

@@ -22,7 +22,7 @@ from anabranch.core.coordinator import Assignment
 from anabranch.core.outcome import Folded
 from anabranch.core.segment_tasks import Done, Failed, Task
 from anabranch.core.segment_topics import kafka_group, kafka_topic
-from anabranch.core.subscriptions import SubscriptionOp
+from anabranch.core.subscriptions import Subscription, SubscriptionOp
 from anabranch.core.topic_guards import controller_of
 from anabranch.core.topic_proposals import subscription_change
 from anabranch.core.units import Unit
@@ -43,7 +43,7 @@ class Asked(msgspec.Struct, frozen=True):
     subscription: str
     consumer: str
     instance: int
-    incarnation: int | None
+    group_id: str
     holdings: tuple[Place, ...]
     drained: tuple[Place, ...]
     refuse: Callable[[], None]
@@ -174,7 +174,7 @@ class TopicHost:
             sequence=assignment.sequence,
             incarnation=topic.incarnation,
             layout_epoch=assignment.epoch,
-            group_id=kafka_group("", asked.topic, asked.subscription, known.created_offset),
+            group_id=_group(asked, known),
             session_timeout_s=self._world.settings.timing.session_timeout_s,
             segments=tuple(segments),
         )
@@ -250,7 +250,7 @@ class TopicHost:
             named = {"consumer": asked.consumer, "instance": asked.instance}
             self._propose(asked, SubscriptionOp.JOIN, **named)
             return False
-        same = asked.incarnation in (None, topic.incarnation)
+        same = asked.group_id == _group(asked, known)
         opened = controller.opened(
             asked.subscription,
             asked.consumer,
@@ -289,3 +289,7 @@ class TopicHost:
                 **fields,
             )
         )
+
+
+def _group(asked: Asked, known: Subscription) -> str:
+    return kafka_group("", asked.topic, asked.subscription, known.created_offset)

@@ -12,8 +12,9 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.layout import SegmentLayout, initial_segments
 from anabranch.core.segment_topics import kafka_topic
 from anabranch.core.segments import SegmentInfo
+from anabranch.core.subscriptions import SubscriptionOp
 from anabranch.core.topic_guards import controller_of
-from anabranch.core.topic_proposals import topic_change
+from anabranch.core.topic_proposals import subscription_change, topic_change
 from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.core.units import UnitState
 from simulation.cluster import Cluster
@@ -171,8 +172,14 @@ class TopicWorld:
 
     def _change(self, process: Process, name: str, topic: ScalableTopic) -> None:
         what, layout = self.sched.rng.random(), topic.layout
-        if name not in self.lasting and what < 0.4:
+        if name in self.passing and what < 0.4:
             self._propose(process, name, topic, TopicMove.DELETE)
+            return
+        known = process.core.state.subscription(name, "s0")
+        if name in self.passing and what < 0.6 and known is not None:
+            actor, new_id = process.core.actor(), process.new_id()
+            delete = SubscriptionOp.DELETE
+            process.append(subscription_change(actor, name, topic, "s0", known, delete, new_id))
             return
         try:
             operation, children = self._operation(layout)
