@@ -1,9 +1,15 @@
 """The demo must not call a wrong look-up right, nor the other way round."""
 
+import random
+
+import pytest
+
 from anabranch.broker.demo.history import LAG_MS_MAX
 from anabranch.broker.demo.history import History as Checked
 from anabranch.broker.demo.lookups import LookedUp
+from anabranch.broker.demo.reshape import choose
 from anabranch.broker.demo.trace import NAMESPACES, home_of, load
+from anabranch.core.layout import SegmentLayout
 from anabranch.core.names import Namespace
 from anabranch.core.ring import bundle_name, even_ranges, parse_range, topic_hash
 from support.history import BROKERS, DEFAULT, History
@@ -78,3 +84,23 @@ def test_the_trace_keeps_its_order_its_span_and_spreads_over_all_namespaces() ->
     assert (events[0].at_s, round(events[-1].at_s, 6)) == (0.0, 90.0)
     assert {event.namespace for event in events} == set(NAMESPACES)
     assert home_of("nova") != home_of("nova-specs")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_change_of_segments_that_is_chosen_is_one_that_the_layout_allows(seed: int) -> None:
+    dice = random.Random(seed)
+    layout = SegmentLayout.initial(2)
+    kinds = set()
+    for _ in range(40):
+        change = choose(layout, dice)
+        kinds.add(change.kind)
+        match change.kind:
+            case "split":
+                layout = layout.split_segment(*change.segments)
+            case "merge":
+                layout = layout.merge_segments(*change.segments)
+            case _:
+                buckets = int(change.path.rpartition("=")[2])
+                layout = layout.rebucket_segment(change.segments[0], buckets)
+        assert 1 <= len(layout.active) <= 8
+    assert kinds == {"split", "merge", "rebucket"}

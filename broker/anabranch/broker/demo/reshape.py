@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import Counter
@@ -18,6 +19,9 @@ from anabranch.core.names import full_name
 
 _SECONDS_MAX: Final = 30.0
 _PAUSE_SECONDS: Final = 1.2  # between two changes
+_POLL_SECONDS: Final = 0.2
+# A crash meets a change so long after it was asked for, which is within or between its steps.
+_CRASH_AFTER_SECONDS: Final = (0.004, 0.05)
 _ACTIVE_MAX: Final = 8
 _BUCKETS: Final = (1, 2, 3, 4)
 _SPLIT_SHARE: Final = 0.6
@@ -53,13 +57,21 @@ def choose(layout: SegmentLayout, dice: random.Random) -> Change:
     return Change("merge", ids, f"merge/{ids[0]}/{ids[1]}")
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """A change that was asked for and has not been answered."""
+
+    change: Change
+    asked: asyncio.Task[None]
+
+
 class Reshaping:
     """Asks for one change after the other, at any node, until it is cancelled."""
 
     def __init__(self, topic: str, serving: Sequence[NodeProcess], say: Callable[[str], None]):
         self.done_ms: list[float] = []
         self.kinds: Counter[str] = Counter()
-        self.refused: list[str] = []
+        self.refused: Counter[str] = Counter()  # by reason: there was no controller, mostly
+        self.changing = asyncio.Lock()  # held while a change is asked for
         self._path = f"/admin/v2/scalable/{topic}"
         self._lookup = f"/lookup/v2/topic/topic/{topic}"
         self._topic = topic
@@ -87,31 +99,55 @@ class Reshaping:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def change(self) -> None:
-        """One change to its end, said with its duration; what is refused is kept."""
+        """One change to its end, said with its duration; what is refused is counted."""
         try:
-            wanted = choose(await self.layout(), self._dice)
-            began = time.monotonic()
-            await self._post(wanted)
+            async with self.changing:
+                wanted = choose(await self.layout(), self._dice)
+                began = time.monotonic()
+                await self._post(wanted)
         except (httpx.HTTPError, RefusedError) as error:
-            self.refused.append(f"{type(error).__name__}: {error}")
+            reason = error.reason if isinstance(error, RefusedError) else type(error).__name__
+            self.refused[reason] += 1
             return
         took_ms = (time.monotonic() - began) * 1000
         self.done_ms.append(took_ms)
         self.kinds[wanted.kind] += 1
         self._say(f"{wanted} in {took_ms:.0f} ms")
 
-    async def begin(self) -> asyncio.Task[None]:
+    async def begin(self) -> Begun:
         """A change under way, for a crash to meet; its answer is not expected."""
         wanted = choose(await self.layout(), self._dice)
-        self._say(f"{wanted} begins, and its controller is killed")
 
         async def post() -> None:
-            try:
+            with contextlib.suppress(httpx.HTTPError, RefusedError):
                 await self._post(wanted)
-            except (httpx.HTTPError, RefusedError) as error:
-                self.refused.append(f"{type(error).__name__}: {error}")
 
-        return asyncio.create_task(post())
+        asked = asyncio.create_task(post())
+        await asyncio.sleep(self._dice.uniform(*_CRASH_AFTER_SECONDS))
+        return Begun(wanted, asked)
+
+    async def finished(self, begun: Begun) -> None:
+        """Says what the next controller made of a change that met a crash."""
+        await begun.asked
+        deadline = time.monotonic() + _SECONDS_MAX
+        while time.monotonic() < deadline:
+            with contextlib.suppress(httpx.HTTPError):
+                found = await self.stats()
+                if found["operation"] == "NONE":
+                    segment = str(begun.change.segments[0])
+                    sealed = found["segments"][segment]["state"] == "SEALED"
+                    how = "completed" if sealed else "not begun, or given up"
+                    self._say(f"the {begun.change} that met the crash was {how}")
+                    return
+            await asyncio.sleep(_POLL_SECONDS)
+        raise RefusedError(f"the {begun.change} that met a crash was not finished in time")
+
+    async def stats(self) -> dict[str, Any]:
+        """What the topic's controller says of it."""
+        answer = await self._http.get(f"{self._dice.choice(self._serving).url}{self._path}/stats")
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return found
 
     async def controller(self) -> str:
         """The broker id of the topic's controller."""
@@ -131,8 +167,12 @@ class Reshaping:
         url = f"{self._dice.choice(self._serving).url}{self._path}/{change.path}"
         answer = await self._http.post(url)
         if not answer.is_success:
-            raise RefusedError(f"{change}: {answer.status_code} {answer.text[:200]}")
+            raise RefusedError(str(answer.status_code), f"{change}: {answer.text[:200]}")
 
 
 class RefusedError(Exception):
-    """A node refused a change; its reason is the message."""
+    """A node refused a change; `reason` is short, for counting."""
+
+    def __init__(self, reason: str, told: str = "") -> None:
+        super().__init__(told or reason)
+        self.reason = reason

@@ -3,31 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
+import msgspec
 
 from anabranch.broker.cli.children import HOST, NodeProcess, await_ready, stop_all
-from anabranch.broker.cli.output import table
+from anabranch.broker.cli.dag import draw
+from anabranch.broker.cli.sdk import configure_sdk_log
+from anabranch.broker.demo.figures import say_figures, say_findings
 from anabranch.broker.demo.history import History
-from anabranch.broker.demo.lookups import LookedUp, LookupClients
-from anabranch.broker.demo.scenario import Crash, Scenario
+from anabranch.broker.demo.lookups import LookupClients
+from anabranch.broker.demo.messages import check
+from anabranch.broker.demo.reshape import Reshaping
+from anabranch.broker.demo.scenario import Scenario
+from anabranch.broker.demo.stored import stored
 from anabranch.broker.demo.trace import Event, load
+from anabranch.broker.demo.traffic import Traffic
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded import ports
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.topics import Topics
+from anabranch.core.names import full_name
 from anabranch.spark_replay.archive import ArchiveOptions, run_archive
 from anabranch.spark_replay.audit import AuditOptions, run_audit
 
 _NODES: Final = 3
 _PREFIX: Final = "anabranch."
 _PROGRESS_SECONDS: Final = 10.0
-_WRONG_SHOWN: Final = 5
+# In the largest namespace, whose bundles move and split most.
+_TOPIC: Final = "services/core/merges"
+_SEGMENTS: Final = 2
+
+
+class Driven(msgspec.Struct, frozen=True):
+    """What a run leaves to be checked and told. `stats`: the topic's, at the end."""
+
+    clients: LookupClients
+    reshaping: Reshaping
+    scenario: Scenario
+    traffic: Traffic
+    stats: dict[str, Any]
 
 
 class Demo:
@@ -47,20 +67,36 @@ class Demo:
         self._say(f"the trace: {len(events)} merges of OpenStack, {len(topics)} topics")
         try:
             self._start()
-            clients, scenario = asyncio.run(self._drive(events))
+            driven = asyncio.run(self._drive(events))
             stop_all(self._nodes)
             self._say("all nodes have stopped; the log is read once more, look-ups are checked")
+            kafka = KafkaConnection(self._kafka.bootstrap_servers)
             history = History()
-            history.read(KafkaConnection(self._kafka.bootstrap_servers), Topics(_PREFIX))
-            wrong = history.wrong(clients.answered)
+            history.read(kafka, Topics(_PREFIX))
+            wrong = history.wrong(driven.clients.answered)
+            sound = self._check_messages(kafka, driven)
             audited = self._audit()
         finally:
             stop_all(self._nodes)
             self._kafka.stop()
-        _say_figures(clients, scenario, history, wrong)
+        say_figures(
+            driven.clients, driven.scenario, driven.reshaping, driven.traffic, history, wrong
+        )
         click.echo(f"\nreport: {self._report}")
         click.echo(f"the whole demo took {time.monotonic() - self._began:.0f} s")
-        return 1 if wrong or clients.failed else audited
+        return 1 if wrong or driven.clients.failed or not sound else audited
+
+    def _check_messages(self, kafka: KafkaConnection, driven: Driven) -> bool:
+        """Whether every message arrived, once and in order, at the readers and in Kafka."""
+        traffic = driven.traffic
+        received = check(traffic.sent, traffic.arrivals)
+        kept = check(traffic.sent, stored(kafka, driven.stats))
+        self._say("every message is checked")
+        say_findings("messages received", received)
+        say_findings("messages in Kafka", kept)
+        for failure in traffic.failed:
+            click.echo(f"  WRONG: {failure}")
+        return received.sound and kept.sound and not traffic.failed
 
     @property
     def _report(self) -> Path:
@@ -81,6 +117,7 @@ class Demo:
                 self._folder,
                 f"topicPrefix={_PREFIX}",
                 "snapshotIntervalSeconds=10",  # so that there is one to hold against the log
+                service_port=ports.free_port(HOST),  # the same after a restart
             )
             for number in range(_NODES)
         ]
@@ -90,34 +127,70 @@ class Demo:
         for node in self._nodes:
             self._say(f"{node.name} serves at {node.url} (process {node.pid})")
 
-    async def _drive(self, events: Sequence[Event]) -> tuple[LookupClients, Scenario]:
+    async def _drive(self, events: Sequence[Event]) -> Driven:
+        serving = list(self._nodes)
         clients = LookupClients(self._nodes)
-        scenario = Scenario(self._nodes, events, self._say)
-        try:
-            await scenario.create()
-            async with asyncio.TaskGroup() as group:
-                progress = group.create_task(self._progress(clients, len(events)))
-                looking = group.create_task(clients.run(events))
-                await scenario.run(self._duration_s)
-                await looking
-                progress.cancel()
-            lists = await scenario.bundle_lists()
-            same = all(one == lists[0] for one in lists)
-            self._say(
-                f"the trace is over: {len(lists)} nodes list {len(lists[0])} bundles, "
-                f"{'all the same' if same else 'and their lists DIFFER'}"
-            )
-        finally:
-            await clients.close()
-            await scenario.close()
-        return clients, scenario
+        reshaping = Reshaping(_TOPIC, serving, self._say)
+        scenario = Scenario(serving, events, reshaping, self._say)
+        url = ",".join(node.service_url() for node in self._nodes).replace(",pulsar://", ",")
+        traffic = Traffic(url, _TOPIC, self._say)
+        with (self._folder / "clients.log").open("w", encoding="utf-8") as log:
+            configure_sdk_log(log, logging.INFO)
+            try:
+                await scenario.create()
+                await reshaping.create(_SEGMENTS)
+                await traffic.start()
+                await self._run(events, clients, reshaping, scenario, traffic)
+                stats = await reshaping.stats()
+                await self._compare(scenario)
+            finally:
+                await traffic.close()
+                await clients.close()
+                await reshaping.close()
+                await scenario.close()
+        return Driven(clients, reshaping, scenario, traffic, stats)
 
-    async def _progress(self, clients: LookupClients, total: int) -> None:
+    async def _run(
+        self,
+        events: Sequence[Event],
+        clients: LookupClients,
+        reshaping: Reshaping,
+        scenario: Scenario,
+        traffic: Traffic,
+    ) -> None:
+        """Everything at once, until the trace is over and all that was sent has arrived."""
+        async with asyncio.TaskGroup() as group:
+            progress = group.create_task(self._progress(clients, traffic, len(events)))
+            looking = group.create_task(clients.run(events))
+            sending = group.create_task(traffic.run(events, self._duration_s))
+            changing = group.create_task(reshaping.run())
+            await scenario.run(self._duration_s)
+            await looking
+            changing.cancel()
+            await sending
+            progress.cancel()
+        layout = await reshaping.layout()
+        self._say(
+            f"the trace is over; {full_name(_TOPIC)} has {len(layout.active)} active and "
+            f"{len(layout.segments) - len(layout.active)} sealed segments:"
+        )
+        click.echo("\n" + draw(layout) + "\n")
+
+    async def _compare(self, scenario: Scenario) -> None:
+        lists = await scenario.bundle_lists()
+        same = all(one == lists[0] for one in lists)
+        self._say(
+            f"{len(lists)} nodes list {len(lists[0])} bundles, "
+            f"{'all the same' if same else 'and their lists DIFFER'}"
+        )
+
+    async def _progress(self, clients: LookupClients, traffic: Traffic, total: int) -> None:
         while True:
             await asyncio.sleep(_PROGRESS_SECONDS)
             self._say(
                 f"look-ups: {len(clients.answered)} of {total} answered, "
-                f"{len(clients.failed)} failed"
+                f"{len(clients.failed)} failed; messages: {len(traffic.sent)} sent, "
+                f"{len(traffic.failed)} failed, {len(traffic.arrivals)} received"
             )
 
     def _audit(self) -> int:
@@ -145,43 +218,3 @@ class Demo:
                 scratch_dir=self._folder,
             )
         )
-
-
-def _say_figures(
-    clients: LookupClients, scenario: Scenario, history: History, wrong: Sequence[LookedUp]
-) -> None:
-    click.echo("\nhow long it took (by the log's clock, unless said otherwise)")
-    rows = [
-        _figure("hand-over of a bundle: release to next owner", history.hand_overs_ms),
-        _figure("transfer: request until every node answers so (client)", scenario.agreed_ms),
-        *(_fail_over(crash, history) for crash in scenario.crashes),
-        _figure("look-up (client)", [one.answered_ms - one.sent_ms for one in clients.answered]),
-    ]
-    table(("WHAT", "COUNT", "P50 ms", "MAX ms"), rows)
-    changes = ", ".join(f"{count} {kind}" for kind, count in scenario.done.items())
-    retried = ", ".join(f"{count} x {why}" for why, count in sorted(clients.refused.items()))
-    rejected = history.records - history.verdicts["ACCEPTED"]
-    click.echo(f"\nchanges by request: {changes}; refused: {len(scenario.refused)}")
-    for refusal in scenario.refused:
-        click.echo(f"  refused: {refusal}")
-    click.echo(f"log records: {history.records}, of which {rejected} were rejected")
-    click.echo(
-        f"look-ups: {len(clients.answered)} answered, {len(clients.failed)} failed, {len(wrong)} "
-        f"wrong, {sum(one.stale for one in clients.answered)} marked stale; tried again at another "
-        f"node: {retried or 'none'}"
-    )
-    for failure in clients.failed[:_WRONG_SHOWN]:
-        click.echo(f"  failed: {failure}")
-    for one in wrong[:_WRONG_SHOWN]:
-        click.echo(f"  WRONG: {one.topic} is not with {one.broker} at {one.answered_ms:.0f}")
-
-
-def _fail_over(crash: Crash, history: History) -> tuple[str, str, str, str]:
-    waits = history.taken_over_ms(crash.broker, crash.at_ms)
-    return _figure(f"fail-over: SIGKILL of {crash.what} to next owner", waits)
-
-
-def _figure(what: str, values: Sequence[float]) -> tuple[str, str, str, str]:
-    if not values:
-        return what, "0", "-", "-"
-    return what, str(len(values)), f"{statistics.median(values):.1f}", f"{max(values):.1f}"

@@ -12,6 +12,7 @@ import httpx
 import msgspec
 
 from anabranch.broker.cli.children import NodeProcess, await_ready
+from anabranch.broker.demo.reshape import Reshaping
 from anabranch.broker.demo.trace import NAMESPACES, Event
 from anabranch.core.ring import parse_range, topic_hash
 
@@ -22,8 +23,8 @@ _AGREE_POLL_SECONDS: Final = 0.001
 _PAUSE_SECONDS: Final = 0.7  # between two changes
 _SPLITS_MAX: Final = 10
 _RESTART_AFTER_SECONDS: Final = 4.0  # from the take-over
-_OWNER_DIES_AT: Final = 0.25  # of the trace's duration
-_LEADER_DIES_AT: Final = 0.6
+_CONTROLLER_DIES_AT: Final = (0.2, 0.43)  # of the trace's duration
+_LEADER_DIES_AT: Final = 0.66
 _DRAIN_AT: Final = 0.87
 
 Say = Callable[[str], None]
@@ -41,12 +42,19 @@ class Crash(msgspec.Struct, frozen=True):
 class Scenario:
     """Drives the changes; every step is said as it is done."""
 
-    def __init__(self, nodes: Sequence[NodeProcess], events: Sequence[Event], say: Say) -> None:
+    def __init__(
+        self,
+        serving: list[NodeProcess],
+        events: Sequence[Event],
+        reshaping: Reshaping,
+        say: Say,
+    ) -> None:
         self.crashes: list[Crash] = []
         self.agreed_ms: list[float] = []  # transfer: request until every node names the new owner
         self.refused: list[str] = []  # changes that met another change, or a node that was down
         self.done = {"unload": 0, "transfer": 0, "split": 0}
-        self._serving = list(nodes)
+        self._serving = serving  # others look at it too, so it is changed in place
+        self._reshaping = reshaping
         self._say = say
         self._topics: dict[str, list[str]] = {}
         for event in events:
@@ -83,7 +91,8 @@ class Scenario:
 
         changing = asyncio.create_task(self._keep_changing())
         try:
-            await at(_OWNER_DIES_AT, self._kill_an_owner)
+            for share in _CONTROLLER_DIES_AT:
+                await at(share, self._kill_the_controller)
             await at(_LEADER_DIES_AT, self._kill_the_leader)
             await at(_DRAIN_AT, self._drain)
         finally:
@@ -150,10 +159,10 @@ class Scenario:
 
     # --- crashes ------------------------------------------------------------------------
 
-    async def _kill_an_owner(self) -> None:
-        leader = await self._leader()
-        node = next(node for node in self._serving if node.broker_id != leader)
-        await self._kill("an owner", node)
+    async def _kill_the_controller(self) -> None:
+        controller = await self._reshaping.controller()
+        node = next(node for node in self._serving if node.broker_id == controller)
+        await self._kill("the topic's controller", node, in_a_change=True)
 
     async def _kill_the_leader(self) -> None:
         leader = await self._leader()
@@ -161,13 +170,17 @@ class Scenario:
         await self._kill("the leader", node)
         self._say(f"the leader is now {await self._leader()}")
 
-    async def _kill(self, what: str, node: NodeProcess) -> None:
-        async with self._changing:
+    async def _kill(self, what: str, node: NodeProcess, *, in_a_change: bool = False) -> None:
+        async with self._changing, self._reshaping.changing:
             held = await self._held_by(node.broker_id)
             self._serving.remove(node)
+            begun = await self._reshaping.begin() if in_a_change else None
             at_ms = time.time() * 1000
             node.kill()
-            self._say(f"SIGKILL of {what}, {node.name} ({node.broker_id}), with {held} bundles")
+            met = f" in the middle of a {begun.change}" if begun else ""
+            self._say(
+                f"SIGKILL of {what}, {node.name} ({node.broker_id}), with {held} bundles{met}"
+            )
         self.crashes.append(Crash(what, node.broker_id, at_ms, held))
         deadline = time.monotonic() + _TAKE_OVER_SECONDS_MAX
         while await self._held_by(node.broker_id):
@@ -176,6 +189,8 @@ class Scenario:
             await asyncio.sleep(_POLL_SECONDS)
         took_s = time.time() - at_ms / 1000
         self._say(f"all bundles of {node.name} are served elsewhere after {took_s:.1f} s")
+        if begun:
+            await self._reshaping.finished(begun)
         await asyncio.sleep(_RESTART_AFTER_SECONDS)
         await self._start(node)
 

@@ -1,0 +1,149 @@
+"""The demo's messages: the trace's events through a scalable topic, by the SDK, as users would.
+
+Two producers send, each key always by the same one. Readers share one ordered subscription; one of
+them comes late and one leaves early, so that buckets move while segments do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from anabranch.broker.demo.messages import Arrival, Message
+from anabranch.broker.demo.trace import Event
+from anabranch.client.client import Client
+from anabranch.client.errors import ClosedError
+from anabranch.client.messages import DeliveryResult
+from anabranch.client.producer import Producer
+from anabranch.client.stream import StreamConsumer
+from anabranch.core.hashing import hash32
+from anabranch.core.names import full_name
+
+SUBSCRIPTION: Final = "demo"
+_PRODUCERS: Final = 2
+_READERS: Final = ("reader-a", "reader-b")
+_LATE: Final = "reader-c"
+_LATE_AT: Final = 0.3  # of the trace's duration
+_LEAVES_AT: Final = 0.75
+_ARRIVE_SECONDS_MAX: Final = 60.0
+_POLL_SECONDS: Final = 0.05
+
+
+class Traffic:
+    """Sends every event in its order and time, and receives what was sent."""
+
+    def __init__(self, url: str, topic: str, say: Callable[[str], None]) -> None:
+        self.sent: list[Message] = []  # acknowledged ones
+        self.failed: list[str] = []
+        self.arrivals: list[Arrival] = []  # in the order of receipt, whoever received
+        self.ack_ms: list[float] = []
+        self.receive_ms: list[float] = []
+        self._client = Client(url)
+        self._topic = full_name(topic)
+        self._say = say
+        self._producers: list[Producer] = []
+        self._readers: dict[str, tuple[StreamConsumer, asyncio.Task[None]]] = {}
+        self._turns: Counter[str] = Counter()
+        self._began = 0.0
+
+    async def start(self) -> None:
+        """Connects producers and the first readers."""
+        for _ in range(_PRODUCERS):
+            self._producers.append(await self._client.create_producer(self._topic))
+        for name in _READERS:
+            await self._join(name)
+        self._say(f"{_PRODUCERS} producers and {len(_READERS)} readers of {self._topic} are there")
+
+    async def run(self, events: Sequence[Event], duration_s: float) -> None:
+        """Sends all; returns when everything that was acknowledged has arrived, or a minute after.
+
+        Raises what ends a reader.
+        """
+        self._began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._change_readers(duration_s))
+            group.create_task(self._send(events))
+        for producer in self._producers:
+            await producer.flush()
+        deadline = time.monotonic() + _ARRIVE_SECONDS_MAX
+        while len(self.arrivals) < len(self.sent) and time.monotonic() < deadline:
+            self._check_readers()
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def close(self) -> None:
+        """Ends producers and readers, which raises what a reader failed of."""
+        for name in list(self._readers):
+            await self._leave(name)
+        await self._client.close()
+
+    # --- sending ------------------------------------------------------------------------
+
+    async def _send(self, events: Sequence[Event]) -> None:
+        for number, event in enumerate(events):
+            delay = self._began + event.at_s - time.monotonic()
+            if delay > 0:
+                await asyncio.sleep(delay)
+            key = event.topic.rpartition("/")[2]
+            message = Message(number, key, self._turns[key])
+            self._turns[key] += 1
+            await self._post(message)
+
+    async def _post(self, message: Message) -> None:
+        at_ms = time.time() * 1000
+
+        def settled(_: DeliveryResult | None, error: Exception | None) -> None:
+            if error is not None:
+                self.failed.append(f"message {message.number} of {message.key}: {error}")
+                return
+            self.ack_ms.append(time.time() * 1000 - at_ms)
+            self.sent.append(message)
+
+        producer = self._producers[hash32(message.key) % _PRODUCERS]
+        body = msgspec.json.encode({"message": message, "sentMs": at_ms})
+        await producer.post(body, message.key, on_delivery=settled)
+
+    # --- receiving ----------------------------------------------------------------------
+
+    async def _change_readers(self, duration_s: float) -> None:
+        await self._until(_LATE_AT * duration_s)
+        await self._join(_LATE)
+        self._say(f"{_LATE} has joined")
+        await self._until(_LEAVES_AT * duration_s)
+        await self._leave(_READERS[0])
+        self._say(f"{_READERS[0]} has left")
+
+    async def _until(self, at_s: float) -> None:
+        await asyncio.sleep(max(0.0, self._began + at_s - time.monotonic()))
+
+    async def _join(self, name: str) -> None:
+        consumer = await self._client.subscribe(self._topic, SUBSCRIPTION, name)
+        self._readers[name] = consumer, asyncio.create_task(self._read(name, consumer))
+
+    async def _leave(self, name: str) -> None:
+        consumer, reading = self._readers.pop(name)
+        await consumer.close()
+        await reading
+
+    def _check_readers(self) -> None:
+        for _, reading in self._readers.values():
+            if reading.done():
+                reading.result()
+
+    async def _read(self, name: str, consumer: StreamConsumer) -> None:
+        with contextlib.suppress(ClosedError):
+            while True:
+                batch = await consumer.receive_many()
+                now_ms = time.time() * 1000
+                for each in batch:
+                    body: dict[str, Any] = msgspec.json.decode(each.value)
+                    message = msgspec.convert(body["message"], Message)
+                    place = each.segment_id, each.bucket, each.offset
+                    self.arrivals.append(Arrival(message, name, *place))
+                    self.receive_ms.append(now_ms - body["sentMs"])
+                consumer.acknowledge(batch)
