@@ -60,6 +60,12 @@ class Node:
         )
         peer.send(pb.CommandScalableTopicUpdate(session_id=session_id, dag=dag))
 
+    def delete(self) -> None:
+        dag = pb.ScalableTopicDAG(epoch=0, deleted=True)
+        gone = pb.TopicNotFound
+        for peer, session_id in self._watchers:
+            peer.send(pb.CommandScalableTopicUpdate(session_id=session_id, dag=dag, error=gone))
+
     def push(self, epoch: int) -> None:
         self.epoch = epoch
         for peer, session_id in self._watchers:
@@ -135,6 +141,27 @@ def test_a_topic_made_anew_counts_as_newer_whatever_its_epoch() -> None:
             node.incarnation = 2
             node.push(0)
             await until(lambda: watch.layout.incarnation == 2)
+            await watch.close()
+
+    run(test)
+
+
+def test_a_deletion_is_passed_on_but_not_one_of_a_former_topic() -> None:
+    async def test() -> None:
+        node, behind = Node(epoch=2, incarnation=7), Node(epoch=9, incarnation=3)
+        async with serving(behind.session) as second:
+            async with serving(node.session) as first:
+                watch = _watch(first.port)
+                await watch.start()
+                watch._nodes = Nodes(f"pulsar://{HOST}:{first.port},{HOST}:{second.port}")
+            await until(lambda: bool(behind.asked))
+            behind.delete()
+            await until(lambda: len(behind.asked) > 1)
+            assert not watch.layout.deleted
+            behind.incarnation = 7
+            behind.push(2)
+            behind.delete()
+            await until(lambda: watch.layout.deleted)
             await watch.close()
 
     run(test)

@@ -73,6 +73,7 @@ class LayoutWatch:
         self._last_node = ""
         self._answered = False
         self._unknown_since = math.inf
+        self._told_incarnation = 0  # of the layout that the session's node told last
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -144,6 +145,7 @@ class LayoutWatch:
     async def _session(self) -> None:
         """One session, until its connection ends or its node sends it away."""
         self._session_id = next(_sessions)
+        self._told_incarnation = 0
         self._stop_session.clear()
         connection = await self._nodes.connect(self._pushed, _CONNECT_S_MAX, self._last_node)
         self._last_node = connection.address
@@ -180,11 +182,14 @@ class LayoutWatch:
             self._refused(update)
         elif update.HasField("dag"):
             self._answered = True
+            self._told_incarnation = update.dag.incarnation
             self._take(TopicLayout.from_proto(self.topic, update.dag))
 
     def _refused(self, update: CommandScalableTopicUpdate) -> None:
         reason = update.message or ServerError.Name(update.error)
-        if update.error == ServerError.TopicNotFound:
+        if update.dag.deleted:
+            self._deleted(reason)
+        elif update.error == ServerError.TopicNotFound:
             self._unknown(reason)
         elif update.error != ServerError.ServiceNotReady:
             self._fails(RefusedByNodeError(f"{self._last_node} refused {self.topic}: {reason}"))
@@ -196,9 +201,17 @@ class LayoutWatch:
         patience_s = _UNKNOWN_S_MAX if self._layout is None else _VANISHED_S_MAX
         if now - self._unknown_since < patience_s:
             return
+        self._told_incarnation = self._layout.incarnation if self._layout is not None else 0
+        self._deleted(reason)
+
+    def _deleted(self, reason: str) -> None:
+        """The topic is gone, unless the node spoke of a former one of the same name."""
+        known = self._layout
+        if known is not None and known.incarnation != self._told_incarnation:
+            return
         self._fails(TopicNotFoundError(f"{names.full_name(self.topic)} was not found: {reason}"))
-        if self._layout is not None and not self._layout.deleted:
-            self._take(self._layout.as_deleted())
+        if known is not None and not known.deleted:
+            self._take(known.as_deleted())
 
     def _fails(self, error: ClientError) -> None:
         if self._failure is None or type(error) is not type(self._failure):

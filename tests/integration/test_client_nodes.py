@@ -1,0 +1,152 @@
+"""The SDK's producer on real nodes: splits and merges, a deletion, a controller that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.client import Client, Producer, TopicLayout, TopicNotFoundError
+from support.topic_cluster import TopicCluster, topic_cluster
+from support.waiting import until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+_WAIT_S = 20.0
+_KEYS = [b"key-%d" % number for number in range(200)]
+_names = (f"public/default/orders-{number}" for number in itertools.count())
+Body = Callable[[TopicCluster, Client, str], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TopicCluster]:
+    folder = tmp_path_factory.mktemp("nodes")
+    with topic_cluster(kafka, f"{folder.name}.producers.", folder) as running:
+        yield running
+
+
+def run(cluster: TopicCluster, body: Body) -> None:
+    async def test() -> None:
+        topic = next(_names)
+        await cluster.create(topic, 1)
+        async with Client(cluster.url) as client:
+            await body(cluster, client, topic)
+
+    asyncio.run(asyncio.wait_for(test(), 120))
+
+
+def stored(kafka: str, layout: TopicLayout) -> dict[bytes, list[bytes]]:
+    """The values of each key in the order in which consumers get them."""
+    values: dict[bytes, list[bytes]] = defaultdict(list)
+    reader = Consumer(
+        {"bootstrap.servers": kafka, "group.id": "unused", "enable.auto.commit": False}
+    )
+    try:
+        for segment_id in sorted(layout.segments):
+            part = layout.segments[segment_id]
+            for bucket in range(part.info.buckets):
+                place = TopicPartition(part.kafka_topic, bucket, 0)
+                missing = reader.get_watermark_offsets(place, _WAIT_S)[1]
+                reader.assign([place])
+                while missing > 0:
+                    for message in reader.consume(missing, 1.0):
+                        if message.error() is not None:
+                            raise KafkaException(message.error())
+                        values[message.key() or b""].append(message.value() or b"")
+                        missing -= 1
+    finally:
+        reader.close()
+    return dict(values)
+
+
+class Traffic:
+    """Sends numbered values of all keys until it is stopped."""
+
+    def __init__(self, producer: Producer, keys: list[bytes]) -> None:
+        self.sent: dict[bytes, list[bytes]] = defaultdict(list)
+        self._producer = producer
+        self._task = asyncio.create_task(self._run(keys))
+
+    async def _run(self, keys: list[bytes]) -> None:
+        for number in itertools.count():
+            key = keys[number * 7 % len(keys)]
+            await self._producer.post(b"%d" % number, key)
+            self.sent[key].append(b"%d" % number)
+            if number % 5 == 0:
+                await asyncio.sleep(0.001)
+
+    async def stop(self) -> dict[bytes, list[bytes]]:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._producer.flush(60)
+        return dict(self.sent)
+
+
+def test_several_producers_keep_their_keys_in_order_through_splits_and_merges(
+    cluster: TopicCluster,
+) -> None:
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        producers = [
+            await client.create_producer(topic, linger_ms=linger) for linger in (0, 5, 120)
+        ]
+        traffic = [Traffic(producer, _KEYS[place::3]) for place, producer in enumerate(producers)]
+        await nodes.split(topic, 0)
+        await nodes.split(topic, 1)
+        await nodes.merge(topic, 3, 4)
+        await nodes.split(topic, 2)
+        sent: dict[bytes, list[bytes]] = {}
+        for each in traffic:
+            sent |= await each.stop()
+        await until(lambda: len(producers[0].layout.segments) == 8)
+
+        assert await asyncio.to_thread(stored, nodes.kafka, producers[0].layout) == sent
+
+    run(cluster, body)
+
+
+def test_a_deletion_reaches_the_producer(cluster: TopicCluster) -> None:
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        producer = await client.create_producer(topic)
+        await producer.send(b"one", "key")
+        await nodes.call("DELETE", topic)
+        await until(lambda: producer.layout.deleted)
+        with pytest.raises(TopicNotFoundError):
+            await producer.send(b"two", "key")
+        with pytest.raises(TopicNotFoundError, match=topic):
+            await client.create_producer(topic)
+
+    run(cluster, body)
+
+
+def test_producers_go_on_when_the_controller_is_killed_in_the_middle(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("killed")
+
+    async def test(nodes: TopicCluster) -> None:
+        topic = next(_names)
+        await nodes.create(topic, 1)
+        async with Client(nodes.url) as client:
+            producer = await client.create_producer(topic)
+            traffic = Traffic(producer, _KEYS)
+            await nodes.split(topic, 0)
+            owner = producer.layout.controller_url
+            victim = next(node for node in nodes.nodes if node.service_url() == owner)
+            splitting = asyncio.create_task(nodes.split(topic, 1))
+            await until(lambda: bool(producer.layout.children) or splitting.done())
+            victim.kill()
+            await asyncio.gather(splitting, return_exceptions=True)
+            await until(lambda: not producer.layout.children, 60)
+            sent = await traffic.stop()
+
+            assert await asyncio.to_thread(stored, nodes.kafka, producer.layout) == sent
+
+    with topic_cluster(kafka, topic_prefix, folder) as nodes:
+        asyncio.run(asyncio.wait_for(test(nodes), 200))
