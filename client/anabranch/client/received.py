@@ -15,6 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from anabranch.client.consumer_errors import DeserializationError
 from anabranch.client.data_plane import Partition, partition_of
 from anabranch.client.holdings import Holding
+from anabranch.client.messages import PRODUCER_HEADER
 
 Deserializer = Callable[[Any, Any], Any]
 Headers = list[tuple[str, bytes | None]]
@@ -62,7 +63,8 @@ class Message:
     @property
     def headers(self) -> Headers:
         """Names and values, in the order in which they were sent; a name may come twice."""
-        return list(self._raw.headers() or ())  # type: ignore[arg-type]
+        found: Any = self._raw.headers() or ()
+        return [(name, content) for name, content in found if name != PRODUCER_HEADER]
 
     @property
     def event_time_ms(self) -> int | None:
@@ -100,7 +102,8 @@ class Message:
     def _read(self, data: Any, read: Deserializer | None, field: Any) -> Any:
         if read is None:
             return data
-        context = SerializationContext(self.topic, field, self._raw.headers() or [])
+        headers: Any = self.headers
+        context = SerializationContext(self.topic, field, headers)
         try:
             return read(data, context)
         except Exception as error:
