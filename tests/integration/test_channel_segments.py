@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     KafkaError,
+    KafkaException,
     Message,
     Producer,
     TopicPartition,
@@ -49,11 +50,12 @@ def _partitions(connection: KafkaConnection, topic: str) -> int:
     return 0 if found is None or found.error is not None else len(found.partitions)
 
 
-def _committed(connection: KafkaConnection, group: str, topic: SegmentTopic) -> list[int]:
-    asked = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-    admin = connection.admin()
-    futures = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
-    return [p.offset for p in futures[group].result(DEADLINE_S).topic_partitions]
+def _commits(reader: Consumer, place: TopicPartition) -> bool:
+    try:
+        reader.commit(offsets=[place], asynchronous=False)
+    except KafkaException:
+        return False
+    return True
 
 
 def _ends(connection: KafkaConnection, topic: SegmentTopic) -> tuple[int, ...]:
@@ -149,23 +151,6 @@ def test_a_kafka_that_is_down_is_not_waited_for_beyond_the_deadline() -> None:
     admin.close()
 
 
-def test_a_group_begins_at_the_beginning_unless_it_is_further(
-    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
-) -> None:
-    first, second = (SegmentTopic(f"{topic_prefix}{name}", 2) for name in "ab")
-    groups = [f"{topic_prefix}group-{number}" for number in range(3)]
-    admin.create([first, second], DEADLINE_S)
-    admin.start_groups(groups, [first], DEADLINE_S)
-    assert [_committed(connection, group, first) for group in groups] == [[0, 0]] * 3
-
-    moved = ConsumerGroupTopicPartitions(groups[0], [TopicPartition(first.name, 1, 7)])
-    user = connection.admin()
-    user.alter_consumer_group_offsets([moved])[groups[0]].result(DEADLINE_S)
-    admin.start_groups(groups, [first, second], DEADLINE_S)
-    assert _committed(connection, groups[0], first) == [0, 7]
-    assert [_committed(connection, group, second) for group in groups] == [[0, 0]] * 3
-
-
 def test_a_sealed_segment_ends_where_its_last_acknowledged_record_is(
     connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
 ) -> None:
@@ -239,7 +224,10 @@ def test_deleting_what_is_gone_already_is_fine(
     topic = SegmentTopic(f"{topic_prefix}s", 1)
     group = f"{topic_prefix}group"
     admin.create([topic], DEADLINE_S)
-    admin.start_groups([group], [topic], DEADLINE_S)
+    admin.await_leaders([topic], DEADLINE_S)
+    reader = connection.consumer(group_id=group)
+    until(lambda: _commits(reader, TopicPartition(topic.name, 0, 0)), "the group exists")
+    reader.close()
     for _ in range(2):
         admin.delete([topic.name, f"{topic_prefix}never"], DEADLINE_S)
         assert admin.delete_groups([group, f"{topic_prefix}never"], DEADLINE_S) == []

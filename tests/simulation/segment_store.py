@@ -21,7 +21,7 @@ from anabranch.core.segment_tasks import (
     SealSegments,
     Task,
 )
-from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.segment_topics import kafka_topic
 from simulation.process import Process
 from simulation.scheduler import Action
 
@@ -222,18 +222,9 @@ class SegmentStore:
                 while not self._is_sealed(place):
                     yield lambda: None  # a probe that was not refused
             return
-        groups = [kafka_group("", task.topic, *named) for named in task.subscriptions]
-        if isinstance(task, DeleteSegments):
-            for place in places:
-                yield partial(self._delete, place)
-            return
+        change = self._delete if isinstance(task, DeleteSegments) else self._make
         for place in places:
-            yield partial(self._make, place)
-        for group in groups:
-            missing: list[Place] = []
-            yield partial(self._without_offset, group, places, missing)
-            if missing:
-                yield partial(self._start, group, missing)
+            yield partial(change, place)
 
     def _places(self, task: Task) -> list[Place]:
         return [
@@ -263,13 +254,6 @@ class SegmentStore:
             return ()
         found = (self.partitions.get(place) for place in self._places(task))
         return tuple(len(each.messages) if each is not None else 0 for each in found)
-
-    def _without_offset(self, group: str, places: list[Place], missing: list[Place]) -> None:
-        missing += [place for place in places if (group, place) not in self.committed]
-
-    def _start(self, group: str, places: list[Place]) -> None:
-        for place in places:
-            self.committed[group, place] = 0
 
     def _delete(self, place: Place) -> None:
         self._world.checks.deleted(place)

@@ -16,7 +16,7 @@ class MemorySegments:
         self.partitions: dict[str, int] = {}
         self.ends: dict[str, list[int]] = {}  # records by partition
         self.sealed: set[str] = set()
-        self.committed: dict[tuple[str, str], int] = {}  # group, topic: offset
+        self.deleted_groups: set[str] = set()
         self.share_groups: set[str] = set()
         self.calls: list[str] = []
         self.failure: Exception | None = None  # what every call ends in
@@ -41,14 +41,6 @@ class MemorySegments:
     def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
         self._begin("await_leaders")
 
-    def start_groups(
-        self, groups: Sequence[str], topics: Sequence[SegmentTopic], deadline_s: float
-    ) -> None:
-        self._begin("start_groups")
-        for group in groups:
-            for topic in topics:
-                self.committed.setdefault((group, topic.name), 0)
-
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
         self._begin("start_share_groups")
         self.share_groups.update(groups)
@@ -67,8 +59,7 @@ class MemorySegments:
 
     def delete_groups(self, groups: Iterable[str], deadline_s: float) -> list[str]:
         self._begin("delete_groups")
-        for key in [key for key in self.committed if key[0] in set(groups)]:
-            del self.committed[key]
+        self.deleted_groups.update(groups)
         return []
 
     def close(self) -> None:

@@ -13,10 +13,8 @@ from typing import Any, Final
 
 import msgspec
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     KafkaError,
     TopicCollection,
-    TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
     AlterConfigOpType,
@@ -31,7 +29,6 @@ from anabranch.channel.patience import Patience
 from anabranch.channel.sealing import FUTURE_MS_MAX, Sealer, SegmentTopic
 
 _PARTITIONS_AT_ONCE: Final = 2_000  # of one request; Kafka makes at most 10,000 records of one
-_GROUPS_AT_ONCE: Final = 64
 
 _Answers = dict[str, Any]
 
@@ -75,18 +72,6 @@ class SegmentAdmin:
         patience = Patience(self._connection, deadline_s)
         for some in _together(topics):
             self._await_leaders(some, patience)
-
-    def start_groups(
-        self, groups: Sequence[str], topics: Sequence[SegmentTopic], deadline_s: float
-    ) -> None:
-        """Commits offset 0 for each consumer group on each partition where it has none yet.
-
-        Nobody may consume the topics in these groups meanwhile.
-        """
-        patience = Patience(self._connection, deadline_s)
-        for start in range(0, len(groups), _GROUPS_AT_ONCE):
-            for some in _together(topics):
-                self._start_groups(groups[start : start + _GROUPS_AT_ONCE], some, patience)
 
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
         """Lets each share group begin at the first record of whatever it consumes.
@@ -225,50 +210,6 @@ class SegmentAdmin:
                     del waiting[name]
             if waiting:
                 patience.pause(doing)
-
-    def _start_groups(
-        self, groups: Sequence[str], topics: Sequence[SegmentTopic], patience: Patience
-    ) -> None:
-        every = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
-
-        def asked(left: Collection[str]) -> dict[str, Future[Any]]:
-            return self._of_groups(
-                self._admin.list_consumer_group_offsets,
-                {group: [TopicPartition(*place) for place in every] for group in left},
-            )
-
-        found = self._each(groups, asked, "to read the offsets of group", set(), patience)
-        missing = {
-            group: [p for p in answer.topic_partitions if p.offset < 0]
-            for group, answer in found.items()
-        }
-        while missing := {group: places for group, places in missing.items() if places}:
-            doing = f"to commit the first offsets of group {next(iter(missing))}"
-            zeros = {
-                group: [TopicPartition(p.topic, p.partition, 0) for p in places]
-                for group, places in missing.items()
-            }
-            futures = self._of_groups(self._admin.alter_consumer_group_offsets, zeros)
-            for group, future in futures.items():
-                answer = patience.answer(future, doing)
-                if isinstance(answer, KafkaError):
-                    continue
-                missing[group] = [p for p in answer.topic_partitions if p.error is not None]
-                for place in missing[group]:
-                    patience.passing(place.error, f"{doing} on topic {place.topic}")
-            if any(missing.values()):
-                patience.pause(doing)
-
-    @staticmethod
-    def _of_groups(
-        ask: Callable[[list[ConsumerGroupTopicPartitions]], Mapping[str, Future[Any]]],
-        places: Mapping[str, list[TopicPartition]],
-    ) -> dict[str, Future[Any]]:
-        """One call for each group, which is what librdkafka takes; they go out together."""
-        futures: dict[str, Future[Any]] = {}
-        for group, partitions in places.items():
-            futures.update(ask([ConsumerGroupTopicPartitions(group, partitions)]))
-        return futures
 
 
 def _together(topics: Sequence[SegmentTopic]) -> Iterator[Sequence[SegmentTopic]]:

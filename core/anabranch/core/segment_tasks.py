@@ -14,20 +14,20 @@ from anabranch.core.ownership import Actor
 from anabranch.core.records import TopicChange
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.state import StateReader
-from anabranch.core.subscriptions import SubscriptionKind
 from anabranch.core.topic_proposals import topic_change
 from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
 
 
 class MakeSegments(msgspec.Struct, frozen=True):
-    """Make the Kafka topics of these segments, with a committed offset 0 where the group of one of
-    these subscriptions has none. What is there already is left as it is.
+    """Make the Kafka topics of these segments. What is there already is left as it is.
+
+    Nothing is committed for the subscriptions' groups: one without an offset begins at 0, and a
+    first commit that came late would take a consumer's own back.
     """
 
     topic: str
     incarnation: int
     segments: tuple[SegmentInfo, ...]
-    subscriptions: tuple[tuple[str, int], ...]  # names and offsets of their creation
 
 
 class SealSegments(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class DeleteSegments(msgspec.Struct, frozen=True):
     topic: str
     incarnation: int
     segments: tuple[SegmentInfo, ...]
-    subscriptions: tuple[tuple[str, int], ...] = ()  # whose groups go with the whole topic
+    subscriptions: tuple[tuple[str, int], ...] = ()  # whose groups go too: names, created offsets
 
 
 Task = MakeSegments | SealSegments | DeleteSegments
@@ -68,25 +68,19 @@ class Failed(msgspec.Struct, frozen=True):
 def next_task(state: StateReader, name: str, topic: ScalableTopic) -> Task | None:
     """What must be done in Kafka before the topic's next record; None: nothing."""
     incarnation = topic.incarnation
-    found = tuple(state.subscriptions(name))
-    every = tuple((each, subscription.created_offset) for each, subscription in found)
-    stream = tuple(
-        (each, subscription.created_offset)
-        for each, subscription in found
-        if subscription.kind is SubscriptionKind.STREAM
-    )
     match topic.state:
         case TopicState.CREATING:
-            return MakeSegments(name, incarnation, topic.segments, stream)
+            return MakeSegments(name, incarnation, topic.segments)
         case TopicState.PREPARING:
-            return MakeSegments(name, incarnation, topic.children, stream)
+            return MakeSegments(name, incarnation, topic.children)
         case TopicState.SEALING:
             parts = (topic.segment(each) for each in topic.parents)
             parents = tuple(part for part in parts if part is not None)
             return SealSegments(name, incarnation, parents)
         case TopicState.DELETING:
             everything = (*topic.segments, *topic.children, *topic.garbage)
-            return DeleteSegments(name, incarnation, everything, every)
+            every = ((each, known.created_offset) for each, known in state.subscriptions(name))
+            return DeleteSegments(name, incarnation, everything, tuple(every))
         case _ if topic.garbage:
             return DeleteSegments(name, incarnation, topic.garbage)
         case _:

@@ -27,9 +27,6 @@ class SegmentKeeper(Protocol):
 
     def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
     def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
-    def start_groups(
-        self, groups: Sequence[str], topics: Sequence[SegmentTopic], deadline_s: float
-    ) -> None: ...
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None: ...
     def seal(
         self, topics: Sequence[SegmentTopic], deadline_s: float
@@ -104,16 +101,14 @@ def carry_out(keeper: SegmentKeeper, task: Task, prefix: str) -> Done | Failed:
         if isinstance(task, SealSegments):
             ends = keeper.seal(topics, deadline_s)
             return Done(tuple(end for topic in topics for end in ends[topic.name]))
-        groups = [kafka_group(prefix, task.topic, *named) for named in task.subscriptions]
         if isinstance(task, MakeSegments):
             keeper.create(topics, deadline_s)
             if not any(part.parent_ids for part in task.segments):
                 # Children have until their parents refuse; a new topic is used at once.
                 keeper.await_leaders(topics, deadline_s)
-            if groups:
-                keeper.start_groups(groups, topics, deadline_s)
         else:
             keeper.delete([topic.name for topic in topics], deadline_s)
+            groups = [kafka_group(prefix, task.topic, *named) for named in task.subscriptions]
             if groups:
                 keeper.delete_groups(groups, deadline_s)
     except KafkaRefusedError as error:
