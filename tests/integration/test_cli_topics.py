@@ -224,6 +224,20 @@ def test_a_checkpoint_file_holds_the_place_for_the_next_run(
     assert json.loads(file.read_text())["positions"]
 
 
+def test_a_queue_gives_each_message_to_whoever_comes(cluster: Dev, topics: Topics) -> None:
+    name = "public/default/queued"
+    topics("create", name, "--segments", "2")
+    topics("subscriptions", "create", name, "jobs", "--type", "queue")
+    produce(cluster, name, "".join(f"k{number}\t{number}\n" for number in range(10)))
+    consume = ("consume", name, "--subscription", "jobs", "--type", "queue", "--max", "5")
+    runs = topics(*consume) + topics(*consume)
+    values = sorted(int(line.split("\t")[2]) for line in runs.splitlines())
+    assert values == list(range(10))
+    assert "is of type QUEUE" in topics.refused(
+        "consume", name, "--subscription", "jobs", "--type", "stream"
+    )
+
+
 def test_a_consumer_ends_cleanly_when_interrupted(
     cluster: Dev, topics: Topics, tmp_path: Path
 ) -> None:

@@ -14,9 +14,9 @@ import msgspec
 from anabranch.broker.cli.api import json_option, url_option
 from anabranch.broker.cli.sdk import client_options, open_client, run_stoppable, unless_stopped
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
-from anabranch.client.client import Client
 from anabranch.client.errors import DeadlineError
 from anabranch.client.messages import PRODUCER_HEADER
+from anabranch.client.queue import QueueConsumer
 from anabranch.client.received import Message
 from anabranch.client.stream import StreamConsumer
 
@@ -48,10 +48,11 @@ class _Reader(Protocol):
 @click.option(
     "--type",
     "kind",
-    type=click.Choice(("stream", "checkpoint")),
+    type=click.Choice(("stream", "queue", "checkpoint")),
     default="stream",
     show_default=True,
-    help="stream: in order by key, positions in Kafka. checkpoint: in order, positions in a file.",
+    help="stream: in order by key, positions in Kafka. queue: each message to any consumer. "
+    "checkpoint: in order, positions in a file.",
 )
 @click.option(
     "--checkpoint", "file", type=_FILE, help="Begins at the positions in it, if it is there."
@@ -84,7 +85,16 @@ def consume(
 
     async def main(stopping: asyncio.Event) -> None:
         async with open_client(url, service_url, kafka_properties) as client:
-            reader = await _open(client, topic, subscription, name, file, known)
+            reader: _Reader
+            if kind == "queue":
+                reader = _Queue(await client.subscribe_queue(topic, subscription, name))
+            elif file is None:
+                reader = _Stream(await client.subscribe(topic, subscription, name))
+            else:
+                begun = await client.subscribe_checkpoint(
+                    topic, subscription, name, checkpoint=known
+                )
+                reader = _Saved(begun, file, known)
             left = most
             while left != 0:
                 part = _BATCH_MAX if left is None else min(left, _BATCH_MAX)
@@ -101,26 +111,26 @@ def consume(
     return 0
 
 
-async def _open(
-    client: Client,
-    topic: str,
-    subscription: str,
-    name: str,
-    file: Path | None,
-    known: Checkpoint | None,
-) -> _Reader:
-    if file is None:
-        return _Stream(await client.subscribe(topic, subscription, name))
-    consumer = await client.subscribe_checkpoint(topic, subscription, name, checkpoint=known)
-    return _Saved(consumer, file, known)
-
-
 class _Stream:
     def __init__(self, consumer: StreamConsumer) -> None:
         self._consumer = consumer
 
     async def read(self, most: int) -> Iterable[Message]:
         return await self._consumer.receive_many(most)
+
+    async def done(self) -> None:
+        self._consumer.acknowledge_all()
+
+    async def close(self) -> None:
+        await self._consumer.close()
+
+
+class _Queue:
+    def __init__(self, consumer: QueueConsumer) -> None:
+        self._consumer = consumer
+
+    async def read(self, _most: int) -> Iterable[Message]:
+        return (await self._consumer.receive(),)
 
     async def done(self) -> None:
         self._consumer.acknowledge_all()

@@ -16,12 +16,19 @@ import structlog
 
 from anabranch.broker.cli.api import Api, RefusedError, UnreachableError
 from anabranch.client.client import Client
+from anabranch.client.consumer_errors import ConsumerBusyError, SubscriptionError
 from anabranch.client.errors import RefusedByNodeError, TopicNotFoundError
 from anabranch.core.errors import AnabranchError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 _NODES_MAX: Final = 3  # that a client is told of, so that it does not hang on one
+_REFUSALS: Final = (
+    TopicNotFoundError,
+    RefusedByNodeError,
+    ConsumerBusyError,
+    SubscriptionError,
+)
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS: Final = (
     click.option(
@@ -56,7 +63,7 @@ async def open_client(
     try:
         async with Client(nodes, kafka=read_properties(kafka_properties)) as client:
             yield client
-    except (TopicNotFoundError, RefusedByNodeError) as error:
+    except _REFUSALS as error:
         raise RefusedError(str(error)) from error
 
 
