@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition
 
 from anabranch.broker.demo.messages import Arrival, Message
@@ -27,24 +28,35 @@ def stored(connection: KafkaConnection, stats: Mapping[str, Any]) -> list[Arriva
     `stats`: the body of `GET .../stats`. In this order each key's messages are in theirs, since a
     child has a greater id than its parents. Raises UnreadableError.
     """
+    places = {
+        (segment["kafkaTopic"], bucket): int(segment_id)
+        for segment_id, segment in stats["segments"].items()
+        for bucket in range(segment["entryBuckets"])
+    }
     found: list[Arrival] = []
     consumer = connection.consumer()
     try:
-        for segment_id, segment in sorted(stats["segments"].items(), key=lambda one: int(one[0])):
-            for bucket in range(segment["entryBuckets"]):
-                place = TopicPartition(segment["kafkaTopic"], bucket, 0)
-                _, end = consumer.get_watermark_offsets(place, timeout=_SECONDS_MAX, cached=False)
-                consumer.assign([place])
-                at = 0
-                while at < end:
-                    read = consumer.consume(min(_BATCH_MAX, end - at), _SECONDS_MAX)
-                    if not read or read[0].error() is not None:
-                        raise UnreadableError(f"{place} cannot be read from offset {at} to {end}")
-                    for each in read:
-                        body = msgspec.json.decode(each.value() or b"")
-                        message = msgspec.convert(body["message"], Message)
-                        at = (each.offset() or 0) + 1
-                        found.append(Arrival(message, "Kafka", int(segment_id), bucket, at - 1))
+        left = 0
+        for place in places:
+            partition = TopicPartition(*place)
+            _, end = consumer.get_watermark_offsets(partition, _SECONDS_MAX, cached=False)
+            left += end  # nothing is removed before its retention is over
+        consumer.assign([TopicPartition(*place, 0) for place in places])
+        while left > 0:
+            read = consumer.consume(_BATCH_MAX, _SECONDS_MAX)
+            if not read:
+                raise UnreadableError(f"{left} messages that Kafka says it has were not given")
+            for each in read:
+                if each.error() is not None:
+                    raise UnreadableError(f"Kafka: {each.error()}")
+                found.append(_arrival(places, each))
+            left -= len(read)
     finally:
         close_consumer(consumer, _CLOSE_SECONDS_MAX)
-    return found
+    return sorted(found, key=lambda one: (one.segment_id, one.bucket, one.offset))
+
+
+def _arrival(places: Mapping[tuple[str, int], int], read: KafkaMessage) -> Arrival:
+    bucket = read.partition() or 0
+    message = msgspec.convert(msgspec.json.decode(read.value() or b"")["message"], Message)
+    return Arrival(message, "Kafka", places[read.topic() or "", bucket], bucket, read.offset() or 0)
