@@ -263,6 +263,14 @@ def test_closing_waits_for_commits_and_for_no_acknowledgement() -> None:
     assert core.is_settled
 
 
+def test_a_consumer_that_closes_does_not_subscribe_again_for_what_it_gave_back() -> None:
+    core = subscribed(0, 1)
+    position(core, A)
+    core.close(0.2)
+    assert told(core, 0.3) == ((A, B), ())
+    assert not core.needs_subscribe
+
+
 def test_a_report_is_due_often_enough_to_lose_some() -> None:
     core = subscribed(0)
     assert not core.report_due(TIMEOUT_S / 6 - 0.01)

@@ -147,7 +147,8 @@ class ConsumerCore:
             return
         (report, sent_at), self._report = self._report, None
         self._answered_at = max(self._answered_at, sent_at)
-        granted = {} if self.assignment is None else self.assignment.places()
+        assignment = None if self._closing else self.assignment
+        granted = {} if assignment is None else assignment.places()
         for place in report.released:
             self._forget(self._holdings[place])
             if place in granted:
