@@ -1,0 +1,297 @@
+"""What is done to segments by records: first layouts, split, merge, rebucket, prune."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from anabranch.core.layout import SegmentLayout, initial_segments
+from anabranch.core.segments import BUCKETS_MAX, SegmentInfo, SegmentState, new_segment
+from anabranch.core.subscriptions import SubscriptionOp
+from anabranch.core.topics import (
+    Operation,
+    TopicMove,
+    TopicState,
+)
+from anabranch.core.verdicts import Verdict
+from support.world import TOPIC, A, B, World
+
+
+def owned() -> World:
+    """Two brokers, of which the first controls every topic."""
+    world = World(A, B)
+    world.owned(A)
+    return world
+
+
+def opened(segments: int = 2) -> World:
+    world = owned()
+    world.opened(segments)
+    return world
+
+
+def layout(world: World) -> SegmentLayout:
+    return world.scalable().layout
+
+
+def split(world: World, segment_id: int = 0) -> tuple[SegmentInfo, ...]:
+    return layout(world).split_children(segment_id)
+
+
+def changed(part: SegmentInfo, **fields: Any) -> SegmentInfo:
+    return msgspec.structs.replace(part, **fields)
+
+
+# --- first layouts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (),
+        (new_segment(0, 0, 0xFFFE, 1),),
+        (new_segment(1, 0, 0xFFFF, 1),),
+        (new_segment(0, 0, 0xFFFF, 0),),
+        (new_segment(0, 0, 0xFFFF, BUCKETS_MAX + 1),),
+        (new_segment(0, 0, 0xFFFF, 1, parents=(7,)),),
+        (changed(new_segment(0, 0, 0xFFFF, 1), child_ids=(1,)),),
+        (changed(new_segment(0, 0, 0xFFFF, 1), state=SegmentState.SEALED),),
+        (changed(new_segment(0, 0, 0xFFFF, 1), end_offsets=(0,)),),
+        (new_segment(0, 0, 0x7FFF, 1), new_segment(0, 0x8000, 0xFFFF, 1)),
+        (new_segment(1, 0, 0x7FFF, 1), new_segment(0, 0x8000, 0xFFFF, 1)),
+        (new_segment(0, 0, 0x7FFF, 1), new_segment(1, 0x7FFF, 0xFFFF, 1)),
+    ],
+)
+def test_a_first_layout_must_tile_the_ring(parts: tuple[SegmentInfo, ...]) -> None:
+    world = owned()
+    assert world.tell(world.topic(TopicMove.CREATE, segments=parts)) is Verdict.SEGMENTS_INVALID
+    assert world.replica.topic(TOPIC) is None
+
+
+def test_a_first_layout_may_have_as_many_segments_as_hashes() -> None:
+    world = owned()
+    world.opened(65_536)
+    assert len(world.scalable().segments) == 65_536
+
+
+# --- operations -----------------------------------------------------------------------------
+
+
+def test_an_operation_shows_in_the_layout_when_it_is_committed() -> None:
+    world = opened()
+    before = layout(world)
+    children = split(world)
+    world.must(world.begin(Operation.SPLIT, children))
+    topic = world.scalable()
+    assert (topic.state, topic.operation) == (TopicState.PREPARING, Operation.SPLIT)
+    assert (topic.parents, topic.children, topic.next_segment_id) == ((0,), children, 4)
+    assert topic.layout.active == before.active
+    world.must(world.topic(TopicMove.SEALING))
+    assert layout(world).active == before.active
+    stamp = world.now_ms
+    world.must(world.topic(TopicMove.COMMIT, end_offsets=(17, 0)))
+    topic = world.scalable()
+    # One record, one epoch; the ends are the parent's, by bucket.
+    parts = before.replaced((0,), children, {0: (17, 0)}, stamp, epoch=3).segments.values()
+    assert topic.layout == SegmentLayout(3, 4, parts)
+    assert (topic.state, topic.operation) == (TopicState.STABLE, Operation.NONE)
+    assert (topic.parents, topic.children, topic.garbage) == ((), (), ())
+
+
+def test_a_merge_stores_the_ends_of_both_parents() -> None:
+    world = opened()
+    children = layout(world).merge_children(1, 0)
+    world.committed(Operation.MERGE, children, end_offsets=(1, 2, 3, 4))
+    segments = layout(world).segments
+    assert (segments[0].end_offsets, segments[1].end_offsets) == ((1, 2), (3, 4))
+    assert layout(world).active == (segments[2],)
+
+
+def test_a_rollover_changes_only_the_buckets() -> None:
+    world = opened(1)
+    world.committed(Operation.REBUCKET, layout(world).rebucket_children(0, 9))
+    (part,) = layout(world).active
+    assert (part.start, part.end, part.buckets) == (0, 0xFFFF, 9)
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields"),
+    [
+        (Operation.NONE, {}),
+        (Operation.MERGE, {}),
+        (Operation.REBUCKET, {}),
+        (Operation.SPLIT, {"parents": ()}),
+        (Operation.SPLIT, {"parents": (9,)}),
+        (Operation.SPLIT, {"parents": (0, 1)}),
+        (Operation.SPLIT, {"parents": (0, 0)}),
+        (Operation.SPLIT, {"parents": (1,)}),
+        (Operation.SPLIT, {"segments": ()}),
+    ],
+)
+def test_children_must_fit_their_operation_and_parents(
+    operation: Operation, fields: dict[str, Any]
+) -> None:
+    world = opened()
+    begin = world.begin(operation, split(world), **fields)
+    assert world.tell(begin) is Verdict.SEGMENTS_INVALID
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"segment_id": 3},
+        {"segment_id": 0},
+        {"buckets": 0},
+        {"buckets": BUCKETS_MAX + 1},
+        {"state": SegmentState.SEALED},
+        {"parent_ids": ()},
+        {"parent_ids": (1,)},
+        {"child_ids": (1,)},
+        {"end_offsets": (0,)},
+        {"start": 1},
+        {"end": 0x3FFE},
+        {"end": 0x4000},
+    ],
+)
+def test_a_child_with_a_wrong_field_does_not_fit(fields: dict[str, Any]) -> None:
+    world = opened()
+    low, high = split(world)
+    begin = world.begin(Operation.SPLIT, (changed(low, **fields), high), parents=(0,))
+    assert world.tell(begin) is Verdict.SEGMENTS_INVALID
+
+
+def test_one_child_is_no_split_and_two_are_no_merge() -> None:
+    world = opened(1)
+    alone = changed(split(world)[0], end=0xFFFF)
+    assert world.tell(world.begin(Operation.SPLIT, (alone,))) is Verdict.SEGMENTS_INVALID
+    same = changed(alone, buckets=4)
+    assert world.tell(world.begin(Operation.REBUCKET, (same,))) is Verdict.SEGMENTS_INVALID
+    assert world.tell(world.begin(Operation.MERGE, (alone,))) is Verdict.SEGMENTS_INVALID
+
+
+@pytest.mark.parametrize("parents", [(0, 2), (1, 1), (0, 1, 2, 3, 4), (3, 0)])
+def test_only_neighbours_are_merged(parents: tuple[int, ...]) -> None:
+    world = opened(4)
+    child = new_segment(4, 0, 0xFFFF, 1, parents)
+    assert world.tell(world.begin(Operation.MERGE, (child,))) is Verdict.SEGMENTS_INVALID
+
+
+def test_more_than_two_neighbours_may_be_merged_at_once() -> None:
+    world = opened(4)
+    child = new_segment(4, 0x4000, 0xFFFF, 1, (3, 1, 2))
+    world.committed(Operation.MERGE, (child,))
+    assert [part.segment_id for part in layout(world).active] == [0, 4]
+
+
+def test_a_sealed_segment_takes_part_in_no_further_operation() -> None:
+    world = opened()
+    world.committed(Operation.SPLIT, split(world))
+    stale = SegmentLayout(0, 4, initial_segments(2))
+    for operation, children in (
+        (Operation.SPLIT, stale.split_children(0)),
+        (Operation.MERGE, stale.merge_children(0, 1)),
+        (Operation.REBUCKET, stale.rebucket_children(0, 9)),
+    ):
+        assert world.tell(world.begin(operation, children)) is Verdict.SEGMENTS_INVALID
+
+
+@pytest.mark.parametrize("ends", [(), (1,), (1, 2, 3), (1, -1)])
+def test_a_commit_brings_one_end_for_each_partition_of_each_parent(ends: tuple[int, ...]) -> None:
+    world = opened()
+    world.must(world.begin(Operation.SPLIT, split(world)))
+    world.must(world.topic(TopicMove.SEALING))
+    commit = world.topic(TopicMove.COMMIT, end_offsets=ends)
+    assert world.tell(commit) is Verdict.ENDS_INCOMPLETE
+
+
+def test_what_is_aborted_leaves_its_children_to_be_deleted() -> None:
+    world = opened()
+    before = layout(world)
+    children = split(world)
+    world.must(world.begin(Operation.SPLIT, children))
+    world.must(world.topic(TopicMove.ABORT))
+    topic = world.scalable()
+    assert (topic.state, topic.children, topic.garbage) == (TopicState.STABLE, (), children)
+    assert topic.layout.active == before.active
+    assert topic.is_restless
+    assert topic.next_segment_id == 4  # no id is given twice
+    world.must(world.topic(TopicMove.CLEAR, segment_ids=(3,)))
+    assert world.scalable().garbage == children[:1]
+    world.must(world.topic(TopicMove.CLEAR, segment_ids=(2,)))
+    assert not world.scalable().is_restless
+
+
+@pytest.mark.parametrize("ids", [(), (0,), (2, 0), (9,)])
+def test_only_garbage_is_cleared(ids: tuple[int, ...]) -> None:
+    world = opened()
+    world.must(world.begin(Operation.SPLIT, split(world)))
+    world.must(world.topic(TopicMove.ABORT))
+    clear = world.topic(TopicMove.CLEAR, segment_ids=ids)
+    assert world.tell(clear) is Verdict.SEGMENTS_INVALID
+
+
+def test_garbage_may_be_cleared_and_properties_set_during_an_operation() -> None:
+    world = opened()
+    world.must(world.begin(Operation.SPLIT, split(world)))
+    world.must(world.topic(TopicMove.ABORT))
+    world.must(world.begin(Operation.SPLIT, split(world)))
+    world.must(world.topic(TopicMove.CLEAR, segment_ids=(2,)))
+    world.must(world.topic(TopicMove.SEALING))
+    world.must(world.topic(TopicMove.CLEAR, segment_ids=(3,)))
+    world.must(world.topic(TopicMove.UPDATE, properties=("a", "b")))
+    world.must(world.topic(TopicMove.COMMIT, end_offsets=(0, 0)))
+    topic = world.scalable()
+    assert topic.layout.segments[4].created_at_epoch == topic.epoch == 8
+    assert topic.properties == ("a", "b")
+
+
+# --- pruning --------------------------------------------------------------------------------
+
+
+def drained(world: World, *ids: int, name: str = "sub") -> Verdict:
+    return world.tell(world.subscription(SubscriptionOp.DRAINED, name, segment_ids=ids))
+
+
+def prune(world: World, *ids: int) -> Verdict:
+    return world.tell(world.topic(TopicMove.PRUNE, segment_ids=ids))
+
+
+def test_what_nobody_has_to_read_is_pruned_and_its_marks_with_it() -> None:
+    world = opened()
+    for name in ("first", "second"):
+        world.must(world.subscription(SubscriptionOp.CREATE, name))
+    world.committed(Operation.SPLIT, split(world))
+    assert drained(world, 0, name="first") is Verdict.ACCEPTED
+    assert prune(world, 0) is Verdict.NOT_DRAINED
+    assert drained(world, 0, name="second") is Verdict.ACCEPTED
+    assert prune(world, 0) is Verdict.ACCEPTED
+    topic = world.scalable()
+    assert [part.segment_id for part in topic.garbage] == [0]
+    assert [part.segment_id for part in topic.segments] == [1, 2, 3]
+    assert all(part.parent_ids == () for part in topic.segments)
+    assert world.subscribed("first").drained == world.subscribed("second").drained == ()
+
+
+def test_without_subscriptions_every_sealed_root_may_be_pruned() -> None:
+    world = opened(1)
+    world.committed(Operation.SPLIT, split(world))
+    assert prune(world, 0) is Verdict.ACCEPTED
+
+
+def test_parents_are_pruned_before_or_with_their_children() -> None:
+    world = opened(1)
+    world.committed(Operation.SPLIT, split(world))
+    world.committed(Operation.SPLIT, split(world, 1))
+    for ids in ((1,), (), (0, 0), (0, 2), (2,), (9,)):
+        assert prune(world, *ids) is Verdict.NOT_DRAINED, ids
+    assert prune(world, 1, 0) is Verdict.ACCEPTED
+    assert [part.segment_id for part in world.scalable().garbage] == [0, 1]
+
+
+def test_nothing_is_pruned_during_an_operation() -> None:
+    world = opened()
+    world.committed(Operation.SPLIT, split(world))
+    world.must(world.begin(Operation.SPLIT, split(world, 1)))
+    assert prune(world, 0) is Verdict.ILLEGAL_MOVE
