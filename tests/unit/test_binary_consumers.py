@@ -3,107 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from anabranch.broker.binary.sessions import sessions
 from anabranch.wire import anabranch_pb2 as pb
-from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.client import ClientConnection
 from anabranch.wire.errors import RefusedError
+from support.binary_consumer import client_of
 from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
-from support.wire import WAIT_S, connected, serving
 
 NAME = "public/default/orders"
-FULL = f"topic://{NAME}"
-Held = dict[int, list[int]]
-
-
-class Client:
-    """A connection with one consumer on it, which does what it is told."""
-
-    def __init__(self, connection: ClientConnection, name: str, instance: int) -> None:
-        self.name = name
-        self.instance = instance
-        self.assigned: list[pb.ScalableConsumerAssignment] = []
-        self._connection = connection
-
-    def pushed(self, command: BaseCommand) -> None:
-        self.assigned.append(command.scalableTopicAssignmentUpdate.assignment)
-
-    @property
-    def held(self) -> Held:
-        return {s.segment_id: list(s.buckets) for s in self.assigned[-1].segments}
-
-    async def subscribe(
-        self,
-        holdings: Held | None = None,
-        kind: int = pb.ScalableConsumerType.STREAM,
-        drained: Held | None = None,
-        group: str = "",
-        **fields: int,
-    ) -> pb.CommandScalableTopicSubscribeResponse:
-        asked = pb.CommandScalableTopicSubscribe(
-            topic=FULL,
-            subscription="billing",
-            consumer_name=self.name,
-            consumer_id=7,
-            consumer_type=kind,  # type: ignore[arg-type]  # an enumeration's number
-            instance=self.instance,
-            holdings=_buckets(holdings or {}),
-            drained=_buckets(drained or {}),
-            group_id=group,
-            **fields,
-        )
-        answer = (await self._connection.request(asked, WAIT_S)).scalableTopicSubscribeResponse
-        self.assigned.append(answer.assignment)
-        return answer
-
-    async def refused(self, **fields: int) -> RefusedError:
-        """Subscribes in vain."""
-        with pytest.raises(RefusedError) as refused:
-            await self.subscribe(**fields)  # type: ignore[arg-type]  # whatever a test gives
-        return refused.value
-
-    async def report(self, released: Held | None = None, drained: Held | None = None) -> None:
-        await self._connection.request(
-            pb.CommandScalableConsumerReport(
-                consumer_id=7, released=_buckets(released or {}), drained=_buckets(drained or {})
-            ),
-            WAIT_S,
-        )
-
-    async def reports_until(self, held: Held) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while self.held != held:
-                await self.report()
-                await asyncio.sleep(0.02)
-
-    async def leave(self) -> None:
-        await self._connection.request(pb.CommandScalableTopicUnsubscribe(consumer_id=7), WAIT_S)
-
-    def cut(self) -> None:
-        self._connection.abort("the test cuts it")
-
-
-def _buckets(held: Held) -> list[pb.SegmentBuckets]:
-    return [pb.SegmentBuckets(segment_id=each, buckets=own) for each, own in held.items()]
-
-
-@asynccontextmanager
-async def client_of(node: MemoryNode, name: str, instance: int = 1) -> AsyncIterator[Client]:
-    clients: list[Client] = []
-    routes = sessions(node.operations, node.settings)
-
-    def pushed(command: BaseCommand) -> None:
-        clients[0].pushed(command)
-
-    async with serving(routes) as server, connected(server, pushed) as connection:
-        clients.append(Client(connection, name, instance))
-        yield clients[0]
 
 
 def run(
