@@ -206,6 +206,11 @@ class QueueConsumer:
     ) -> None:
         await self.close()
 
+    @property
+    def segments(self) -> list[int]:
+        """The segments that it consumes, sorted; those included that are about to come."""
+        return sorted(segment_id for _, segment_id in set(self._segments()))
+
     # Taking.
 
     async def _next(self, timeout_s: float | None) -> Delivery:

@@ -1,0 +1,183 @@
+"""Queue consumers on real nodes and a real Kafka; and what becomes of consumers without nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.client.client import Client
+from anabranch.client.errors import ClosedError, DeadlineError
+from anabranch.client.queue import QueueConsumer
+from support.topic_cluster import TopicCluster, topic_cluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+_WAIT_S = 15.0
+_names = (f"public/default/jobs-{number}" for number in itertools.count())
+Body = Callable[[TopicCluster, Client, str], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TopicCluster]:
+    folder = tmp_path_factory.mktemp("nodes")
+    with topic_cluster(kafka, f"{folder.name}.queue.", folder) as running:
+        yield running
+
+
+def run(cluster: TopicCluster, body: Body, segments: int = 2) -> None:
+    async def test() -> None:
+        topic = next(_names)
+        await cluster.create(topic, segments)
+        async with Client(cluster.url) as client:
+            await body(cluster, client, f"topic://{topic}")
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+async def send(client: Client, topic: str, first: int, count: int, pause_s: float = 0.0) -> None:
+    producer = await client.create_producer(topic)
+    for number in range(first, first + count):
+        await producer.post(b"%d" % number, f"k{number % 50}")
+        if pause_s:
+            await asyncio.sleep(pause_s)
+    await producer.close()
+
+
+async def work(consumer: QueueConsumer, seen: Counter[int], until: Callable[[], bool]) -> None:
+    """Receives and acknowledges until then, or until the consumer is closed."""
+    while not until():
+        try:
+            message = await consumer.receive(0.2)
+        except DeadlineError:
+            continue
+        except ClosedError:
+            return
+        seen[int(message.value)] += 1
+        assert consumer.acknowledge(message)
+
+
+def test_consumers_share_the_messages_and_each_is_processed_once(cluster: TopicCluster) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        await send(client, topic, 0, 2_000)  # before anybody subscribes: from the beginning
+        consumers = [await client.subscribe_queue(topic, "jobs") for _ in range(2)]
+        seen: Counter[int] = Counter()
+        await asyncio.gather(*(work(each, seen, lambda: len(seen) == 2_000) for each in consumers))
+        assert set(seen.values()) == {1}
+        for each in consumers:
+            await each.close()
+        async with await client.subscribe_queue(topic, "jobs") as late:
+            with pytest.raises(DeadlineError):
+                await late.receive(1.0)
+
+    run(cluster, body)
+
+
+def test_released_messages_come_again_and_rejected_ones_do_not(cluster: TopicCluster) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        await send(client, topic, 0, 2)
+        async with await client.subscribe_queue(topic, "jobs") as consumer:
+            for _ in range(2):
+                message = await consumer.receive(_WAIT_S)
+                assert message.delivery_count == 1
+                settle = consumer.release if message.value == b"0" else consumer.reject
+                assert settle(message)
+            again = await consumer.receive(_WAIT_S)
+            assert (again.value, again.delivery_count) == (b"0", 2)
+            assert consumer.acknowledge(again)
+            with pytest.raises(DeadlineError):
+                await consumer.receive(0.5)
+
+    run(cluster, body)
+
+
+def test_what_a_closed_consumer_did_not_settle_goes_to_another(cluster: TopicCluster) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        await send(client, topic, 0, 100)
+        one = await client.subscribe_queue(topic, "jobs")
+        batch = await one.receive_many(_WAIT_S)
+        done = {int(message.value) for message in batch[: len(batch) // 2]}
+        for message in batch[: len(batch) // 2]:
+            one.acknowledge(message)
+        await one.close()
+        assert not one.acknowledge(batch[-1])
+        seen: Counter[int] = Counter()
+        async with await client.subscribe_queue(topic, "jobs") as two:
+            await work(two, seen, lambda: len(seen) == 100 - len(done))
+        assert seen == Counter(set(range(100)) - done)
+
+    run(cluster, body)
+
+
+def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
+    cluster: TopicCluster,
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        name = topic.removeprefix("topic://")
+        # Much shorter than Kafka's own lock, which is safe only because all is acknowledged.
+        consumers = [await client.subscribe_queue(topic, "jobs", lock_s=0.5) for _ in range(2)]
+        seen: Counter[int] = Counter()
+        tasks = [asyncio.create_task(work(each, seen, lambda: False)) for each in consumers]
+        sending = asyncio.create_task(send(client, topic, 0, 2_000, 0.002))
+        for _ in range(2):
+            await cluster.split(name, (await cluster.active(name))[0])
+            active = await cluster.active(name)
+            await cluster.merge(name, active[-2], active[-1])
+        await sending
+        deadline = time.monotonic() + _WAIT_S
+        while len(seen) < 2_000 or any(len(each.segments) > 1 for each in consumers):
+            assert time.monotonic() < deadline, (len(seen), [c.segments for c in consumers])
+            await asyncio.sleep(0.02)
+        assert set(seen.values()) == {1}
+        assert consumers[0].segments == await cluster.active(name)
+        for each in consumers:
+            await each.close()
+        await asyncio.gather(*tasks)
+
+    run(cluster, body, segments=1)
+
+
+def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    session = (
+        "scalableTopicConsumerSessionTimeoutSeconds=1.5",
+        "scalableTopicConsumerSessionGracePeriodSeconds=30",
+    )
+
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        await send(client, topic, 0, 100)
+        consumer = await client.subscribe(topic, "billing", "one")
+        for _ in range(50):
+            consumer.acknowledge(await consumer.receive(_WAIT_S))
+        await consumer.flush()
+        held = await consumer.receive(_WAIT_S)
+        pids = [node.pid for node in cluster.nodes if node.pid]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            deadline = time.monotonic() + _WAIT_S
+            while consumer.buckets:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+            assert not consumer.acknowledge(held)
+            with pytest.raises(DeadlineError):
+                await consumer.receive(0.5)  # though some of it had been read already
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        again = [await consumer.receive(_WAIT_S) for _ in range(50)]
+        assert held.value in {message.value for message in again}
+
+    with topic_cluster(kafka, topic_prefix, tmp_path, *session) as running:
+        run(running, body)

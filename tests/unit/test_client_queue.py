@@ -1,0 +1,105 @@
+"""When a queue's sealed segment counts as drained, and how a delivery is settled."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from confluent_kafka import Message
+
+from anabranch.client.queue_drain import QuietClock
+from anabranch.client.share_reader import ACCEPT, REJECT, RELEASE, Delivery
+
+LOCK_S = 5.0
+
+
+def polled(clock: QuietClock, start: float, seconds: float, *received: str) -> float:
+    """Polls of a tenth of a second without a pause, of which the first brings messages."""
+    for number in range(round(seconds * 10)):
+        began = start + number / 10
+        clock.polled(began, began + 0.1, received if number == 0 else ())
+    return start + seconds
+
+
+def test_a_sealed_segment_is_drained_after_two_lock_durations_of_silence() -> None:
+    clock = QuietClock(LOCK_S)
+    clock.follow(["sealed"])
+    at = polled(clock, 100.0, 2 * LOCK_S - 0.2)
+    assert clock.drained() == []
+    polled(clock, at, 0.4)
+    assert clock.drained() == ["sealed"]
+
+
+def test_a_message_of_the_segment_begins_the_count_anew() -> None:
+    clock = QuietClock(LOCK_S)
+    clock.follow(["sealed"])
+    at = polled(clock, 100.0, 9.0)
+    at = polled(clock, at, 9.0, "sealed")
+    assert clock.drained() == []
+    polled(clock, at, 1.5)
+    assert clock.drained() == ["sealed"]
+
+
+def test_messages_of_other_segments_do_not_disturb_the_count() -> None:
+    clock = QuietClock(LOCK_S)
+    clock.follow(["sealed"])
+    polled(clock, 100.0, 11.0, "active")
+    assert clock.drained() == ["sealed"]
+
+
+def test_time_without_polls_proves_nothing() -> None:
+    clock = QuietClock(LOCK_S)
+    clock.follow(["sealed"])
+    for number in range(20):  # the application takes ten seconds for every delivery
+        clock.polled(100.0 + 10 * number, 100.1 + 10 * number, ())
+    assert clock.drained() == []
+
+
+def test_a_segment_that_is_followed_later_starts_at_zero() -> None:
+    clock = QuietClock(LOCK_S)
+    clock.follow(["first"])
+    at = polled(clock, 100.0, 11.0)
+    clock.follow(["first", "second"])
+    assert clock.drained() == ["first"]
+    clock.follow(["second"])
+    polled(clock, at, 5.0)
+    assert clock.drained() == []
+
+
+def delivery(count: int) -> Delivery:
+    return Delivery(cast("list[Message]", [None] * count))
+
+
+def test_a_delivery_is_over_once_all_of_it_is_settled() -> None:
+    three = delivery(3)
+    assert three.settle(0, ACCEPT)
+    assert three.settle(1, REJECT)
+    assert not three.wait(0.0)
+    assert three.settle(2, RELEASE)
+    assert three.wait(0.0)
+    assert three.end() == [ACCEPT, REJECT, RELEASE]
+
+
+def test_what_was_not_settled_in_time_is_released_and_cannot_be_settled_later() -> None:
+    three = delivery(3)
+    three.settle(1, ACCEPT)
+    assert three.end() == [RELEASE, ACCEPT, RELEASE]
+    assert not three.settle(0, ACCEPT)
+    assert not three.settle_open(3, ACCEPT)
+
+
+def test_settling_what_is_open_leaves_what_was_said_before() -> None:
+    four = delivery(4)
+    four.settle(0, REJECT)
+    assert four.settle_open(3, ACCEPT)
+    assert not four.wait(0.0)
+    assert four.settle(3, RELEASE)
+    assert four.end() == [REJECT, ACCEPT, ACCEPT, RELEASE]
+
+
+def test_settling_twice_keeps_the_last_answer_and_counts_once() -> None:
+    two = delivery(2)
+    two.settle(0, ACCEPT)
+    two.settle(0, RELEASE)
+    assert not two.wait(0.0)
+    two.settle(1, ACCEPT)
+    assert two.end() == [RELEASE, ACCEPT]
