@@ -22,7 +22,6 @@ from typing import Final
 
 import structlog
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer,
@@ -31,7 +30,7 @@ from confluent_kafka import (
 
 from anabranch.channel.bootstrap import Pair, last_horizon
 from anabranch.channel.codec import HORIZON_KEY, Horizon, encode_horizon
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.errors import FencedError, SnapshotFailedError
 from anabranch.channel.topics import RECORD_BYTES_MAX, Topics
 from anabranch.core.errors import AnabranchError
@@ -172,18 +171,15 @@ class Compactor:
 
         Raises KafkaUnreachableError or KafkaRefusedError.
         """
-        group = ConsumerGroupTopicPartitions(
-            self._topics.archive_group, [TopicPartition(self._topics.wal, 0)]
-        )
-        future = self._admin.list_consumer_group_offsets([group])[self._topics.archive_group]
+        # Not through the admin client: librdkafka 2.16 crashes when one asks this of a coordinator
+        # that has just changed.
+        reader = self._connection.consumer(group_id=self._topics.archive_group)
         try:
-            committed = future.result(self._deadline_s).topic_partitions
-        except FutureTimeoutError:
-            raise self._connection.unreachable("to tell the archive's offset") from None
+            committed = reader.committed([TopicPartition(self._topics.wal, 0)], self._deadline_s)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return None
             raise self._connection.explained(error, "to tell the archive's offset") from None
+        finally:
+            close_consumer(reader)
         offset: int = committed[0].offset
         return offset if offset >= 0 else None
 

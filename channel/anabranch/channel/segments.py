@@ -85,6 +85,7 @@ class SegmentAdmin:
         for group in groups:  # librdkafka takes one group a call
             if not self._set_up_share_group(group, quick, patience, {KafkaError.INVALID_CONFIG}):
                 self._set_up_share_group(group, earliest, patience, set())
+            self._await_setting(group, "share.auto.offset.reset", "earliest", patience)
 
     def _set_up_share_group(
         self, group: str, settings: Mapping[str, str], patience: Patience, refusals: set[int]
@@ -101,6 +102,16 @@ class SegmentAdmin:
 
         answers = self._each([group], ask, "to set up share group", refusals, patience)
         return not isinstance(answers[group], KafkaError)
+
+    def _await_setting(self, group: str, name: str, value: str, patience: Patience) -> None:
+        """Returns once a Kafka broker knows: whoever consumes before would begin at the end."""
+        resource = ConfigResource(ConfigResource.Type.GROUP, group)
+        doing = f"to set up share group {group}"
+        while True:
+            found = patience.answer(self._admin.describe_configs([resource])[resource], doing)
+            if not isinstance(found, KafkaError) and found[name].value == value:
+                return
+            patience.pause(doing)
 
     def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
         """Makes Kafka refuse every append, and returns each partition's end offset, now final.
