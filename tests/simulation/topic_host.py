@@ -246,11 +246,14 @@ class TopicHost:
         if coordinator is not None and coordinator.is_taken(asked.consumer, asked.instance):
             asked.refuse()
             return True
+        if coordinator is not None and coordinator.is_lapsing(asked.consumer, asked.instance):
+            asked.refuse()
+            return True
         if known.instance_of(asked.consumer) != asked.instance:
             named = {"consumer": asked.consumer, "instance": asked.instance}
             self._propose(asked, SubscriptionOp.JOIN, **named)
             return False
-        same = asked.group_id == _group(asked, known)
+        same = is_same_group(asked, known)
         opened = controller.opened(
             asked.subscription,
             asked.consumer,
@@ -293,3 +296,8 @@ class TopicHost:
 
 def _group(asked: Asked, known: Subscription) -> str:
     return kafka_group("", asked.topic, asked.subscription, known.created_offset)
+
+
+def is_same_group(asked: Asked, known: Subscription) -> bool:
+    """Whether what a consumer says that it holds and has drained is of this subscription."""
+    return asked.group_id == _group(asked, known)

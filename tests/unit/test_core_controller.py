@@ -290,3 +290,27 @@ def test_deleting_takes_everything_and_a_new_topic_of_the_name_is_another() -> N
     scene.must(scene.change(TopicMove.CREATE, segments=initial_segments(1)))
     assert scene.topic.incarnation > before
     assert scene.world.unit(UNIT).holder == A
+
+
+def test_garbage_that_kafka_keeps_delays_neither_a_split_nor_pruning() -> None:
+    scene = Scene()
+    scene.open()
+    scene.begin_split()
+    scene.answer(scene.task(), Failed("no right to create topics", for_good=True))
+    for _ in range(6):
+        scene.answer(scene.task(), Failed("no right to delete topics", for_good=True))
+        scene.now += 31
+    scene.answer(scene.task(), Failed("no right to delete topics", for_good=True))
+    scene.begin_split()
+    scene.answer(scene.task(), Done())
+    scene.answer(scene.task(), Done(end_offsets=(0, 0, 0, 0)))
+    scene.take(scene.look())
+    assert [part.segment_id for part in scene.topic.garbage] == [1, 2, 0]
+
+
+def test_a_subscription_made_again_starts_with_nobody() -> None:
+    scene = split_with_a_consumer()
+    scene.subscribe(SubscriptionOp.DELETE)
+    scene.subscribe(SubscriptionOp.CREATE)
+    scene.look()
+    assert scene.controller.coordinators["sub"].connected == []

@@ -117,12 +117,46 @@ def test_another_process_under_a_name_waits_until_its_predecessor_has_lapsed() -
     desk = Desk()
     desk.join("a", 1, 11)
     desk.coordinator.closed("a", 11, desk.now)
-    desk.join("a", 2, 12)
-    assert not desk.has[12]
+    assert desk.coordinator.is_lapsing("a", 2), "the first may be serving without a connection"
+    assert not desk.coordinator.is_lapsing("a", 1)
     desk.now += TIMING.lapse_s + 1
-    assert desk.report("a", 12) is False, "it was silent for too long itself"
-    desk.join("a", 2, 13)
-    assert desk.has[13] == ((0, (0, 1)),)
+    desk.send()
+    assert not desk.coordinator.is_lapsing("a", 2)
+    desk.join("a", 2, 12)
+    assert desk.has[12] == ((0, (0, 1)),)
+
+
+def test_a_name_that_another_controller_registered_may_be_in_use_until_it_lapses() -> None:
+    desk = Desk(before=NOBODY.with_consumer("a", 1))
+    assert desk.coordinator.is_lapsing("a", 2)
+    desk.now += TIMING.lapse_s + 1
+    desk.send()
+    assert not desk.coordinator.is_lapsing("a", 2)
+
+
+def test_a_queues_consumer_that_falls_silent_is_simply_not_there() -> None:
+    queue = msgspec.structs.replace(NOBODY, kind=SubscriptionKind.QUEUE)
+    desk = Desk(WHOLE.split_segment(0), queue)
+    for number in (1, 2):
+        desk.coordinator.opened(f"q{number}", number, number, (), (), desk.now)
+    desk.send()
+    desk.now += TIMING.lapse_s - 1
+    desk.report("q2", 2, drained=((0, 0), (0, 1)))
+    desk.now += 2
+    desk.send()
+    assert desk.coordinator.connected == ["q2"]
+    assert desk.coordinator.drained_segments() == (0,)
+    desk.now += 100
+    assert desk.coordinator.over(desk.now) == []
+    assert desk.coordinator.opened("q1", 3, 13, (), (), desk.now)
+
+
+def test_what_the_layout_does_not_have_is_not_remembered() -> None:
+    desk = Desk(WHOLE.split_segment(0))
+    desk.join("a", 1, 11)
+    desk.report("a", 11, drained=tuple((7, bucket) for bucket in range(100)))
+    desk.report("a", 11, drained=((0, 0), (0, 1), (0, 2)))
+    assert desk.coordinator.drained_segments() == (0,)
 
 
 def test_a_name_in_use_by_a_connected_process_is_taken() -> None:

@@ -38,7 +38,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     value_deserializer: Deserializer | None = None
     commit_interval_s: float = 0.1
     settle_timeout_s: float = 30.0
-    subscribe_timeout_s: float = 15.0
+    subscribe_timeout_s: float = 30.0  # longer than a killed process's session
     read: ReadSettings = ReadSettings()
 
     def __post_init__(self) -> None:

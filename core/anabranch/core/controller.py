@@ -104,6 +104,7 @@ class TopicController:
         self._proposed: dict[str, tuple[int, float]] = {}  # key: version, when to repeat
         self._failures = 0
         self._retry_at = 0.0
+        self._failed_version = 0  # of the topic, for which the pause is meant
         self._preparing: tuple[int, float] = (0, 0.0)  # version, since when
         self._layout: tuple[int, SegmentLayout] | None = None  # of the topic's version
 
@@ -192,14 +193,9 @@ class TopicController:
     # --- the layout ---------------------------------------------------------------------
 
     def _protocol(self, topic: ScalableTopic, now: float, log_ms: int) -> list[ControllerEffect]:
-        if self.running is not None or now < self._retry_at:
-            return []
         if self._is_proposed(topic_key(self.name), topic.version, now):
             return []
-        task = next_task(self.state, self.name, topic)
-        if task is not None:
-            self.running = task
-            return [Run(task)]
+        # Before what waits to be deleted: Kafka may refuse to delete for ever.
         retention_s = self._settings.retention_s
         gone = prunable(self.state, self.name, topic, log_ms, retention_s)
         if gone:
@@ -213,11 +209,19 @@ class TopicController:
                 segment_ids=gone,
             )
             return self._propose(record, now)
-        return []
+        paused = topic.version == self._failed_version and now < self._retry_at
+        if self.running is not None or paused:
+            return []
+        task = next_task(self.state, self.name, topic)
+        if task is None:
+            return []
+        self.running = task
+        return [Run(task)]
 
     def _failed(self, topic: ScalableTopic, failure: Failed, now: float) -> list[ControllerEffect]:
         self.last_failure = failure.reason
-        self._failures += 1
+        self._failures = self._failures + 1 if topic.version == self._failed_version else 1
+        self._failed_version = topic.version
         pause_s = self._settings.retry_s * 2 ** min(self._failures - 1, 10)
         self._retry_at = now + min(pause_s, self._settings.retry_s_max)
         if topic.state not in (TopicState.CREATING, TopicState.PREPARING):
@@ -246,7 +250,8 @@ class TopicController:
         if self._layout is None or self._layout[0] != topic.version:
             self._layout = (topic.version, topic.layout)
         for name, subscription in found.items():
-            if name not in self.coordinators:
+            known = self.coordinators.get(name)
+            if known is None or not known.is_of(subscription):
                 self.coordinators[name] = SubscriptionCoordinator(self._settings.timing)
             self.coordinators[name].changed(self._layout[1], subscription, now)
 

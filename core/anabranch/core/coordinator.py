@@ -105,10 +105,26 @@ class SubscriptionCoordinator:
 
     # --- questions ----------------------------------------------------------------------
 
+    def is_of(self, subscription: Subscription) -> bool:
+        """Whether what is known here is of this subscription, not of a former one of its name."""
+        before = self._subscription
+        return before is None or before.created_offset == subscription.created_offset
+
     def is_taken(self, name: str, instance: int) -> bool:
         """Whether another instance than this one is connected under the name."""
         found = self._current.get(name)
         return found is not None and found.connection is not None and found.number != instance
+
+    def is_lapsing(self, name: str, instance: int) -> bool:
+        """Whether another instance than this one, connected or not, may be serving under the name.
+
+        Until it has lapsed the name is not registered for this one: a controller that takes over
+        knows of the registered instance only.
+        """
+        found = self._current.get(name)
+        if found is None or found.number == instance:
+            return False
+        return found.holdings is None or bool(found.holdings)
 
     @property
     def connected(self) -> list[str]:
@@ -168,8 +184,10 @@ class SubscriptionCoordinator:
             return False
         known.connection = connection
         others = [each.holdings for each in self._current.values() if each is not known]
-        known.holdings = {b for b in holdings if not any(b in (each or ()) for each in others)}
-        known.drained = set(drained)
+        known.holdings = {
+            b for b in self._existing(holdings) if not any(b in (each or ()) for each in others)
+        }
+        known.drained = self._existing(drained)
         known.heard_at = now
         known.sequence = 0
         known.sent = None
@@ -196,7 +214,7 @@ class SubscriptionCoordinator:
         if let_go:
             known.holdings -= let_go
             self._stale = True
-        known.drained.update(drained)
+        known.drained |= self._existing(drained)
         return True
 
     def closed(self, name: str, connection: int, now: float) -> None:
@@ -312,6 +330,15 @@ class SubscriptionCoordinator:
 
     # --- inside -------------------------------------------------------------------------
 
+    def _existing(self, buckets: Iterable[Bucket]) -> set[Bucket]:
+        """Those that the layout has: whatever else is named is not kept."""
+        segments = self._layout.segments if self._layout is not None else {}
+        return {
+            (segment_id, bucket)
+            for segment_id, bucket in buckets
+            if segment_id in segments and 0 <= bucket < segments[segment_id].buckets
+        }
+
     def _held(self) -> _Held:
         return _Held([*self._current.values(), *self._former])
 
@@ -327,6 +354,11 @@ class SubscriptionCoordinator:
         left = [each for each in self._former if each.heard_at >= limit]
         self._stale = self._stale or len(left) < len(self._former)
         self._former = left
+        if self._subscription is not None and self._subscription.kind is _QUEUE:
+            # Nothing is registered: who is silent is simply not there.
+            for name in [n for n, each in self._current.items() if each.heard_at < limit]:
+                del self._current[name]
+                self._stale = True
         for name, each in self._current.items():
             if each.heard_at < limit and (each.holdings is None or each.holdings):
                 each.holdings = set()

@@ -232,6 +232,11 @@ class Consumers:
             )
         if known.kind is SubscriptionKind.QUEUE:
             return
+        if coordinator and coordinator.is_lapsing(asked.consumer, asked.instance):
+            raise UnavailableError(
+                f"another process was consumer {asked.consumer} of {full_name(asked.topic)} and "
+                "may be serving yet: try again until its session has lapsed"
+            )
         if known.instance_of(asked.consumer) != asked.instance:
             await self._change(
                 asked.topic,
