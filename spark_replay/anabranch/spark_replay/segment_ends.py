@@ -11,10 +11,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicPartition,
@@ -24,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is publi
     OffsetSpec,
 )
 
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.core.segment_topics import kafka_group, kafka_topic
 from anabranch.spark_replay.checks.segments import SegmentEnds
 from anabranch.spark_replay.checks.topics import SealedSegment, StreamDrain, TopicsLeft
@@ -33,7 +32,6 @@ _T = TypeVar("_T")
 _Place = tuple[str, int]  # a topic of the cluster, and a segment's id
 
 _DEADLINE_S: Final = 60.0  # for all questions together
-_GROUPS_AT_ONCE: Final = 50
 _PARTITIONS_AT_ONCE: Final = 2_000
 _UNKNOWN: Final = -1
 _GONE: Final = frozenset(
@@ -50,9 +48,7 @@ def ask_kafka(connection: KafkaConnection, prefix: str, left: TopicsLeft) -> Seg
     """What Kafka has of `left.sealed`. Raises KafkaUnreachableError or KafkaRefusedError."""
     asker = _Asker(connection, prefix)
     segments = {(one.topic, one.segment.segment_id): one for one in left.sealed}
-    committed: dict[tuple[str, str, int], tuple[int, ...]] = {}
-    for start in range(0, len(left.drains), _GROUPS_AT_ONCE):
-        committed |= asker.committed(left.drains[start : start + _GROUPS_AT_ONCE], segments)
+    committed = asker.committed(left.drains, segments)
     there = asker.topics()
     found = {
         place: asker.partitions(one)
@@ -91,7 +87,7 @@ class _Asker:
         self, drains: Sequence[StreamDrain], segments: dict[_Place, SealedSegment]
     ) -> dict[tuple[str, str, int], tuple[int, ...]]:
         """For each drained segment that is named, what the subscription's group has committed."""
-        asked: list[tuple[StreamDrain, str, Future[Any]]] = []
+        found: dict[tuple[str, str, int], tuple[int, ...]] = {}
         for drain in drains:
             places = [(drain.topic, each) for each in drain.drained]
             wanted = [
@@ -100,18 +96,10 @@ class _Asker:
                 if place in segments
                 for part in self.partitions(segments[place])
             ]
-            if wanted:
-                group = kafka_group(self._prefix, drain.topic, drain.name, drain.created_offset)
-                request = [ConsumerGroupTopicPartitions(group, wanted)]
-                future = self._admin.list_consumer_group_offsets(request)[group]
-                asked.append((drain, group, future))
-        found: dict[tuple[str, str, int], tuple[int, ...]] = {}
-        for drain, group, future in asked:
-            answer = self._answer(future, f"to tell the offsets of group {group}")
-            offsets = {
-                (part.topic, part.partition): max(part.offset, _UNKNOWN)
-                for part in (answer.topic_partitions if answer is not None else ())
-            }
+            if not wanted:
+                continue
+            group = kafka_group(self._prefix, drain.topic, drain.name, drain.created_offset)
+            offsets = self._offsets(group, wanted)
             for each in drain.drained:
                 one = segments.get((drain.topic, each))
                 if one is not None:
@@ -120,6 +108,20 @@ class _Asker:
                         for part in self.partitions(one)
                     )
         return found
+
+    def _offsets(self, group: str, wanted: list[TopicPartition]) -> dict[tuple[str, int], int]:
+        """What a group has committed; not by the admin client, in which librdkafka 2.16 crashes
+        when the group's coordinator has just changed.
+        """
+        doing = f"to tell the offsets of group {group}"
+        reader = self._connection.consumer(group_id=group)
+        try:
+            answer = reader.committed(wanted, self._left_s(doing))
+        except KafkaException as error:
+            raise self._connection.explained(error, doing) from None
+        finally:
+            close_consumer(reader)
+        return {(part.topic, part.partition): max(part.offset, _UNKNOWN) for part in answer}
 
     def ends(self, wanted: dict[_Place, list[TopicPartition]]) -> dict[_Place, tuple[int, ...]]:
         """Where every partition ends; a segment whose topic is gone by now is left out."""
