@@ -12,7 +12,7 @@ from anabranch.broker.cli.main import cli
 from support.processes import free_ports
 
 COMMANDS = (
-    ["dev", "node", "demo", "lookup", "bundles", "brokers", "archive", "audit", "doctor"],
+    ["dev", "node", "demo", "lookup", "bundles", "brokers", "topics", "archive", "audit", "doctor"],
     ["log", "tail"],
 )
 

@@ -43,7 +43,9 @@ def test_a_split_is_a_box_above_two_and_a_merge_two_above_one() -> None:
 
 
 def test_the_picture_has_a_form_without_box_characters() -> None:
-    drawn = dag.plain(dag.draw(grown(), 50))
+    picture = dag.draw(grown(), 50)
+    assert dag.fitting(picture, "utf-8") == picture
+    drawn = dag.fitting(picture, "latin-1")
     assert drawn.isascii()
     assert drawn.splitlines()[-1] == "  now  +=============+================+==========+"
 

@@ -55,9 +55,13 @@ def draw(layout: SegmentLayout, columns: int = COLUMNS) -> str:
     return "\n\n".join(_band(parts, band, columns - _MARGIN, wide) for band in bands)
 
 
-def plain(picture: str) -> str:
-    """The same in ASCII, for terminals that have nothing else."""
-    return picture.translate(_PLAIN)
+def fitting(picture: str, encoding: str | None) -> str:
+    """The picture, in ASCII where the terminal's encoding has nothing else."""
+    try:
+        picture.encode(encoding or "ascii")
+    except UnicodeEncodeError:
+        return picture.translate(_PLAIN)
+    return picture
 
 
 HEAD: Final = ("SEGMENT", "RANGE", "STATE", "EPOCHS", "FROM", "INTO", "BUCKETS", "END OFFSETS")

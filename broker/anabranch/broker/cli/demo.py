@@ -20,7 +20,7 @@ import click
 )
 @click.option(
     "--duration",
-    default=90.0,
+    default=75.0,
     show_default=True,
     type=click.FloatRange(45, 3600),
     help="Seconds over which the trace is spread.",
@@ -28,11 +28,14 @@ import click
 def demo(data_dir: Path, duration: float) -> int:
     """Show a cluster at work on a real trace, with failures and an audit.
 
-    An embedded Kafka and three nodes; topics of OpenStack's merge history are looked up in their
-    order while bundles are unloaded, transferred and split, an owner and then the leader are
-    killed. At the end Spark replays the whole log and checks it.
+    An embedded Kafka and three nodes. OpenStack's merge history is looked up, one topic for each
+    sub-project, and sent through one scalable topic, with sub-projects as keys, in its order.
+    Meanwhile bundles are unloaded, transferred and split, segments are split and merged, consumers
+    come and go, the topic's controller is killed in the middle of a change, twice, and the leader.
+    At the end every message is checked, and Spark replays the whole log and checks that.
 
-    Exit status 0: all look-ups were right and the log is sound. 1: not so. 2: could not run.
+    Exit status 0: all look-ups were right, every message arrived once and in its key's order, and
+    the log is sound. 1: not so. 2: could not run.
     """
     from anabranch.broker.cli.spark import check_spark
 

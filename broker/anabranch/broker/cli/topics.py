@@ -137,16 +137,8 @@ def show(topic: str, url: str, as_json: bool) -> None:
     columns = min(_COLUMNS_MAX, max(dag.COLUMNS, shutil.get_terminal_size((dag.COLUMNS, 1))[0]))
     picture = dag.draw(layout, columns)
     if picture:
-        click.echo((picture if _has_boxes() else dag.plain(picture)) + "\n")
+        click.echo(dag.fitting(picture, sys.stdout.encoding) + "\n")
     table(dag.HEAD, dag.describe(layout))
-
-
-def _has_boxes() -> bool:
-    try:
-        "╘┼".encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @topics.command(epilog="Example: anabranch topics stats public/default/orders --json")

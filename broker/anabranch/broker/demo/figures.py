@@ -38,6 +38,7 @@ def say_figures(
         _figure("split, merge, rebucket: request to answer (client)", reshaping.done_ms),
         _figure("message: sent to acknowledged (client)", traffic.ack_ms),
         _figure("message: sent to received, stream (client)", traffic.receive_ms),
+        _figure("message: sent to received, queue (client)", traffic.queue_ms),
     ]
     table(("WHAT", "COUNT", "P50 ms", "MAX ms"), rows)
     changes = ", ".join(f"{count} {kind}" for kind, count in scenario.done.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import click
 import msgspec
 
 from anabranch.broker.cli.children import HOST, NodeProcess, await_ready, stop_all
-from anabranch.broker.cli.dag import draw
+from anabranch.broker.cli.dag import draw, fitting
 from anabranch.broker.cli.sdk import configure_sdk_log
 from anabranch.broker.demo.figures import say_figures, say_findings
 from anabranch.broker.demo.history import History
@@ -90,13 +91,15 @@ class Demo:
         """Whether every message arrived, once and in order, at the readers and in Kafka."""
         traffic = driven.traffic
         received = check(traffic.sent, traffic.arrivals)
+        queued = check(traffic.sent, traffic.queued, ordered=False)
         kept = check(traffic.sent, stored(kafka, driven.stats))
         self._say("every message is checked")
-        say_findings("messages received", received)
+        say_findings("messages to readers", received)
+        say_findings("messages to workers", queued, ordered=False)
         say_findings("messages in Kafka", kept)
         for failure in traffic.failed:
             click.echo(f"  WRONG: {failure}")
-        return received.sound and kept.sound and not traffic.failed
+        return received.sound and queued.sound and kept.sound and not traffic.failed
 
     @property
     def _report(self) -> Path:
@@ -174,7 +177,7 @@ class Demo:
             f"the trace is over; {full_name(_TOPIC)} has {len(layout.active)} active and "
             f"{len(layout.segments) - len(layout.active)} sealed segments:"
         )
-        click.echo("\n" + draw(layout) + "\n")
+        click.echo("\n" + fitting(draw(layout), sys.stdout.encoding) + "\n")
 
     async def _compare(self, scenario: Scenario) -> None:
         lists = await scenario.bundle_lists()
@@ -190,7 +193,8 @@ class Demo:
             self._say(
                 f"look-ups: {len(clients.answered)} of {total} answered, "
                 f"{len(clients.failed)} failed; messages: {len(traffic.sent)} sent, "
-                f"{len(traffic.failed)} failed, {len(traffic.arrivals)} received"
+                f"{len(traffic.failed)} failed, {len(traffic.arrivals)} and {len(traffic.queued)} "
+                "received"
             )
 
     def _audit(self) -> int:

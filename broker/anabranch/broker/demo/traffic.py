@@ -1,7 +1,7 @@
 """The demo's messages: the trace's events through a scalable topic, by the SDK, as users would.
 
 Two producers send, each key always by the same one. Readers share one ordered subscription; one of
-them comes late and one leaves early, so that buckets move while segments do.
+them comes late and one leaves early, so that buckets move while segments do. Workers share a queue.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,12 +21,16 @@ from anabranch.client.client import Client
 from anabranch.client.errors import ClosedError
 from anabranch.client.messages import DeliveryResult
 from anabranch.client.producer import Producer
+from anabranch.client.queue import QueueConsumer
+from anabranch.client.received import Message as Received
 from anabranch.client.stream import StreamConsumer
 from anabranch.core.hashing import hash32
 from anabranch.core.names import full_name
 
-SUBSCRIPTION: Final = "demo"
+_STREAM: Final = "demo-readers"
+_QUEUE: Final = "demo-workers"
 _PRODUCERS: Final = 2
+_WORKERS: Final = ("worker-a", "worker-b")
 _READERS: Final = ("reader-a", "reader-b")
 _LATE: Final = "reader-c"
 _LATE_AT: Final = 0.3  # of the trace's duration
@@ -35,20 +39,25 @@ _ARRIVE_SECONDS_MAX: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 
 
+_Consumer = StreamConsumer | QueueConsumer
+
+
 class Traffic:
     """Sends every event in its order and time, and receives what was sent."""
 
     def __init__(self, url: str, topic: str, say: Callable[[str], None]) -> None:
         self.sent: list[Message] = []  # acknowledged ones
         self.failed: list[str] = []
-        self.arrivals: list[Arrival] = []  # in the order of receipt, whoever received
+        self.arrivals: list[Arrival] = []  # in the order of receipt, whichever reader received
+        self.queued: list[Arrival] = []  # the same of the workers
         self.ack_ms: list[float] = []
         self.receive_ms: list[float] = []
+        self.queue_ms: list[float] = []
         self._client = Client(url)
         self._topic = full_name(topic)
         self._say = say
         self._producers: list[Producer] = []
-        self._readers: dict[str, tuple[StreamConsumer, asyncio.Task[None]]] = {}
+        self._consumers: dict[str, tuple[_Consumer, asyncio.Task[None]]] = {}
         self._turns: Counter[str] = Counter()
         self._began = 0.0
 
@@ -58,12 +67,18 @@ class Traffic:
             self._producers.append(await self._client.create_producer(self._topic))
         for name in _READERS:
             await self._join(name)
-        self._say(f"{_PRODUCERS} producers and {len(_READERS)} readers of {self._topic} are there")
+        for name in _WORKERS:
+            worker = await self._client.subscribe_queue(self._topic, _QUEUE, name)
+            self._begin(name, worker, self._work(name, worker))
+        self._say(
+            f"{_PRODUCERS} producers, {len(_READERS)} readers and {len(_WORKERS)} workers of a "
+            f"queue use {self._topic}"
+        )
 
     async def run(self, events: Sequence[Event], duration_s: float) -> None:
         """Sends all; returns when everything that was acknowledged has arrived, or a minute after.
 
-        Raises what ends a reader.
+        Raises what ends a consumer.
         """
         self._began = time.monotonic()
         async with asyncio.TaskGroup() as group:
@@ -72,13 +87,19 @@ class Traffic:
         for producer in self._producers:
             await producer.flush()
         deadline = time.monotonic() + _ARRIVE_SECONDS_MAX
-        while len(self.arrivals) < len(self.sent) and time.monotonic() < deadline:
-            self._check_readers()
+        while self._missing and time.monotonic() < deadline:
+            for _, reading in self._consumers.values():
+                if reading.done():
+                    reading.result()
             await asyncio.sleep(_POLL_SECONDS)
 
+    @property
+    def _missing(self) -> bool:
+        return min(len(self.arrivals), len(self.queued)) < len(self.sent)
+
     async def close(self) -> None:
-        """Ends producers and readers, which raises what a reader failed of."""
-        for name in list(self._readers):
+        """Ends producers and consumers, which raises what a consumer failed of."""
+        for name in list(self._consumers):
             await self._leave(name)
         await self._client.close()
 
@@ -122,28 +143,38 @@ class Traffic:
         await asyncio.sleep(max(0.0, self._began + at_s - time.monotonic()))
 
     async def _join(self, name: str) -> None:
-        consumer = await self._client.subscribe(self._topic, SUBSCRIPTION, name)
-        self._readers[name] = consumer, asyncio.create_task(self._read(name, consumer))
+        reader = await self._client.subscribe(self._topic, _STREAM, name)
+        self._begin(name, reader, self._read(name, reader))
+
+    def _begin(self, name: str, consumer: _Consumer, work: Coroutine[Any, Any, None]) -> None:
+        self._consumers[name] = consumer, asyncio.create_task(work)
 
     async def _leave(self, name: str) -> None:
-        consumer, reading = self._readers.pop(name)
+        consumer, reading = self._consumers.pop(name)
         await consumer.close()
         await reading
 
-    def _check_readers(self) -> None:
-        for _, reading in self._readers.values():
-            if reading.done():
-                reading.result()
-
-    async def _read(self, name: str, consumer: StreamConsumer) -> None:
+    async def _read(self, name: str, reader: StreamConsumer) -> None:
         with contextlib.suppress(ClosedError):
             while True:
-                batch = await consumer.receive_many()
-                now_ms = time.time() * 1000
-                for each in batch:
-                    body: dict[str, Any] = msgspec.json.decode(each.value)
-                    message = msgspec.convert(body["message"], Message)
-                    place = each.segment_id, each.bucket, each.offset
-                    self.arrivals.append(Arrival(message, name, *place))
-                    self.receive_ms.append(now_ms - body["sentMs"])
-                consumer.acknowledge(batch)
+                batch = await reader.receive_many()
+                self._take(name, batch, self.arrivals, self.receive_ms)
+                reader.acknowledge(batch)
+
+    async def _work(self, name: str, worker: QueueConsumer) -> None:
+        with contextlib.suppress(ClosedError):
+            while True:
+                batch = await worker.receive_many()
+                self._take(name, batch, self.queued, self.queue_ms)
+                worker.acknowledge_all()
+
+    @staticmethod
+    def _take(
+        name: str, batch: Sequence[Received], arrivals: list[Arrival], waits_ms: list[float]
+    ) -> None:
+        now_ms = time.time() * 1000
+        for each in batch:
+            body: dict[str, Any] = msgspec.json.decode(each.value)
+            message = msgspec.convert(body["message"], Message)
+            arrivals.append(Arrival(message, name, each.segment_id, each.bucket, each.offset))
+            waits_ms.append(now_ms - body["sentMs"])
