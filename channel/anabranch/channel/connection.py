@@ -32,6 +32,9 @@ _COMMON: Final[Mapping[str, Any]] = {
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 500,
     "log_level": 4,  # warnings
+    # By librdkafka's default a producer, and every Kafka by its own, makes a topic that is missing:
+    # what Anabranch has deleted would come back, with other settings, and take appends.
+    "allow.auto.create.topics": False,
 }
 # Nothing is ever grouped or committed; librdkafka asks for a group's name all the same.
 _CONSUMER: Final[Mapping[str, Any]] = {

@@ -43,6 +43,9 @@ _METADATA_S: Final = 5.0
 _STATS_MS: Final = 500
 _CLOSE_S_MAX: Final = 5.0
 _FIXED: Final[Mapping[str, Any]] = {
+    # Else a producer would make its segment again after it was deleted, and append to what no
+    # consumer is ever given.
+    "allow.auto.create.topics": False,
     "enable.idempotence": True,
     "acks": "all",
     "message.timeout.ms": 0,  # nothing ends silently: the producer has a deadline of its own

@@ -39,15 +39,22 @@ class EmbeddedKafka:
     used by one thread at a time.
 
     `second_listener`: a port on which it listens too, and the port that it tells clients of that
-    one to connect to, which may be a proxy's.
+    one to connect to, which may be a proxy's. `creates_topics`: whether a topic that is missing is
+    made when somebody asks for it, which is Kafka's default and not ours.
     """
 
     def __init__(
-        self, data_dir: Path, port: int = 0, second_listener: tuple[int, int] | None = None
+        self,
+        data_dir: Path,
+        port: int = 0,
+        second_listener: tuple[int, int] | None = None,
+        *,
+        creates_topics: bool = False,
     ) -> None:
         self._dir = data_dir.absolute()
         self._port = port
         self._second_listener = second_listener
+        self._creates_topics = creates_topics
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._log_bytes_before = 0
 
@@ -146,7 +153,11 @@ class EmbeddedKafka:
         self._log_bytes_before = self.log_file.stat().st_size if self.log_file.exists() else 0
         properties = self._dir / "server.properties"
         text = settings.server_properties(
-            log_dir, self._port, ports.free_port(settings.HOST), self._second_listener
+            log_dir,
+            self._port,
+            ports.free_port(settings.HOST),
+            self._second_listener,
+            creates_topics=self._creates_topics,
         )
         try:
             properties.write_text(text, encoding="ascii")

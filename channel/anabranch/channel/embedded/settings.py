@@ -14,7 +14,6 @@ _FIXED: Final = {
     "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "BROKER",
     "controller.listener.names": "CONTROLLER",
-    "auto.create.topics.enable": "false",
     "default.replication.factor": "1",
     "min.insync.replicas": "1",
     "offsets.topic.num.partitions": "4",
@@ -57,9 +56,12 @@ def server_properties(
     broker_port: int,
     controller_port: int,
     second_listener: tuple[int, int] | None = None,
+    *,
+    creates_topics: bool = False,
 ) -> str:
     """The text of server.properties."""
     values = _FIXED | {
+        "auto.create.topics.enable": str(creates_topics).lower(),
         "log.dirs": str(log_dir),
         "listeners": f"BROKER://{HOST}:{broker_port},CONTROLLER://{HOST}:{controller_port}",
         "advertised.listeners": f"BROKER://{HOST}:{broker_port}",

@@ -1,0 +1,76 @@
+"""A Kafka that makes missing topics by itself, as Kafka does unless it is told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.client import Client, ClientError
+from support.channel import DEADLINE_S
+from support.hand_made_topic import HandMadeTopic
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(tmp_path_factory.mktemp("creating"), creates_topics=True) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(kafka: EmbeddedKafka) -> KafkaConnection:
+    return KafkaConnection(kafka.bootstrap_servers)
+
+
+def _topics(connection: KafkaConnection) -> set[str]:
+    return set(connection.admin().list_topics(timeout=DEADLINE_S).topics)
+
+
+def test_this_kafka_does_make_topics_that_are_missing(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    missing = f"{topic_prefix}missing"
+    producer = connection.producer(allow_auto_create_topics=True)
+    producer.produce(missing, b"x")
+    assert producer.flush(DEADLINE_S) == 0
+    assert missing in _topics(connection)
+
+
+def test_a_message_for_a_deleted_segment_is_not_acknowledged(
+    kafka: EmbeddedKafka, connection: KafkaConnection, topic_prefix: str
+) -> None:
+    async def test() -> None:
+        async with (
+            HandMadeTopic(topic_prefix, kafka.bootstrap_servers) as topic,
+            Client(topic.url) as client,
+        ):
+            producer = await client.create_producer(topic.name, delivery_timeout_s=3.0)
+            await producer.send(b"one", b"key")
+            name = topic.kafka_topic(topic.layout.segments[0])
+            admin = SegmentAdmin(connection, SegmentSettings())
+            await asyncio.to_thread(admin.delete, [name], DEADLINE_S)
+            await asyncio.to_thread(admin.close)
+            with pytest.raises(ClientError):
+                await producer.send(b"two", b"key")
+            assert name not in await asyncio.to_thread(_topics, connection)
+
+    asyncio.run(test())
+
+
+def test_sealing_makes_no_topic_of_one_that_is_gone(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    gone = SegmentTopic(f"{topic_prefix}gone", 2)
+    admin = SegmentAdmin(connection, SegmentSettings())
+    try:
+        assert admin.seal([gone], DEADLINE_S) == {gone.name: (0, 0)}
+    finally:
+        admin.close()
+    assert gone.name not in _topics(connection)
