@@ -147,6 +147,40 @@ def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
     run(cluster, body, segments=1)
 
 
+def test_a_consumer_does_not_notice_that_its_controller_is_killed(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        consumer = await client.subscribe(topic, "billing", "one")
+        watch = await client.watch(topic)
+        controller = watch.layout.controller_url
+        sending = asyncio.create_task(send(client, topic, 0, 2_000, 0.003))
+        seen: list[int] = []
+        served = consumer.buckets
+        for message in [await consumer.receive(_WAIT_S) for _ in range(200)]:
+            seen.append(int(message.value))
+            consumer.acknowledge(message)
+        cluster.node_at(controller).kill()
+        while len(seen) < 2_000:
+            message = await consumer.receive(_WAIT_S)
+            seen.append(int(message.value))
+            assert consumer.acknowledge(message)
+        await sending
+        assert consumer.buckets == served
+        assert sorted(seen) == list(range(2_000))
+        await cluster.split(topic.removeprefix("topic://"), 0)
+        await send(client, topic, 2_000, 200)
+        parts = set()
+        for _ in range(200):
+            message = await consumer.receive(_WAIT_S)
+            parts.add(message.segment_id)
+            consumer.acknowledge(message)
+        assert parts == {1, 2}
+
+    with topic_cluster(kafka, topic_prefix, tmp_path) as running:
+        run(running, body, segments=1)
+
+
 def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:

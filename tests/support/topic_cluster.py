@@ -12,7 +12,7 @@ import httpx
 
 from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
 from anabranch.channel.embedded.kafka import EmbeddedKafka
-from support.processes import HOST, free_ports
+from support.processes import free_ports
 
 _ANSWER_S = 20.0
 
@@ -34,16 +34,22 @@ class TopicCluster:
             )
             for number in range(2)
         ]
-        self._rest = [f"http://{HOST}:{first + number}" for number in range(2)]
 
     @property
     def url(self) -> str:
         addresses = (node.service_url().partition("://")[2] for node in self.nodes)
         return "pulsar://" + ",".join(addresses)
 
+    def node_at(self, service_url: str) -> NodeProcess:
+        """The running node that clients reach there."""
+        return next(
+            node for node in self.nodes if node.is_running and node.service_url() == service_url
+        )
+
     async def call(self, method: str, path: str, **options: Any) -> Any:
+        rest = next(node.url for node in self.nodes if node.is_running)
         async with httpx.AsyncClient(
-            base_url=self._rest[0], timeout=_ANSWER_S, follow_redirects=True
+            base_url=rest, timeout=_ANSWER_S, follow_redirects=True
         ) as http:
             answer = await http.request(method, f"/admin/v2/scalable/{path}", **options)
         assert answer.is_success, answer.text

@@ -1,6 +1,14 @@
 """The SDK: producers and consumers of scalable topics."""
 
+from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
 from anabranch.client.client import Client
+from anabranch.client.consumer_errors import (
+    ConsumerBusyError,
+    DeserializationError,
+    KafkaReadError,
+    SubscriptionError,
+)
+from anabranch.client.data_plane import ReadSettings
 from anabranch.client.errors import (
     BufferFullError,
     ClientError,
@@ -17,24 +25,42 @@ from anabranch.client.errors import (
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.messages import DeliveryResult, ProducerSettings
 from anabranch.client.producer import Producer
+from anabranch.client.queue import QueueConsumer, QueueMessage, QueueSettings
+from anabranch.client.reading import ConsumerSettings
+from anabranch.client.received import Batch, Message
+from anabranch.client.stream import StreamConsumer
 from anabranch.client.topic_layout import Segment, TopicLayout
 
 __all__ = [
+    "Batch",
     "BufferFullError",
+    "Checkpoint",
+    "CheckpointConsumer",
     "Client",
     "ClientError",
     "ClosedError",
+    "ConsumerBusyError",
+    "ConsumerSettings",
     "DeadlineError",
     "DeliveryError",
     "DeliveryResult",
+    "DeserializationError",
+    "KafkaReadError",
     "LayoutWatch",
+    "Message",
     "MessageTooLargeError",
     "NodesUnreachableError",
     "Producer",
     "ProducerSettings",
+    "QueueConsumer",
+    "QueueMessage",
+    "QueueSettings",
+    "ReadSettings",
     "RefusedByNodeError",
     "Segment",
     "SerializationError",
+    "StreamConsumer",
+    "SubscriptionError",
     "TopicLayout",
     "TopicNotFoundError",
     "UnknownOutcomeError",

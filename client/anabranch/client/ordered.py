@@ -35,6 +35,9 @@ from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 _RETRY_S: Final = 0.2
 _LEAVE_S_MAX: Final = 5.0
 _MESSAGES_MAX: Final = 10_000
+# The loop has its turn after so many messages at the latest: a backlog that is taken without a
+# pause would keep the session and the commits waiting.
+_TURN: Final = 200
 
 
 class OrderedConsumer(ABC):
@@ -111,8 +114,12 @@ class OrderedConsumer(ABC):
     async def receive(self, timeout_s: float | None = None) -> Message:
         """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
         while True:
-            batch = await self._batch(timeout_s)
+            batch = self._current
+            if batch is None or self._given >= len(batch):
+                batch = await self._batch(timeout_s)
             while self._given < len(batch):
+                if self._given % _TURN == 0:
+                    await asyncio.sleep(0)
                 message = batch[self._given]
                 self._given += 1
                 holding = self._core.may_deliver(message.source.number, self._now())
@@ -216,6 +223,7 @@ class OrderedConsumer(ABC):
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
+                    await asyncio.sleep(0)
                     self._check()
                     self._readable.clear()
                     batch = self._reading.take()

@@ -49,7 +49,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     value_deserializer: Deserializer | None = None
     messages_max: int = 500
     lock_s: float = 30.0
-    subscribe_timeout_s: float = 15.0
+    subscribe_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
         for name in ("messages_max", "lock_s", "subscribe_timeout_s"):

@@ -32,6 +32,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     `settle_timeout_s`: how long a bucket that another consumer is to have waits for the messages
     that the application was given and has not acknowledged; then they are delivered again, there.
+    `subscribe_timeout_s`: longer than a former process of the same name may still be serving.
     """
 
     key_deserializer: Deserializer | None = None
