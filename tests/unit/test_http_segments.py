@@ -1,0 +1,129 @@
+"""Operations on topics when Kafka or the cluster is in trouble, and single segments, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+
+from anabranch.channel.errors import KafkaUnreachableError, ReplicasMissingError
+from support.http import HttpNode, with_http
+from support.memory_cluster import MemoryCluster, until
+from support.scalable import TOPIC, created, layout, ranges, refused
+
+REFUSED = ReplicasMissingError("kafka:9092", "to create topic x", "only 1 broker(s)")
+
+
+def test_a_second_operation_of_a_topic_is_refused_while_the_first_goes_on() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        await created(nodes[0], 2)
+        cluster.segments.hold.clear()
+        first = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
+        await until(lambda: cluster.segments.calls.count("create") == 2)
+        refused(await http.post(f"{TOPIC}/split/1"), 409, "SPLIT of segment 0")
+        refused(await http.post(f"{TOPIC}/merge/0/1"), 409, "SPLIT of segment 0")
+        assert ranges(await layout(nodes[0])) == {"0": (0, 32767), "1": (32768, 65535)}
+        cluster.segments.hold.set()
+        assert (await first).status_code == 204
+        assert (await http.post(f"{TOPIC}/split/1")).status_code == 204
+
+    with_http(test)
+
+
+def test_what_kafka_refuses_is_undone_and_said() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        cluster.segments.failure = REFUSED
+        first = asyncio.create_task(http.put(TOPIC))
+        view = nodes[0].node.view
+        await until(lambda: "delete" in cluster.segments.calls)
+        cluster.segments.failure = None
+        refused(await first, 500, "set replicationFactor")
+        assert view.topic("public/default/orders") is None
+        await created(nodes[0])
+
+        before = await layout(nodes[0])
+        cluster.segments.failure = REFUSED
+        refused(await http.post(f"{TOPIC}/split/0"), 500, "set replicationFactor")
+        cluster.segments.failure = None
+        after = await layout(nodes[0])
+        assert ranges(after) == ranges(before)
+        assert after["epoch"] > before["epoch"]
+        assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
+        assert len(ranges(await layout(nodes[0]))) == 2
+
+    with_http(test)
+
+
+def test_what_cannot_be_reached_is_tried_again_and_a_seal_is_always_finished() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        await created(nodes[0])
+        cluster.segments.failure = KafkaUnreachableError("Kafka did not answer")
+        split = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
+        await until(lambda: cluster.segments.calls.count("create") >= 2)
+        stats = (await http.get(f"{TOPIC}/stats")).json()
+        assert (stats["operation"], stats["lastFailure"]) == ("SPLIT", "Kafka did not answer")
+        cluster.segments.failure = None
+        assert (await split).status_code == 204
+        assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
+
+    with_http(test)
+
+
+def test_single_segments_are_not_changed_behind_the_logs_back() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        await created(nodes[0])
+        await http.put(f"{TOPIC}/subscriptions/billing")
+        await http.post(f"{TOPIC}/split/0")
+        path = "/admin/v2/segments/public/default/orders"
+        active, sealed = f"{path}/0000-7fff-1", f"{path}/0000-ffff-0"
+        unknown, wrong = f"{path}/0000-7fff-7", f"{path}/7fff-0000-x"
+        assert (await http.put(active)).status_code == 204
+        assert (await http.put(active, json=["billing"])).status_code == 204
+        refused(await http.put(active, json=["other"]), 404, "Subscription not found: other")
+        refused(await http.put(unknown), 412, "split, merge")
+        refused(await http.put(wrong), 412, "hexStart-hexEnd-id")
+        refused(await http.post(f"{active}/terminate"), 412, "is active")
+        assert (await http.post(f"{sealed}/terminate")).status_code == 204
+        refused(await http.post(f"{unknown}/terminate"), 404, "Segment topic not found")
+        refused(await http.delete(active), 412, "is active")
+        refused(await http.delete(sealed), 412, "still to be read by subscription billing")
+        assert (await http.delete(unknown)).status_code == 204
+        await http.delete(f"{TOPIC}/subscriptions/billing")
+        assert (await http.delete(sealed)).status_code == 204
+        body = await layout(nodes[0])
+        assert set(body["segments"]) == {"1", "2"}
+        assert body["segments"]["1"]["parentIds"] == []
+        await until(lambda: len(cluster.segments.partitions) == 2)
+        assert (await http.post(f"{TOPIC}/split/1")).status_code == 204
+
+    with_http(test)
+
+
+def test_sealed_segments_that_all_have_read_go_when_their_retention_is_over() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        await nodes[0].http.post(f"{TOPIC}/split/0")
+        await until(lambda: len(cluster.segments.partitions) == 2)
+        assert set((await layout(nodes[0]))["segments"]) == {"1", "2"}
+
+    with_http(test, scalableTopicRetentionSeconds=0)
+
+
+def test_an_operation_goes_on_when_its_bundle_was_given_up_to_nobody() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node = nodes[0].node
+        await created(nodes[0])
+        cluster.segments.hold.clear()
+        split = asyncio.create_task(nodes[0].http.post(f"{TOPIC}/split/0"))
+        await until(lambda: cluster.segments.calls.count("create") == 2)
+        unit = next(name for name, _ in node.operations.owned(node.id))
+        unload = asyncio.create_task(node.operations.unload(unit))
+        cluster.segments.hold.set()
+        await unload
+        await until(lambda: not list(node.view.restless_topics()))
+        assert len(ranges(await layout(nodes[0]))) == 2
+        assert (await split).status_code == 204
+
+    with_http(test)
