@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.flow_world import FlowWorld
@@ -12,6 +12,7 @@ from support.flow_world import FlowWorld
 _KEYS = [b"key-%d" % number for number in range(12)]
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), steps=st.integers(0, 400), senders=st.integers(1, 3))
 def test_every_message_arrives_once_and_each_key_in_order(
     seed: int, steps: int, senders: int
@@ -25,6 +26,7 @@ def test_every_message_arrives_once_and_each_key_in_order(
         assert world.received(sender) == sent
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_nothing_stays_behind_in_flows_that_were_left(seed: int) -> None:
     world = FlowWorld(Random(seed), 1)

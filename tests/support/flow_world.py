@@ -19,6 +19,7 @@ class Partition:
     def __init__(self) -> None:
         self.records: list[tuple[int, bytes, bytes]] = []
         self.sealed = False
+        self.leads = False  # the first append finds that it does not yet
 
 
 class Append:
@@ -48,9 +49,9 @@ class Sender:
 
     def _append(self, held: Held) -> None:
         flow = self.table.routes.get(held.key or b"")
-        if flow is None or not flow.open:
+        if flow is None or not flow.ready:
             flow = self.table.route(held.key)
-        if not flow.open:
+        if not flow.may_append:
             flow.held.append(held)
             return
         flow.sent()
@@ -68,6 +69,12 @@ class Sender:
         first = queue[0]
         first.tries += 1
         partition = self.world.partitions[flow.segment.segment_id, flow.bucket]
+        if not partition.leads and not partition.sealed:
+            partition.leads = True
+            if len(queue) > 1:  # the next one is stored, and taken for the proof of this one
+                queue.popleft()
+                flow.acked(-1)
+            return
         if first.offset < 0 and not partition.sealed:
             first.offset = len(partition.records)
             key, value = first.held.key, first.held.value
@@ -83,6 +90,14 @@ class Sender:
             flow.was_refused(first.held, in_doubt=first.tries > 1)
         else:
             flow.acked(first.offset)
+            self._open_up(flow)
+
+    def _open_up(self, flow: Flow) -> None:
+        if flow.may_append:
+            messages = list(flow.held)
+            flow.held.clear()
+            for held in messages:
+                self._append(held)
 
     def advance(self) -> None:
         """What the dispatcher does between two polls."""

@@ -55,7 +55,9 @@ class _Report:
         if error is not None:
             lane.troubled(lane, error, self.held, lane.is_doubtful(message))
             return
-        offset: int = message.offset()  # type: ignore[assignment]  # only errors have none
+        offset = message.offset()
+        if offset is None:
+            offset = -1  # librdkafka lost the answer, and concludes from a later one
         lane.acked(offset)
         self.dispatcher.delivered(lane, self.held, offset, message.timestamp()[1])
 
@@ -79,6 +81,7 @@ class Dispatcher:
         self._finished: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._warming = asyncio.Semaphore(_WARM_AT_ONCE)
+        self._opening: list[Lane] = []  # whose first append is under way
         self._loop = asyncio.get_running_loop()
         self._look_at = time.monotonic() + _LOOK_S
 
@@ -172,10 +175,12 @@ class Dispatcher:
             self.failures.append(error)
 
     def _append(self, held: Held, lane: Lane) -> None:
-        if not lane.open:
+        if not lane.may_append:
             lane.held.append(held)
             return
-        plain = held.on_delivery is None and not held.headers
+        if not lane.proven:
+            self._opening.append(lane)
+        plain = lane.proven and held.on_delivery is None and not held.headers
         report = lane.report if plain else _Report(self, lane, held)
         headers = [*(lane.headers or ()), *held.headers] if held.headers else lane.headers
         try:
@@ -216,6 +221,8 @@ class Dispatcher:
         """Takes the reports that are there, and does what they lead to."""
         for writer in self._writers.values():
             writer.poll(0)
+        if self._opening:
+            self._open_up()
         if self.table.leaving:
             self._advance()
         now = time.monotonic()
@@ -223,6 +230,18 @@ class Dispatcher:
             self._look_at = now + _LOOK_S
             self._give_up_the_overdue(now)
         self._finish()
+
+    def _open_up(self) -> None:
+        """Appends what was held for the first append of a flow, once that is settled."""
+        opening, self._opening = self._opening, []
+        for lane in opening:
+            if lane.outstanding and not lane.proven:
+                self._opening.append(lane)
+            elif lane.open:
+                messages = list(lane.held)
+                lane.held.clear()
+                for held in messages:
+                    self._append(held, lane)
 
     def _finish(self) -> None:
         finished, self._finished = self._finished, []

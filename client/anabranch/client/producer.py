@@ -141,7 +141,7 @@ class Producer:
         if value.__class__ is bytes and not headers and self._raw:
             lane = self._routes.get(key)
             size = len(value)
-            if lane is not None and lane.open and size <= self._small_bytes_max:
+            if lane is not None and lane.ready and size <= self._small_bytes_max:
                 if on_delivery is not None:
                     held = Held(key, value, (), event_time_ms, on_delivery)
                     self._dispatcher.take(held, lane)
@@ -187,7 +187,7 @@ class Producer:
         try:
             for key, value in chunk:
                 lane = route(key)
-                if lane is None or not lane.open or value.__class__ is not bytes:
+                if lane is None or not lane.ready or value.__class__ is not bytes:
                     self._take(value, key)
                     continue
                 length = len(value)

@@ -212,8 +212,9 @@ class Lane(Flow):
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         """Takes Kafka's report of a message that nobody else waits for."""
-        if error is None:
-            self.last_offset = message.offset()  # type: ignore[assignment]  # only errors have none
+        offset = message.offset()
+        if error is None and offset is not None:
+            self.last_offset = offset
         self._count(error, message)
 
     def _count(self, error: KafkaError | None, message: Message) -> None:
