@@ -63,9 +63,16 @@ class BareKafka:
                 future.result(_DEADLINE_S)
 
     def topic(self, partitions: int) -> str:
-        """A fresh topic whose partitions have leaders."""
+        """A fresh topic with one message in each partition, so that each is known to be led.
+
+        Without that, librdkafka may lose the first messages (`anabranch.client.flows`).
+        """
         name = self.new_name()
         self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_DEADLINE_S)
+        producer = self.producer()
+        for number in range(partitions):
+            producer.produce(name, VALUE, partition=number)
+        producer.flush(_DEADLINE_S)
         return name
 
     def new_name(self) -> str:
@@ -175,7 +182,7 @@ def end_to_end(
     count = int(rate * seconds)
     waited = Waited(count)
     partitions = producer.list_topics(topic, _DEADLINE_S).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    consumer.assign([TopicPartition(topic, number, 1) for number in partitions])
     reader = threading.Thread(target=_receive, args=(consumer, waited))
     with _served(producer):
         reader.start()
