@@ -1,0 +1,45 @@
+"""The demo's last check reads what Kafka has, and must not overlook or misplace a message."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from anabranch.broker.demo.messages import Message
+from anabranch.broker.demo.stored import stored
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+
+pytestmark = pytest.mark.integration
+DEADLINE_S = 30.0
+
+
+def test_all_messages_of_all_segments_are_found_parents_first(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    connection = KafkaConnection(kafka.bootstrap_servers)
+    topics = [SegmentTopic(f"{topic_prefix}segment-{number}", 2) for number in (2, 10, 11)]
+    admin = SegmentAdmin(connection, SegmentSettings())
+    admin.create(topics, DEADLINE_S)
+    admin.close()
+    producer = connection.producer()
+    messages = [Message(number, "k", number) for number in range(6)]
+    for message in reversed(messages):
+        topic = topics[message.number // 2]
+        body = msgspec.json.encode({"message": message})
+        producer.produce(topic.name, body, partition=message.number % 2)
+    assert producer.flush(DEADLINE_S) == 0
+    stats: dict[str, Any] = {
+        "segments": {
+            topic.name.rpartition("-")[2]: {"kafkaTopic": topic.name, "entryBuckets": 2}
+            for topic in topics
+        }
+    }
+    found = stored(connection, stats)
+    assert [one.message for one in found] == messages
+    assert [(one.segment_id, one.bucket, one.offset) for one in found] == [
+        *((2, 0, 0), (2, 1, 0), (10, 0, 0), (10, 1, 0), (11, 0, 0), (11, 1, 0)),
+    ]
+    assert stored(connection, {"segments": {}}) == []
