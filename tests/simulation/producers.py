@@ -103,9 +103,10 @@ class Producer:
             self._send(Held(key.encode(), str(self.sent[key]).encode()))
 
     def _send(self, message: Held) -> None:
-        table = self._known()
-        lane = table.route(message.key)
-        if lane.open:
+        self._append(self._known().route(message.key), message)
+
+    def _append(self, lane: Lane, message: Held) -> None:
+        if lane.may_append:
             lane.sent()
             lane.queue.append(message)
             self._pump(lane)
@@ -149,6 +150,9 @@ class Producer:
                     lane.acked(offset - len(lane.batch) + 1 + place)
                 lane.batch = ()
                 self._pump(lane)
+                waiting = list(lane.held) if lane.open else []
+                for _ in waiting:
+                    self._append(lane, lane.held.popleft())
             case Answer.SEALED | Answer.GONE:
                 for each in lane.batch:
                     lane.was_refused(each, in_doubt=lane.unheard)
