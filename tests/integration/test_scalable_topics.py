@@ -132,25 +132,21 @@ def test_what_kafka_cannot_do_leaves_the_topic_as_it_was(
 
 
 def test_too_few_kafka_brokers_are_named_and_nothing_is_left(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # As if Kafka had lost brokers since the cluster's own topics were made.
+    three = SegmentSettings(replication_factor=3)
+    monkeypatch.setattr("anabranch.broker.node.segment_settings", lambda _: three)
+
     async def test() -> None:
         async with kafka_cluster(kafka, topic_prefix, tmp_path, 1) as cluster:
             node = cluster.nodes[0]
-            node.operations.topics.access.service.worker.submit(_demand_three_replicas).result(
-                WAIT_S
-            )
             with pytest.raises(KafkaFailedError, match="set replicationFactor"):
                 await node.operations.topics.create(NAME, 1, {})
             assert node.runtime.view.topic(NAME) is None
             assert await asyncio.to_thread(kafka_topics, kafka, topic_prefix) == set()
 
     asyncio.run(test())
-
-
-def _demand_three_replicas(keeper: object) -> None:
-    """As if Kafka had lost brokers since the node started."""
-    keeper._settings = SegmentSettings(replication_factor=3)  # type: ignore[attr-defined]
 
 
 # --- the controller is killed ---------------------------------------------------------------
