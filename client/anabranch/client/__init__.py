@@ -25,7 +25,7 @@ from anabranch.client.errors import (
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.messages import DeliveryResult, ProducerSettings
 from anabranch.client.producer import Producer
-from anabranch.client.queue import QueueConsumer, QueueMessage, QueueSettings
+from anabranch.client.queue import QueueBatch, QueueConsumer, QueueMessage, QueueSettings
 from anabranch.client.reading import ConsumerSettings
 from anabranch.client.received import Batch, Message
 from anabranch.client.stream import StreamConsumer
@@ -52,6 +52,7 @@ __all__ = [
     "NodesUnreachableError",
     "Producer",
     "ProducerSettings",
+    "QueueBatch",
     "QueueConsumer",
     "QueueMessage",
     "QueueSettings",

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, overload
 
 import msgspec
 import structlog
@@ -84,6 +84,31 @@ class QueueMessage(Message):
         return int(self.raw.delivery_count() or 1)
 
 
+class QueueBatch(Sequence[QueueMessage]):
+    """Messages of one delivery; `QueueMessage` objects are made on access."""
+
+    __slots__ = ("_delivery", "_indices", "_wrapped")
+
+    def __init__(
+        self, delivery: Delivery, indices: range, wrapped: Callable[[Delivery, int], QueueMessage]
+    ) -> None:
+        self._delivery = delivery
+        self._indices = indices
+        self._wrapped = wrapped
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> QueueMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> QueueBatch: ...
+    def __getitem__(self, index: int | slice) -> QueueMessage | QueueBatch:
+        if isinstance(index, slice):
+            return QueueBatch(self._delivery, self._indices[index], self._wrapped)
+        return self._wrapped(self._delivery, self._indices[index])
+
+
 class QueueConsumer:
     """One consumer of a queue subscription; made by `Client`, used on its event loop.
 
@@ -146,11 +171,11 @@ class QueueConsumer:
         self._given += 1
         return self._wrapped(delivery, self._given - 1)
 
-    async def receive_many(self, timeout_s: float | None = None) -> list[QueueMessage]:
+    async def receive_many(self, timeout_s: float | None = None) -> QueueBatch:
         """What is left of the delivery that is there, at least one message. As `receive`."""
         delivery = await self._next(timeout_s)
         first, self._given = self._given, len(delivery.messages)
-        return [self._wrapped(delivery, index) for index in range(first, self._given)]
+        return QueueBatch(delivery, range(first, self._given), self._wrapped)
 
     def __aiter__(self) -> Self:
         return self

@@ -184,11 +184,17 @@ class ShareReader:
     def _deliver(self, messages: list[Message], began: float) -> None:
         delivery = Delivery(messages)
         self._deliveries.append(delivery)
+        if self._stopped:  # either we see this, or `close` sees the delivery
+            delivery.settle_open(len(messages), RELEASE)
         self._loop.call_soon_threadsafe(self._on_read)
         if not delivery.wait(began + self._hold_s - time.monotonic()):
             _log.warning("consumer.settled_too_late", messages=len(messages))
-        for message, answer in zip(messages, delivery.end(), strict=True):
-            self._consumer.acknowledge(message, _TYPES[answer])
+        answers = delivery.end()
+        if set(answers) == {ACCEPT}:  # as nearly always; this is three times as fast
+            collections.deque(map(self._consumer.acknowledge, messages), maxlen=0)
+        else:
+            for message, answer in zip(messages, answers, strict=True):
+                self._consumer.acknowledge(message, _TYPES[answer])
         self._consumer.commit_async()
 
     def _follow(self) -> None:
