@@ -40,7 +40,8 @@ class TopicChecks:
         self._segments: dict[str, tuple[str, SegmentInfo]] = {}  # by Kafka topic
         self.stored: dict[str, int] = {}  # key -> its last message in Kafka
         self._given_up: set[Message] = set()  # nobody can tell whether they are stored
-        self.delivered_up_to: dict[tuple[str, str], int] = {}  # group, key
+        # Group and key: the last message delivered, and from where.
+        self.delivered_up_to: dict[tuple[str, str], tuple[int, Place]] = {}
         # By Kafka group, not by name: a subscription made again is another one.
         self._readings: dict[tuple[str, Place, int], _Reading] = {}
         self._confirmed: dict[tuple[str, Place], int] = {}
@@ -187,11 +188,15 @@ class TopicChecks:
             raise ViolationError(f"{consumer} delivers {message} of {place} without serving it")
         who = consumer.group
         key = (who, message.key)
-        before = self.delivered_up_to.get(key, 0)
+        before, source = self.delivered_up_to.get(key, (0, place))
         # What a topic held when it was deleted is never delivered.
         whole = consumer.topic in self._world.lasting
-        if whole and message.sequence > self._skipped(message.key, before) + 1:
-            raise ViolationError(f"{message} came to {consumer} from {place} right after {before}")
+        ahead = whole and message.sequence > self._skipped(message.key, before) + 1
+        behind = message.sequence <= before and source != place
+        if ahead or behind:
+            raise ViolationError(
+                f"{message} came to {consumer} from {place} right after {before} from {source}"
+            )
         former = self._readings.get((who, place, offset))
         if former is not None:
             self.redelivered += 1
@@ -201,7 +206,7 @@ class TopicChecks:
         elif message.sequence <= before:
             raise ViolationError(f"{message} came to {consumer} twice, now from {place}")
         self._readings[who, place, offset] = _Reading(consumer, holding)
-        self.delivered_up_to[key] = message.sequence
+        self.delivered_up_to[key] = (message.sequence, place)
 
     def _must_be_excused(
         self, consumer: Consumer, former: _Reading, place: Place, offset: int, message: Message
@@ -236,7 +241,7 @@ class TopicChecks:
                 continue
             group = kafka_group("", topic, subscription, known.created_offset)
             for key, last in self.stored.items():
-                got = self.delivered_up_to.get((group, key), 0)
+                got, _ = self.delivered_up_to.get((group, key), (0, None))
                 if key.startswith(f"{topic}|") and got != last:
                     found.append(f"{subscription} has {key} up to {got} of {last}")
         return found
