@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -124,6 +125,28 @@ def test_a_topic_with_other_partitions_is_not_taken_for_the_segment(
     admin.create([SegmentTopic(f"{topic_prefix}s", 2)], DEADLINE_S)
     with pytest.raises(SegmentExistsError, match=f"{topic_prefix}s has 2 partitions, not 4"):
         admin.create([SegmentTopic(f"{topic_prefix}s", 4)], DEADLINE_S)
+
+
+def test_a_message_that_is_older_than_all_that_is_kept_is_refused_and_not_silently_dropped(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    week_ms = 7 * 86_400_000
+    topic = SegmentTopic(f"{topic_prefix}s", 1)
+    admin = SegmentAdmin(connection, SegmentSettings(retention_ms=week_ms))
+    admin.create([topic], DEADLINE_S)
+    admin.await_leaders([topic], DEADLINE_S)
+    admin.close()
+    answers: list[str] = []
+    producer = connection.producer()
+    for age_ms in (week_ms - 60_000, week_ms + 60_000):
+        producer.produce(
+            topic.name,
+            b"x",
+            timestamp=round(time.time() * 1000) - age_ms,
+            on_delivery=lambda error, _: answers.append(error.name() if error else "stored"),
+        )
+        assert producer.flush(DEADLINE_S) == 0
+    assert answers == ["stored", "INVALID_TIMESTAMP"]
 
 
 def test_what_kafka_cannot_do_names_the_topic_and_the_remedy(

@@ -28,7 +28,12 @@ from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.patience import Patience
 from anabranch.channel.sealing import FUTURE_MS_MAX, Sealer, SegmentTopic
 
-_PARTITIONS_AT_ONCE: Final = 2_000  # of one request; Kafka makes at most 10,000 records of one
+_TOPICS_AT_ONCE: Final = 2_000  # of one request
+# Of one request Kafka makes at most 10,000 records: one for each topic, each setting, each partition.
+_RECORDS_AT_ONCE: Final = 9_000
+_RECORDS_OF_TOPIC: Final = 10  # settings included
+
+_PAST_MS_MIN: Final = 86_400_000  # a message may wait for its producer that long
 
 _Answers = dict[str, Any]
 
@@ -125,9 +130,9 @@ class SegmentAdmin:
         """Deletes the topics that are there."""
         patience = Patience(self._connection, deadline_s)
         names = list(topics)
-        for start in range(0, len(names), _PARTITIONS_AT_ONCE):
+        for start in range(0, len(names), _TOPICS_AT_ONCE):
             self._each(
-                names[start : start + _PARTITIONS_AT_ONCE],
+                names[start : start + _TOPICS_AT_ONCE],
                 lambda left: self._admin.delete_topics(list(left)),
                 "to delete topic",
                 {KafkaError.UNKNOWN_TOPIC_OR_PART},
@@ -190,6 +195,11 @@ class SegmentAdmin:
 
     def _new(self, topic: SegmentTopic) -> NewTopic:
         settings = self._settings
+        kept = {}
+        if settings.retention_ms >= 0:
+            # By event time Kafka would delete at once what is older: better that it refuses it.
+            oldest_ms = max(settings.retention_ms, _PAST_MS_MIN)
+            kept = {"message.timestamp.before.max.ms": str(oldest_ms)}
         return NewTopic(
             topic.name,
             num_partitions=topic.partitions,
@@ -203,6 +213,7 @@ class SegmentAdmin:
                 "message.timestamp.type": "CreateTime",
                 "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
                 "unclean.leader.election.enable": "false",
+                **kept,
             },
         )
 
@@ -226,12 +237,13 @@ class SegmentAdmin:
 def _together(topics: Sequence[SegmentTopic]) -> Iterator[Sequence[SegmentTopic]]:
     """The topics in as few runs as requests may hold."""
     run: list[SegmentTopic] = []
-    partitions = 0
+    records = 0
     for topic in topics:
-        if run and partitions + topic.partitions > _PARTITIONS_AT_ONCE:
+        more = topic.partitions + _RECORDS_OF_TOPIC
+        if run and records + more > _RECORDS_AT_ONCE:
             yield run
-            run, partitions = [], 0
+            run, records = [], 0
         run.append(topic)
-        partitions += topic.partitions
+        records += more
     if run:
         yield run
