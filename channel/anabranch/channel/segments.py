@@ -29,7 +29,7 @@ from anabranch.channel.patience import Patience
 from anabranch.channel.sealing import FUTURE_MS_MAX, Sealer, SegmentTopic
 
 _TOPICS_AT_ONCE: Final = 2_000  # of one request
-# Of one request Kafka makes at most 10,000 records: one for each topic, each setting, each partition.
+# Kafka makes at most 10,000 records of one request: for each topic, each setting, each partition.
 _RECORDS_AT_ONCE: Final = 9_000
 _RECORDS_OF_TOPIC: Final = 10  # settings included
 
