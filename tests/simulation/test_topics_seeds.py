@@ -12,8 +12,8 @@ from simulation.run import simulate
 
 SEEDS = 400
 SEEDS_PER_TEST = 20
-# Each found a bug, of the product or of the simulation; see the history of what they broke.
-ONCE_FOUND = (448, 1360, 1400)
+# Each found something at its time; the bugs of the product among it are planted in the harness.
+ONCE_FOUND = (448, 1360, 1400, 4211, 10704, 10980)
 
 pytestmark = pytest.mark.simulation
 
