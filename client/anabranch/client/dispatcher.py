@@ -30,12 +30,13 @@ from anabranch.client.errors import (
 )
 from anabranch.client.flows import FlowTable, Held, Step
 from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettings
-from anabranch.client.segment_writer import Lane, SegmentWriter, Tally
+from anabranch.client.segment_writer import Lane, Tally
 from anabranch.client.topic_layout import Segment, TopicLayout
+from anabranch.client.writer_pool import WriterPool
 
 _TICK_S: Final = 0.001
+_IDLE_S: Final = 0.5
 _LOOK_S: Final = 1.0  # between two looks for what makes no progress
-_WARM_AT_ONCE: Final = 4
 _FAILURES_MAX: Final = 100
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -74,13 +75,13 @@ class Dispatcher:
         self.failed_count = 0
         self.changed = asyncio.Event()  # set whenever something was settled
         self.timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._settings = settings
         self._kafka = kafka
         self._topic = f"topic://{layout.topic}"
-        self._writers: dict[tuple[int, int], SegmentWriter] = {}
+        self._writers = WriterPool(settings, kafka, self._spawn)
         self._finished: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._warming = asyncio.Semaphore(_WARM_AT_ONCE)
         self._opening: list[Lane] = []  # whose first append is under way
         self._loop = asyncio.get_running_loop()
         self._look_at = time.monotonic() + _LOOK_S
@@ -89,55 +90,22 @@ class Dispatcher:
 
     async def start(self) -> None:
         """Gets ready to append to the active segments."""
-        await asyncio.gather(
-            *[self._warm(part, part.kafka_topic) for part in self.table.layout.active]
-        )
+        self._idle_timer = self._loop.call_later(_IDLE_S, self._idle)
+        await self._writers.start(self.table.layout)
 
     def update(self, layout: TopicLayout) -> None:
         """Takes a newer layout; the listener of a watch."""
         began = time.monotonic()
         for lane in self.table.update(layout):
             lane.leaving_since = began
-        for child in layout.children:
-            parent = layout.segments.get(next(iter(child.info.parent_ids), -1))
-            if (layout.incarnation, child.segment_id) not in self._writers and parent is not None:
-                # Its own Kafka topic may not be there yet, and asking for it might make it.
-                self._warm(child, parent.kafka_topic)
-            if layout.sealing:
-                self._warm(child, child.kafka_topic)
+        self._writers.update(layout)
         self._advance()
-        self._retire_writers(layout)
+        self._writers.retire(layout, (lane.writer for lane in self.table.flows()))
         self._finish()
 
-    def _warm(self, part: Segment, kafka_topic: str) -> asyncio.Task[None]:
-        writer = self._writer(self.table.layout.incarnation, part)
-
-        async def warm() -> None:
-            async with self._warming:
-                await writer.warm(kafka_topic)
-
-        return self._spawn(warm())
-
-    def _writer(self, incarnation: int, part: Segment) -> SegmentWriter:
-        number = (incarnation, part.segment_id)
-        if number not in self._writers:
-            layout = self.table.layout
-            self._writers[number] = SegmentWriter(layout, part, self._settings, self._kafka)
-        return self._writers[number]
-
     def _make_lane(self, incarnation: int, part: Segment, bucket: int) -> Lane:
-        writer = self._writer(incarnation, part)
+        writer = self._writers.of(self.table.layout, incarnation, part)
         return Lane(incarnation, part, bucket, writer, self.tally, self._troubled)
-
-    def _retire_writers(self, layout: TopicLayout) -> None:
-        """Closes the writers of segments that are sealed and left, or were never made."""
-        wanted = {part.segment_id for part in (*layout.active, *layout.children)}
-        used = {id(lane.writer) for lane in self.table.flows()}
-        for number, writer in list(self._writers.items()):
-            is_wanted = number[0] == layout.incarnation and number[1] in wanted
-            if not is_wanted and id(writer) not in used:
-                del self._writers[number]
-                writer.close()
 
     # --- messages -----------------------------------------------------------------------
 
@@ -217,9 +185,15 @@ class Dispatcher:
         if self.tally.count > 0:
             self.arm()
 
+    def _idle(self) -> None:
+        """Now and then, also while nothing is under way."""
+        self._writers.poll_spares()
+        self.poll()
+        self._idle_timer = self._loop.call_later(_IDLE_S, self._idle)
+
     def poll(self) -> None:
         """Takes the reports that are there, and does what they lead to."""
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.poll(0)
         if self._opening:
             self._open_up()
@@ -267,7 +241,7 @@ class Dispatcher:
                     self._fail_all(lane.fail_refused(), self._unknown(lane, "is gone"))
                     self._move(lane)
         if len(self.table.leaving) < leaving:
-            self._retire_writers(layout)
+            self._writers.retire(layout, (lane.writer for lane in self.table.flows()))
 
     def _move(self, lane: Lane) -> None:
         messages = self.table.leave(lane)
@@ -315,9 +289,9 @@ class Dispatcher:
         return await asyncio.to_thread(settlement.by_header, lane, end, kafka, patience_s)
 
     async def _kafka_id(self, lane: Lane, patience_s: float) -> int:
-        deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline:
-            found = lane.writer.kafka_id(not_before=lane.leaving_since)
+        began = time.monotonic()
+        while time.monotonic() < began + patience_s:
+            found = lane.writer.kafka_id(not_before=began)
             if found is not None:
                 return found
             self.changed.clear()
@@ -328,7 +302,7 @@ class Dispatcher:
 
     def _give_up_the_overdue(self, now: float) -> None:
         patience_s = self._settings.delivery_timeout_s
-        for writer in self._writers.values():
+        for writer in self._writers:
             position = writer.position()
             if position != writer.progress or not position[1]:
                 writer.progress, writer.progress_at = position, now
@@ -385,7 +359,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Gives up what is under way and ends the writers."""
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.give_up()
         for _ in range(2):
             self.poll()
@@ -396,11 +370,10 @@ class Dispatcher:
         for lane in list(self.table.leaving):
             self._fail_all(self.table.leave(lane), self._unknown(lane, "was not read yet"))
         self._finish()
-        if self.timer is not None:
-            self.timer.cancel()
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
+        for timer in (self.timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        self._writers.close()
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = self._loop.create_task(work)

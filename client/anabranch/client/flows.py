@@ -88,6 +88,7 @@ class Flow:
         "segment",
         "settled",
         "unacked",
+        "unlocated",
     )
 
     def __init__(self, incarnation: int, segment: Segment, bucket: int) -> None:
@@ -101,6 +102,7 @@ class Flow:
         self.settled = 0  # of those, what has been reported
         self.unacked = 0  # of those, what Kafka refused or gave up
         self.last_offset = -1  # of the last acknowledged append, where offsets are kept
+        self.unlocated = 0  # acknowledged after that one, without being told where
         self.refused: list[Held] = []
         self.held: deque[Held] = deque()
         self.in_doubt = False
@@ -139,7 +141,10 @@ class Flow:
     def acked(self, offset: int) -> None:
         """Kafka has it; at an offset of -1 it does not say where."""
         self.settled += 1
-        self.last_offset = max(self.last_offset, offset)
+        if offset < 0:
+            self.unlocated += 1
+        else:
+            self.last_offset, self.unlocated = offset, 0
         self.proven = True
         self.ready = self.open
 

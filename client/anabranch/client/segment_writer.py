@@ -84,11 +84,10 @@ class SegmentWriter:
     def __init__(
         self,
         layout: TopicLayout,
-        segment: Segment,
         settings: ProducerSettings,
         kafka: Mapping[str, Any],
     ) -> None:
-        self.segment = segment
+        self.fits = self.fitting(layout)
         self.producer_id = os.urandom(_PRODUCER_ID_BYTES)
         self.counts = producer_state.can_ask(kafka)
         header = (PRODUCER_HEADER, self.producer_id)
@@ -122,6 +121,11 @@ class SegmentWriter:
         self.produce = producer.produce
         self.poll = producer.poll
 
+    @staticmethod
+    def fitting(layout: TopicLayout) -> tuple[str, int]:
+        """What of a layout a writer is made for."""
+        return layout.bootstrap_servers, layout.max_message_bytes
+
     def position(self) -> tuple[int, int]:
         """How many reports Kafka has given, and how many it has yet to give."""
         return (
@@ -152,14 +156,14 @@ class SegmentWriter:
         """The id that Kafka gave to this producer, once it is known to have been the only one.
 
         None as long as nothing newer than that time tells. Raises UnknownOutcomeError when the
-        producer has had several, or none.
+        producer has had several.
         """
         if self._stats_at <= not_before:
             return None
         eos = json.loads(self._stats)["eos"]
-        if eos["epoch_cnt"] != 1:
+        if eos["epoch_cnt"] > 1:
             raise UnknownOutcomeError("Kafka's client has changed its producer id meanwhile")
-        return int(eos["producer_id"])
+        return int(eos["producer_id"]) if eos["epoch_cnt"] else None
 
     def leader(self, kafka_topic: str, partition: int) -> tuple[str, int]:
         """Where a partition's leader is. Blocks. Raises OSError."""
@@ -212,9 +216,12 @@ class Lane(Flow):
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         """Takes Kafka's report of a message that nobody else waits for."""
-        offset = message.offset()
-        if error is None and offset is not None:
-            self.last_offset = offset
+        if error is None:
+            offset = message.offset()
+            if offset is None:
+                self.unlocated += 1
+            else:
+                self.last_offset, self.unlocated = offset, 0
         self._count(error, message)
 
     def _count(self, error: KafkaError | None, message: Message) -> None:

@@ -90,7 +90,8 @@ def by_header(lane: Lane, end: int, kafka: Mapping[str, Any], timeout_s: float) 
     )
     try:
         consumer.assign([place])
-        return _scan(consumer, place, end, lane.writer.producer_id, deadline)
+        found = _scan(consumer, place, end, lane.writer.producer_id, deadline)
+        return found[lane.unlocated :]  # those before are acknowledged
     except KafkaException as error:
         raise UnknownOutcomeError(f"it cannot be read: {error.args[0].str()}") from None
     finally:

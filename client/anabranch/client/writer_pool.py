@@ -1,0 +1,102 @@
+"""`WriterPool`: a producer's segment writers, and two spare ones for the next children.
+
+A new librdkafka producer needs a connection and a producer id before it can append: some 20 ms, but
+half a second when its first try for the id comes too early. A split may take less than that from
+its beginning to the seal, so children are given writers that are ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from anabranch.client.messages import ProducerSettings
+from anabranch.client.segment_writer import SegmentWriter
+from anabranch.client.topic_layout import Segment, TopicLayout
+
+_SPARES: Final = 2
+_WARM_AT_ONCE: Final = 4
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class WriterPool:
+    """`spawn` runs what takes a while; its owner waits for it or cancels it."""
+
+    def __init__(self, settings: ProducerSettings, kafka: Mapping[str, Any], spawn: Spawn) -> None:
+        self._settings = settings
+        self._kafka = kafka
+        self._spawn = spawn
+        self._writers: dict[tuple[int, int], SegmentWriter] = {}
+        self._spares: list[SegmentWriter] = []
+        self._warming = asyncio.Semaphore(_WARM_AT_ONCE)
+
+    def __iter__(self) -> Iterator[SegmentWriter]:
+        return iter(self._writers.values())
+
+    def poll_spares(self) -> None:
+        """Takes what librdkafka has to say of the spare ones: it would pile up."""
+        for writer in self._spares:
+            writer.poll(0)
+
+    async def start(self, layout: TopicLayout) -> None:
+        """Gets ready to append to the active segments."""
+        writers = [self.of(layout, layout.incarnation, part) for part in layout.active]
+        pairs = zip(writers, layout.active, strict=True)
+        await asyncio.gather(*[self._warm(each, part.kafka_topic) for each, part in pairs])
+        self._keep_spares(layout)
+
+    def update(self, layout: TopicLayout) -> None:
+        """Gets ready to append to the children under way."""
+        for child in layout.children:
+            is_new = (layout.incarnation, child.segment_id) not in self._writers
+            writer = self.of(layout, layout.incarnation, child)
+            if layout.sealing:
+                # Not before: while the topic is not there, to ask for it might make it.
+                self._warm(writer, child.kafka_topic)
+            if is_new:
+                self._keep_spares(layout)
+
+    def of(self, layout: TopicLayout, incarnation: int, part: Segment) -> SegmentWriter:
+        """The writer of a segment."""
+        number = (incarnation, part.segment_id)
+        found = self._writers.get(number)
+        if found is None:
+            spare = self._spares.pop(0) if self._spares else None
+            if spare is not None and spare.fits != SegmentWriter.fitting(layout):
+                spare.close()
+                spare = None
+            found = spare or SegmentWriter(layout, self._settings, self._kafka)
+            self._writers[number] = found
+        return found
+
+    def retire(self, layout: TopicLayout, used: Iterable[SegmentWriter]) -> None:
+        """Closes the writers of segments that are sealed and left, or were never made."""
+        wanted = {part.segment_id for part in (*layout.active, *layout.children)}
+        in_use = {id(writer) for writer in used}
+        for number, writer in list(self._writers.items()):
+            is_wanted = number[0] == layout.incarnation and number[1] in wanted
+            if not is_wanted and id(writer) not in in_use:
+                del self._writers[number]
+                writer.close()
+
+    def close(self) -> None:
+        """Ends all writers."""
+        for writer in (*self._writers.values(), *self._spares):
+            writer.close()
+        self._writers.clear()
+        self._spares.clear()
+
+    def _keep_spares(self, layout: TopicLayout) -> None:
+        while len(self._spares) < _SPARES and layout.active:
+            spare = SegmentWriter(layout, self._settings, self._kafka)
+            self._spares.append(spare)
+            self._warm(spare, layout.active[0].kafka_topic)
+
+    def _warm(self, writer: SegmentWriter, kafka_topic: str) -> asyncio.Task[None]:
+        async def warm() -> None:
+            async with self._warming:
+                await writer.warm(kafka_topic)
+
+        return self._spawn(warm())
