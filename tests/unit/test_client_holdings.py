@@ -234,14 +234,40 @@ def test_an_answer_to_an_earlier_subscribe_is_void() -> None:
     assert not core.on_subscribed(first.number, assignment(1, 0), 0.2)
 
 
-def test_a_push_before_the_answer_to_a_subscribe_belongs_to_an_earlier_one() -> None:
+def test_a_push_that_is_seen_before_the_answer_to_its_subscribe_counts_with_the_answer() -> None:
     core = subscribed(0)
     order = core.begin_subscribe(0.1)
-    core.on_assignment(assignment(9, 0, 1), 0.2)
+    core.on_assignment(assignment(3, 0, 1), 0.2)
+    core.on_assignment(assignment(2, 1), 0.2)
+    assert [h.place for h in core.fetches.values()] == [A]  # not before the answer
     assert core.on_subscribed(order.number, assignment(1, 0), 0.2)
+    assert {h.place for h in core.fetches.values()} == {A, B}
+
+
+def test_a_push_of_an_attempt_that_was_given_up_does_not_count_for_the_next() -> None:
+    core = subscribed(0)
+    core.begin_subscribe(0.1)
+    core.on_assignment(assignment(9, 0, 1), 0.2)
+    core.on_disconnected()
+    core.on_assignment(assignment(10, 0, 1), 0.2)
+    order = core.begin_subscribe(0.3)
+    assert core.on_subscribed(order.number, assignment(1, 0), 0.4)
     assert [h.place for h in core.fetches.values()] == [A]
-    core.on_assignment(assignment(2, 0, 1), 0.3)
-    assert len(core.fetches) == 2
+
+
+def test_an_answered_release_of_a_former_topic_of_that_name_releases_nothing_of_the_new_one() -> (
+    None
+):
+    for placed in ((), (0,)):
+        core = subscribed(0)
+        position(core, A)
+        core.on_assignment(assignment(2), 0.1)
+        report = core.begin_report(0.1)
+        assert report is not None
+        assert report.released == (A,)
+        core.on_assignment(assignment(3, *placed, incarnation=8), 0.2)
+        core.on_reported(report.number, 0.3)
+        assert len(core.holdings) == len(placed)
 
 
 def test_another_topic_of_the_same_name_shares_nothing_with_the_former() -> None:

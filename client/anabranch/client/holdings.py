@@ -71,6 +71,7 @@ class ConsumerCore:
         self._numbers = itertools.count(1)
         self._attempt: tuple[int, float] | None = None  # of the subscribe under way: number, time
         self._attempt_released: tuple[Holding, ...] = ()
+        self._early: Assignment | None = None  # the newest that overtook the answer
         self._report: tuple[Report, float] | None = None
         self._answered_at = -math.inf  # send time of the last that was answered
         self._sent_at = -math.inf
@@ -84,7 +85,7 @@ class ConsumerCore:
         held = tuple(h for h in self._holdings.values() if h.is_held)
         self._attempt_released = tuple(h for h in self._holdings.values() if not h.is_held)
         self._attempt = (next(self._numbers), now)
-        self._report = None
+        self._report = self._early = None
         self.subscribed = False
         self._sent_at = now
         return SubscribeOrder(
@@ -108,21 +109,29 @@ class ConsumerCore:
         self._answered_at = max(self._answered_at, sent_at)
         self.subscribed, self.needs_subscribe = True, False
         self._apply(assignment, now)
+        early, self._early = self._early, None
+        if early is not None:
+            self.on_assignment(early, now)
         return True
 
     def on_assignment(self, assignment: Assignment, now: float) -> None:
         """The controller pushed an assignment over the connection of the last Subscribe.
 
-        One that comes before that Subscribe is answered belongs to an earlier one.
+        One that is seen before the answer to that Subscribe counts as soon as the answer is: both
+        may come in one piece, and nobody says it again.
         """
         self._lapse_if_due(now)
-        known = self.assignment
-        if self.subscribed and (known is None or assignment.sequence > known.sequence):
+        known = self.assignment if self.subscribed else self._early
+        if known is not None and assignment.sequence <= known.sequence:
+            return
+        if self.subscribed:
             self._apply(assignment, now)
+        elif self._attempt is not None:
+            self._early = assignment
 
     def on_disconnected(self) -> None:
         """The connection is gone or not trusted any more. What is held goes on being served."""
-        self._attempt = self._report = None
+        self._attempt = self._report = self._early = None
         self.subscribed = False
         self.needs_subscribe = True
 
@@ -290,6 +299,7 @@ class ConsumerCore:
         if before is not None and _origin(before) != _origin(assignment):
             for holding in list(self._all()):  # of another topic or subscription of that name
                 self._lose(holding)
+            self._report = None  # its answer speaks of the former one's buckets
         granted = {} if self._closing else assignment.places()
         for place, holding in list(self._holdings.items()):
             if place not in granted and holding.phase is Phase.SERVING:
