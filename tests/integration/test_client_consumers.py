@@ -120,10 +120,11 @@ def test_a_consumer_receives_keys_in_order_with_all_that_was_sent(cluster: Topic
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
         producer = await client.create_producer(topic)
         headers = [("a", b"1"), ("b", b"2")]
-        sent = await producer.send(b"value", key="key", headers=headers, event_time_ms=1_234)
+        then = round(time.time() * 1_000) - 60_000
+        sent = await producer.send(b"value", key="key", headers=headers, event_time_ms=then)
         async with await client.subscribe(topic, "billing") as consumer:
             message = await consumer.receive(_WAIT_S)
-            assert (message.key, message.value, message.event_time_ms) == (b"key", b"value", 1_234)
+            assert (message.key, message.value, message.event_time_ms) == (b"key", b"value", then)
             assert message.headers == headers
             assert (message.segment_id, message.bucket) == (sent.segment_id, sent.bucket)
             assert (f"topic://{message.topic}", message.offset) == (topic, sent.offset)
@@ -342,6 +343,20 @@ def test_bad_input_gets_errors_of_its_own(cluster: TopicCluster) -> None:
         await served([consumer], 4)
         with pytest.raises(InvalidInputError):
             Checkpoint.from_json("[]")
+
+    run(cluster, body)
+
+
+def test_consumers_of_a_topic_that_is_deleted_say_so(cluster: TopicCluster) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        consumer = await client.subscribe(topic, "billing")
+        queue = await client.subscribe_queue(topic, "jobs")
+        await served([consumer], 4)
+        await cluster.call("DELETE", topic.removeprefix("topic://"))
+        with pytest.raises(TopicNotFoundError):
+            await consumer.receive(_WAIT_S)
+        with pytest.raises(TopicNotFoundError):
+            await queue.receive(_WAIT_S)
 
     run(cluster, body)
 

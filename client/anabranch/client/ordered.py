@@ -25,9 +25,10 @@ from anabranch.client.errors import ClosedError, DeadlineError
 from anabranch.client.holdings import ConsumerCore, Fetch, Holding
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
-from anabranch.client.reading import LOOK_S, ConsumerSettings, Reading, Tasks
+from anabranch.client.reading import LOOK_S, ConsumerSettings, Reading, Tasks, check_exists
 from anabranch.client.received import Batch, Message
 from anabranch.client.session import ConsumerSession, Identity
+from anabranch.client.topic_layout import TopicLayout
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
@@ -104,11 +105,12 @@ class OrderedConsumer(ABC):
         try:
             await self._session.start(self._settings.subscribe_timeout_s)
         except BaseException:
-            await self._session.close(0.1)
             self.is_closed = True
+            await self._session.close(0.1)
+            await self._watch.close()
             raise
         self._tasks.spawn(self._drive())
-        self._watch.listeners.append(self._reading.warm)
+        self._watch.listeners.append(self._layout_changed)
         return self
 
     async def receive(self, timeout_s: float | None = None) -> Message:
@@ -165,8 +167,8 @@ class OrderedConsumer(ABC):
         self.is_closed = True
         self._core.close(self._now())
         self._changed()
-        if self._reading.warm in self._watch.listeners:
-            self._watch.listeners.remove(self._reading.warm)
+        if self._layout_changed in self._watch.listeners:
+            self._watch.listeners.remove(self._layout_changed)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_S_MAX):
                 while not self._core.is_settled and self._failure is None:
@@ -235,6 +237,7 @@ class OrderedConsumer(ABC):
             raise DeadlineError(f"no message of {self.topic} came in {timeout_s:g} s") from None
 
     def _check(self) -> None:
+        check_exists(self._watch.layout)
         failure = self._failure or self._session.failure or self._reading.failure
         if failure is not None:
             raise failure
@@ -250,6 +253,11 @@ class OrderedConsumer(ABC):
     def _changed(self) -> None:
         self._poke.set()
         self._readable.set()
+
+    def _layout_changed(self, layout: TopicLayout) -> None:
+        self._reading.warm(layout)
+        if layout.deleted:
+            self._changed()
 
     def _task_failed(self, error: BaseException) -> None:
         self._failure = self._failure or error

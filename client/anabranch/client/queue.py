@@ -24,7 +24,7 @@ from anabranch.client.holdings import ConsumerCore, Holding, Place
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.queue_drain import QuietClock
-from anabranch.client.reading import Tasks
+from anabranch.client.reading import Tasks, check_exists
 from anabranch.client.received import Deserializer, Message, Source
 from anabranch.client.session import ConsumerSession, Identity
 from anabranch.client.share_reader import ACCEPT, REJECT, RELEASE, Delivery, ShareReader
@@ -157,8 +157,9 @@ class QueueConsumer:
         try:
             await self._session.start(self._settings.subscribe_timeout_s)
         except BaseException:
-            await self._session.close(0.1)
             self.is_closed = True
+            await self._session.close(0.1)
+            await self._watch.close()
             raise
         self._watch.listeners.append(self._layout_changed)
         self._reconcile()
@@ -273,6 +274,7 @@ class QueueConsumer:
         return sources[partition]
 
     def _check(self) -> None:
+        check_exists(self._watch.layout)
         read = None if self._reader is None else self._reader.failure
         failure = self._failure or self._session.failure or read
         if failure is not None:
@@ -288,6 +290,8 @@ class QueueConsumer:
 
     def _layout_changed(self, layout: TopicLayout) -> None:
         self._reconcile()  # at once: the first messages of a child are waiting for it
+        if layout.deleted:
+            self._changed()
 
     def _task_failed(self, error: BaseException) -> None:
         self._failure = self._failure or error

@@ -14,11 +14,13 @@ from confluent_kafka import KafkaException
 
 from anabranch.client.consumer_errors import KafkaReadError, SubscriptionError
 from anabranch.client.data_plane import DataPlane, Partition, ReadSettings, partition_of
+from anabranch.client.errors import TopicNotFoundError
 from anabranch.client.holdings import ConsumerCore, Fetch, Holding
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.received import Batch, Deserializer, Source
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.names import full_name
 
 LOOK_S: Final = 2.0  # how often is asked whether Kafka removed what a sealed bucket lacks
 _RETRY_S: Final = 0.2
@@ -62,6 +64,12 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
 def fresh_name() -> str:
     """A consumer name that no other consumer has."""
     return f"consumer-{secrets.token_hex(8)}"
+
+
+def check_exists(layout: TopicLayout) -> None:
+    """Raises TopicNotFoundError once the topic is deleted."""
+    if layout.deleted:
+        raise TopicNotFoundError(f"{full_name(layout.topic)} was deleted")
 
 
 class Tasks:
