@@ -12,6 +12,7 @@ from typing import Final
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineError,
+    KafkaFailedError,
     NotFoundError,
     PreconditionError,
     UnavailableError,
@@ -34,6 +35,7 @@ CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
     PreconditionError: ServerError.NotAllowedError,
     UnavailableError: ServerError.ServiceNotReady,
     DeadlineError: ServerError.ServiceNotReady,
+    KafkaFailedError: ServerError.NotAllowedError,  # for good, so clients must not try again
 }
 
 

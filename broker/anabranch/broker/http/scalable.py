@@ -129,7 +129,7 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
 
 def _subscriptions(routes: APIRouter, topics: TopicOperations) -> None:
     path = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}"
-    refusals = problems(307, 404, 412, 503, 504)
+    refusals = problems(307, 404, 412, 500, 503, 504)
 
     @routes.put(path, status_code=204, responses=refusals)
     async def create_subscription(

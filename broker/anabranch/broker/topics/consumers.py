@@ -14,12 +14,14 @@ from anabranch.broker import clock
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineError,
+    KafkaFailedError,
     NotFoundError,
     UnavailableError,
 )
 from anabranch.broker.log import get_logger
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.service import Consumer
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.core import names
 from anabranch.core.coordinator import Bucket
 from anabranch.core.names import full_name
@@ -30,7 +32,7 @@ from anabranch.core.subscriptions import Subscription, SubscriptionKind, Subscri
 from anabranch.core.topic_proposals import subscription_change
 from anabranch.core.verdicts import Verdict
 
-_GROUP_S: Final = 5.0
+_STARTED_MAX: Final = 10_000
 
 
 class ConsumerBusyError(ConflictError):
@@ -74,6 +76,7 @@ class Consumers:
         self._runtime = access.runtime
         self._service = access.service
         self._timeout_s = timeout_s
+        self._started: dict[str, None] = {}  # share groups that begin at the first message
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._log = get_logger(broker=access.runtime.core.me)
 
@@ -208,13 +211,24 @@ class Consumers:
         if known is None:
             await self._change(topic, subscription, SubscriptionOp.CREATE, kind=kind)
             known = self._known(topic, subscription)
-            if known.kind is SubscriptionKind.QUEUE:
-                group = self.group_id(topic, subscription, known)
-                started = self._service.worker.submit(
-                    lambda keeper: keeper.start_share_groups([group], _GROUP_S)
-                )
-                await asyncio.wrap_future(started)
+        if known.kind is SubscriptionKind.QUEUE:
+            # Not only by who created it: that node may have ended between the two.
+            await self._start_share_group(self.group_id(topic, subscription, known))
         return known
+
+    async def _start_share_group(self, group: str) -> None:
+        """Nobody may read before it is done: Kafka would let the group begin at its latest."""
+        if group in self._started:
+            return
+        try:
+            await asyncio.wrap_future(self._service.lanes.start_share_group(group))
+        except KafkaRefusedError as error:
+            raise KafkaFailedError(str(error)) from None
+        except KafkaUnreachableError as error:
+            raise UnavailableError(str(error)) from None
+        if len(self._started) >= _STARTED_MAX:
+            del self._started[next(iter(self._started))]
+        self._started[group] = None
 
     async def _register(self, asked: Asked) -> None:
         known = await self._subscription(asked.topic, asked.subscription, asked.kind)

@@ -25,7 +25,7 @@ from anabranch.broker import clock
 from anabranch.broker.errors import OperationError
 from anabranch.broker.log import get_logger
 from anabranch.broker.runtime import Runtime
-from anabranch.broker.topics.worker import SegmentKeeper, Worker, carry_out
+from anabranch.broker.topics.worker import Lanes, SegmentKeeper
 from anabranch.core.controller import (
     ControllerEffect,
     ControllerSettings,
@@ -51,9 +51,6 @@ _LOOKS_MAX: Final = 200  # topics looked at in one tick
 _SWEEP_S: Final = 60.0
 _FAILURES_MAX: Final = 1_000
 _VERDICT_S_MAX: Final = 30.0
-_CLOSE_S: Final = 10.0
-_GROUP_S: Final = 5.0
-_LARGE: Final = 512  # partitions of one task
 
 
 class Consumer(Protocol):
@@ -85,9 +82,7 @@ class TopicService:
         self.runtime = runtime
         self.settings = settings
         self.prefix = prefix
-        self.worker = Worker(open_keeper)
-        # Thousands of partitions take Kafka a while: nobody else's split shall wait for them.
-        self._slow_worker = Worker(open_keeper)
+        self.lanes = Lanes(open_keeper, prefix)
         self.failures: dict[str, str] = {}  # topic: why its last task failed
         self.consumers: dict[int, Consumer] = {}  # by connection number
         self.listeners: list[Callable[[set[str], list[str]], None]] = []
@@ -207,9 +202,8 @@ class TopicService:
             self._sweep(namespace)
 
     async def stop(self) -> None:
-        """Ends the thread; what is under way is finished by whoever controls the topics next."""
-        for worker in (self.worker, self._slow_worker):
-            await asyncio.to_thread(worker.close, _CLOSE_S)
+        """Ends the threads; what is under way is finished by whoever controls the topics next."""
+        await asyncio.to_thread(self.lanes.close)
 
     # --- controllers --------------------------------------------------------------------
 
@@ -283,9 +277,7 @@ class TopicService:
         home = self._homes[name]
         began = clock.now()
         try:
-            large = sum(part.buckets for part in task.segments) > _LARGE
-            worker = self._slow_worker if large else self.worker
-            future = worker.submit(lambda keeper: carry_out(keeper, task, self.prefix))
+            future = self.lanes.task(task)
         except OperationError as error:
             failed: Future[Done | Failed] = Future()
             failed.set_result(Failed(str(error)))
@@ -349,8 +341,7 @@ class TopicService:
                 self._loop.call_soon_threadsafe(self._log_group, group, left)
 
         with suppress(OperationError):
-            started = self.worker.submit(lambda keeper: keeper.delete_groups([group], _GROUP_S))
-            started.add_done_callback(done)
+            self.lanes.delete_group(group).add_done_callback(done)
 
     def _log_group(self, group: str, left: bool) -> None:
         self._log.info("group.deleted", group=group, left_to_expire=left)

@@ -1,4 +1,10 @@
-"""The one thread in which a node changes segments' Kafka topics, and what each task means there."""
+"""The threads in which a node changes segments' Kafka topics, and what each task means there.
+
+What Kafka does not answer costs its thread the whole deadline. So that nobody waits for another
+topic's trouble, whatever is tried for the first time gets a short deadline, and what that was not
+enough for is tried again in a thread of its own kind, with a long one. Large tasks, which take
+Kafka a while, have a third.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +12,22 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from anabranch.broker.errors import UnavailableError
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.sealing import SegmentTopic
 from anabranch.core.segment_tasks import Done, Failed, MakeSegments, SealSegments, Task
 from anabranch.core.segment_topics import kafka_group, kafka_topic
-from anabranch.core.segments import SegmentInfo
 
 _T = TypeVar("_T")
 
 _QUEUE_MAX: Final = 10_000
-_DEADLINE_S: Final = 5.0
+_FIRST_S: Final = 1.5  # Kafka answers within a tenth of it
+_AGAIN_S: Final = 5.0
+_LARGE: Final = 512  # partitions of one task
+_TROUBLED_MAX: Final = 10_000
+_CLOSE_S: Final = 10.0
 _PARTITIONS_PER_S: Final = 500  # what a slow Kafka can be expected to make
 
 
@@ -90,13 +99,76 @@ class Worker:
             keeper.close()
 
 
-def carry_out(keeper: SegmentKeeper, task: Task, prefix: str) -> Done | Failed:
+class Lanes:
+    """A worker for first tries, one for large tasks, and one for what is in trouble."""
+
+    def __init__(self, open_keeper: Callable[[], SegmentKeeper], prefix: str) -> None:
+        self._prefix = prefix
+        self._first = Worker(open_keeper)
+        self._large = Worker(open_keeper)
+        self._again = Worker(open_keeper)
+        self._troubled: dict[str, None] = {}  # topics and groups whose last try got no answer
+
+    def task(self, task: Task) -> Future[Done | Failed]:
+        """The task's outcome. Raises UnavailableError when too many wait."""
+        partitions = sum(part.buckets for part in task.segments)
+        slow_s = partitions / _PARTITIONS_PER_S
+        if partitions > _LARGE:
+            worker, deadline_s = self._large, _AGAIN_S + slow_s
+        else:
+            worker, deadline_s = self._for(task.topic)
+            deadline_s += slow_s
+        future = worker.submit(
+            lambda keeper: carry_out(keeper, task, self._prefix, deadline_s),
+        )
+        future.add_done_callback(lambda done: self._note(task.topic, _timed_out(done)))
+        return future
+
+    def start_share_group(self, group: str) -> Future[None]:
+        """Lets the group begin at the first message. Raises UnavailableError as `task`."""
+        worker, deadline_s = self._for(group)
+        future = worker.submit(lambda keeper: keeper.start_share_groups([group], deadline_s))
+        future.add_done_callback(lambda done: self._note(group, _timed_out(done)))
+        return future
+
+    def delete_group(self, group: str) -> Future[list[str]]:
+        """The group, if it has members yet. Nobody waits for it. Raises as `task`."""
+        return self._again.submit(lambda keeper: keeper.delete_groups([group], _AGAIN_S))
+
+    def close(self) -> None:
+        """Ends the threads; what is under way is waited for, never in the loop."""
+        for worker in (self._first, self._large, self._again):
+            worker.close(_CLOSE_S)
+
+    def _for(self, name: str) -> tuple[Worker, float]:
+        if name in self._troubled:
+            return self._again, _AGAIN_S
+        return self._first, _FIRST_S
+
+    def _note(self, name: str, troubled: bool) -> None:
+        """Called in a worker's thread; each of these steps is one for all threads."""
+        self._troubled.pop(name, None)
+        if troubled and len(self._troubled) < _TROUBLED_MAX:
+            self._troubled[name] = None
+
+
+def _timed_out(future: Future[Any]) -> bool:
+    """Whether Kafka gave no answer, which is what takes time; refusals come at once."""
+    if future.cancelled():
+        return False
+    error = future.exception()
+    if error is not None:
+        return isinstance(error, KafkaUnreachableError)
+    result = future.result()
+    return isinstance(result, Failed) and not result.for_good
+
+
+def carry_out(keeper: SegmentKeeper, task: Task, prefix: str, deadline_s: float) -> Done | Failed:
     """Does in Kafka what the task says; `prefix` begins the names of all Kafka topics."""
     topics = [
         SegmentTopic(kafka_topic(prefix, task.topic, task.incarnation, part), part.buckets)
         for part in task.segments
     ]
-    deadline_s = _deadline_s(task.segments)
     try:
         if isinstance(task, SealSegments):
             ends = keeper.seal(topics, deadline_s)
@@ -116,7 +188,3 @@ def carry_out(keeper: SegmentKeeper, task: Task, prefix: str) -> Done | Failed:
     except KafkaUnreachableError as error:
         return Failed(str(error))
     return Done()
-
-
-def _deadline_s(segments: Sequence[SegmentInfo]) -> float:
-    return _DEADLINE_S + sum(part.buckets for part in segments) / _PARTITIONS_PER_S
