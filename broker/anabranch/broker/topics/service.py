@@ -94,6 +94,7 @@ class TopicService:
         self._closing: set[str] = set()
         self._turns: deque[str] = deque()
         self._looks: deque[str] = deque()
+        self._sweeps: dict[str, None] = {}  # namespaces; one in each tick
         self._sweep_at = clock.now() + _SWEEP_S
         self._loop = asyncio.get_running_loop()
         self._log = get_logger(broker=runtime.core.me)
@@ -149,7 +150,7 @@ class TopicService:
         self._open[unit] = None
         for name in list(self.runtime.view.restless_topics()):
             self._look(name)
-        self._sweep(unit.rpartition("/")[0])
+        self._sweeps[unit.rpartition("/")[0]] = None
 
     def close(self, unit: str) -> None:
         self._open.pop(unit, None)
@@ -192,14 +193,14 @@ class TopicService:
         now = clock.now()
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEEP_S
-            for namespace in sorted({unit.rpartition("/")[0] for unit in self._open}):
-                self._sweep(namespace)
+            self._sweeps.update((unit.rpartition("/")[0], None) for unit in self._open)
+        if self._sweeps:
+            self._sweep(self._sweeps.popitem()[0])
 
     def replaced(self) -> None:
         for unit in {home.unit for home in self._homes.values()}:
             self._discard(unit)
-        for namespace in sorted({unit.rpartition("/")[0] for unit in self._open}):
-            self._sweep(namespace)
+        self._sweeps.update((unit.rpartition("/")[0], None) for unit in self._open)
 
     async def stop(self) -> None:
         """Ends the threads; what is under way is finished by whoever controls the topics next."""
