@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
+from anabranch.core.topic_guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.errors import RefusedError
 from support.binary_consumer import client_of
@@ -320,5 +322,29 @@ def test_many_consumers_register_at_once() -> None:
             for number in range(1, 30):
                 group.create_task(join(number))
         assert len(consumers(node)) == 30
+
+    run(test)
+
+
+def test_a_bundle_that_was_away_between_two_entries_of_a_batch_takes_its_controllers_along() -> (
+    None
+):
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        service = node.operations.topics.access.service
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            before = service.controller(NAME)
+            name, _ = controller_of(node.view, NAME)
+            unit = node.view.unit(name)
+            assert unit is not None
+            elsewhere = msgspec.structs.replace(unit, broker="b9:8080", version=unit.version + 1)
+            service.folded([(name, elsewhere), (name, unit)])
+            assert service.controller(NAME) is not before
+            with pytest.raises(RefusedError) as refused:
+                await client.report()
+            assert refused.value.code == pb.ServerError.ConsumerNotFound
+            await client.subscribe(holdings={0: [0, 1]})
+            assert client.held == {0: [0, 1, 2, 3]}
 
     run(test)
