@@ -35,7 +35,7 @@ from anabranch.client.flows import Flow, Held
 from anabranch.client.messages import PRODUCER_HEADER, ProducerSettings
 from anabranch.client.topic_layout import Segment, TopicLayout
 
-_BACKOFF_MS: Final = 100
+_BACKOFF_MS: Final = 50
 _CERTAIN_SHARE: Final = 0.75  # of the backoff; librdkafka's jitter leaves at least 0.8 of it
 _BATCH_BYTES: Final = 1_000_000
 _PRODUCER_ID_BYTES: Final = 8
