@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from anabranch.client import ProducerSettings
 from bench.load import BATCH, KEYS, VALUE, Pace, Waited, due_times, stamp, stamped
 from bench.place import Place
 
@@ -23,7 +24,7 @@ _FETCH_BYTES = 16 * 1024 * 1024
 _PRODUCER: dict[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",
-    "linger.ms": 1,
+    "linger.ms": ProducerSettings().linger_ms,
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": 100_000,
     "socket.nagle.disable": True,
@@ -175,10 +176,11 @@ def consume(kafka: BareKafka, topics: Sequence[str], count: int) -> float:
 
 
 def end_to_end(
-    kafka: BareKafka, topic: str, rate: int, seconds: float, **tuned: Any
+    kafka: BareKafka, topic: str, rate: int, seconds: float, linger_ms: float
 ) -> list[float]:
     """Milliseconds from `produce` to what `poll` returns, at a steady rate; a thread each."""
-    producer, consumer = kafka.producer(**tuned), kafka.consumer(**{"fetch.wait.max.ms": 100})
+    producer = kafka.producer(**{"linger.ms": linger_ms})
+    consumer = kafka.consumer(**{"fetch.wait.max.ms": 100})
     count = int(rate * seconds)
     waited = Waited(count)
     partitions = producer.list_topics(topic, _DEADLINE_S).topics[topic].partitions
