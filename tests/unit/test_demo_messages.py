@@ -1,6 +1,6 @@
 """The demo must find every message that is lost, repeated or out of order, and accuse no other."""
 
-from anabranch.broker.demo.messages import Arrival, Findings, Message, check
+from anabranch.broker.demo.messages import Arrival, Checked, Findings, Message, check
 
 A0, A1, A2 = (Message(number, "a", turn) for turn, number in enumerate((0, 2, 4)))
 B0, B1 = (Message(number, "b", turn) for turn, number in enumerate((1, 3)))
@@ -68,3 +68,14 @@ def test_of_many_wrong_ones_some_are_shown_and_all_are_counted() -> None:
     lines = check(sent, []).lines()
     assert "100 lost" in lines[0]
     assert len(lines) == 6
+
+
+def test_a_run_is_sound_only_if_every_check_is_and_messages_were_sent() -> None:
+    good, bad = check(SENT, arrive(A0, B0, A1, B1, A2)), check(SENT, arrive(A0))
+    assert Checked(good, good, good, ()).sound
+    assert not Checked(bad, good, good, ()).sound
+    assert not Checked(good, bad, good, ()).sound
+    assert not Checked(good, good, bad, ()).sound
+    assert not Checked(good, good, good, ("message 7 of a: refused",)).sound
+    nothing = check([], [])
+    assert not Checked(nothing, nothing, nothing, ()).sound

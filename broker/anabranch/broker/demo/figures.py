@@ -12,7 +12,7 @@ import click
 from anabranch.broker.cli.output import table
 from anabranch.broker.demo.history import History
 from anabranch.broker.demo.lookups import LookedUp, LookupClients
-from anabranch.broker.demo.messages import Findings
+from anabranch.broker.demo.messages import Checked
 from anabranch.broker.demo.reshape import Reshaping
 from anabranch.broker.demo.scenario import Crash, Scenario
 from anabranch.broker.demo.traffic import Traffic
@@ -71,12 +71,19 @@ def _figure(what: str, values: Sequence[float]) -> tuple[str, str, str, str]:
     return what, str(len(values)), f"{statistics.median(values):.1f}", f"{max(values):.1f}"
 
 
-def say_findings(what: str, found: Findings, *, ordered: bool = True) -> None:
-    """The check of all messages."""
-    first, *more = found.lines(ordered)
-    click.echo(f"{what}: {first}")
-    for line in more:
-        click.echo(line)
+def say_checked(checked: Checked) -> None:
+    """The check of all messages, with examples of what is wrong."""
+    for what, found, ordered in (
+        ("readers (stream)", checked.readers, True),
+        ("workers (queue)", checked.workers, False),
+        ("Kafka", checked.kafka, True),
+    ):
+        first, *more = found.lines(ordered)
+        click.echo(f"messages, {what}: {first}")
+        for line in more:
+            click.echo(line)
+    for failure in checked.failed[:_WRONG_SHOWN]:
+        click.echo(f"  WRONG: not sent: {failure}")
 
 
 def _counted(reasons: Counter[str]) -> str:

@@ -58,6 +58,21 @@ class Findings(msgspec.Struct, frozen=True):
         return lines
 
 
+class Checked(msgspec.Struct, frozen=True):
+    """All checks of one run; `failed`: messages that could not be sent, in words."""
+
+    readers: Findings
+    workers: Findings
+    kafka: Findings
+    failed: tuple[str, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong anywhere, and something was sent."""
+        every = (self.readers, self.workers, self.kafka)
+        return not self.failed and all(each.sound and each.sent for each in every)
+
+
 def check(
     sent: Iterable[Message], arrivals: Sequence[Arrival], *, ordered: bool = True
 ) -> Findings:

@@ -16,10 +16,10 @@ import msgspec
 from anabranch.broker.cli.children import HOST, NodeProcess, await_ready, stop_all
 from anabranch.broker.cli.dag import draw, fitting
 from anabranch.broker.cli.sdk import configure_sdk_log
-from anabranch.broker.demo.figures import say_figures, say_findings
+from anabranch.broker.demo.figures import say_checked, say_figures
 from anabranch.broker.demo.history import History
 from anabranch.broker.demo.lookups import LookupClients
-from anabranch.broker.demo.messages import check
+from anabranch.broker.demo.messages import Checked, check
 from anabranch.broker.demo.reshape import Reshaping
 from anabranch.broker.demo.scenario import Scenario
 from anabranch.broker.demo.stored import stored
@@ -75,7 +75,7 @@ class Demo:
             history = History()
             history.read(kafka, Topics(_PREFIX))
             wrong = history.wrong(driven.clients.answered)
-            sound = self._check_messages(kafka, driven)
+            checked = self._check_messages(kafka, driven)
             audited = self._audit()
         finally:
             stop_all(self._nodes)
@@ -83,23 +83,23 @@ class Demo:
         say_figures(
             driven.clients, driven.scenario, driven.reshaping, driven.traffic, history, wrong
         )
+        say_checked(checked)
         click.echo(f"\nreport: {self._report}")
         click.echo(f"the whole demo took {time.monotonic() - self._began:.0f} s")
-        return 1 if wrong or driven.clients.failed or not sound else audited
+        return 1 if wrong or driven.clients.failed or not checked.sound else audited
 
-    def _check_messages(self, kafka: KafkaConnection, driven: Driven) -> bool:
-        """Whether every message arrived, once and in order, at the readers and in Kafka."""
+    def _check_messages(self, kafka: KafkaConnection, driven: Driven) -> Checked:
+        """Holds what arrived at the consumers, and what Kafka has, against what was sent."""
         traffic = driven.traffic
-        received = check(traffic.sent, traffic.arrivals)
-        queued = check(traffic.sent, traffic.queued, ordered=False)
-        kept = check(traffic.sent, stored(kafka, driven.stats))
-        self._say("every message is checked")
-        say_findings("messages to readers", received)
-        say_findings("messages to workers", queued, ordered=False)
-        say_findings("messages in Kafka", kept)
-        for failure in traffic.failed:
-            click.echo(f"  WRONG: {failure}")
-        return received.sound and queued.sound and kept.sound and not traffic.failed
+        checked = Checked(
+            readers=check(traffic.sent, traffic.arrivals),
+            workers=check(traffic.sent, traffic.queued, ordered=False),
+            kafka=check(traffic.sent, stored(kafka, driven.stats)),
+            failed=tuple(traffic.failed),
+        )
+        how = "all are there, once and in order" if checked.sound else "something is WRONG"
+        self._say(f"every message is checked: {how}")
+        return checked
 
     @property
     def _report(self) -> Path:
