@@ -211,6 +211,22 @@ def test_queue_consumers_all_get_everything_and_are_not_registered() -> None:
     run(test)
 
 
+def test_a_queues_consumer_that_leaves_keeps_no_segment_from_being_drained() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        kind = pb.ScalableConsumerType.QUEUE
+        async with client_of(node, "a") as first, client_of(node, "b") as second:
+            await first.subscribe(kind=kind)
+            await second.subscribe(kind=kind)
+            await node.operations.topics.split(NAME, 0)
+            await until(lambda: sorted(first.held) == [0, 1, 2])
+            await second.leave()
+            await first.report(drained={0: [0, 1, 2, 3]})
+            await until(lambda: sorted(first.held) == [1, 2])
+
+    run(test)
+
+
 def test_every_bad_subscribe_has_its_own_code() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = cluster.nodes[0]

@@ -229,6 +229,42 @@ def test_a_queue_is_drained_when_all_who_are_connected_say_so() -> None:
     assert desk.coordinator.drained_segments() == (0,)
 
 
+def test_a_queue_is_not_drained_while_one_that_vanished_may_hold_messages() -> None:
+    queue = msgspec.structs.replace(NOBODY, kind=SubscriptionKind.QUEUE)
+    both = ((0, 0), (0, 1))
+    for comes_back in (None, 1, 3):  # nobody, the same process, another one of that name
+        desk = Desk(WHOLE.split_segment(0), queue)
+        for number in (1, 2):
+            desk.coordinator.opened(f"q{number}", number, number, (), (), desk.now)
+        desk.send()
+        desk.report("q1", 1, drained=both)
+        desk.coordinator.closed("q1", 1, desk.now)
+        desk.report("q2", 2, drained=both)
+        assert desk.coordinator.drained_segments() == ()
+        if comes_back is not None:
+            assert desk.coordinator.opened("q1", comes_back, 13, (), (), desk.now)
+        desk.now += TIMING.lapse_s - 1
+        if comes_back is not None:
+            desk.report("q1", 13, drained=both)
+        desk.report("q2", 2)
+        assert desk.coordinator.drained_segments() == ((0,) if comes_back == 1 else ())
+        desk.now += 2
+        desk.send()
+        assert desk.coordinator.drained_segments() == (0,)
+
+
+def test_a_queues_consumer_that_leaves_is_not_waited_for() -> None:
+    queue = msgspec.structs.replace(NOBODY, kind=SubscriptionKind.QUEUE)
+    desk = Desk(WHOLE.split_segment(0), queue)
+    for number in (1, 2):
+        desk.coordinator.opened(f"q{number}", number, number, (), (), desk.now)
+    desk.send()
+    desk.report("q2", 2, drained=((0, 0), (0, 1)))
+    desk.coordinator.left("q1")
+    desk.coordinator.closed("q1", 1, desk.now)
+    assert desk.coordinator.drained_segments() == (0,)
+
+
 def test_nothing_is_sent_twice() -> None:
     desk = Desk()
     desk.join("a", 1, 11)

@@ -177,8 +177,12 @@ class SubscriptionCoordinator:
         False when the instance is not the registered one. A queue's consumers are not registered.
         """
         queue = self._subscription is not None and self._subscription.kind is _QUEUE
-        if queue and name not in self._current:
-            self._current[name] = _Instance(instance, now, known=True)
+        if queue:
+            before = self._current.get(name)
+            if before is not None and before.number != instance and before.connection is None:
+                self._former.append(before)  # it may be taking messages yet
+                del self._current[name]
+            self._current.setdefault(name, _Instance(instance, now, known=True))
         known = self._current.get(name)
         if known is None or known.number != instance:
             return False
@@ -218,16 +222,22 @@ class SubscriptionCoordinator:
         return True
 
     def closed(self, name: str, connection: int, now: float) -> None:
-        """A consumer's connection has ended; it keeps its share for the grace."""
+        """A consumer's connection has ended; it keeps its share for the grace.
+
+        A queue's consumer has no share. But it may be holding messages, or be about to take some,
+        so until it lapses nothing counts as drained without it, whatever it reported before.
+        """
         known = self._current.get(name)
         if known is None or known.connection != connection:
             return
         known.connection = None
         self._stale = True
-        if self._subscription is None or self._subscription.kind is _QUEUE:
+        if self._subscription is None:
             del self._current[name]
-            return
-        self._away_since[name] = now
+        elif self._subscription.kind is _QUEUE:
+            known.drained, known.heard_at = set(), now
+        else:
+            self._away_since[name] = now
 
     def left(self, name: str) -> None:
         """A consumer has said that it serves nothing any more and will not come back.
@@ -235,7 +245,10 @@ class SubscriptionCoordinator:
         It is given nothing while its registration lasts, which nobody else would get in time.
         """
         known = self._current.get(name)
-        if known is not None:
+        if known is not None and self._subscription and self._subscription.kind is _QUEUE:
+            del self._current[name]
+            self._stale = True
+        elif known is not None:
             known.holdings = set()
             known.connection = None
             self._away_since[name] = known.heard_at
@@ -261,7 +274,7 @@ class SubscriptionCoordinator:
         """Sealed segments of which every bucket was reported drained, and that are not logged so.
 
         Of a stream, each bucket by whoever serves it; of a queue, which everybody serves, by all
-        who are connected.
+        who are connected, and by none while somebody is missing who has not lapsed.
         """
         layout, subscription = self._layout, self._subscription
         if layout is None or subscription is None:
@@ -270,6 +283,8 @@ class SubscriptionCoordinator:
         if not any(reports):
             return ()
         queue = subscription.kind is _QUEUE
+        if queue:
+            reports += [each.drained for each in self._former]
         done = set.intersection(*reports) if queue else set().union(*reports)
         logged = set(subscription.drained)
         found: list[int] = []

@@ -157,7 +157,9 @@ class Consumers:
         with self._service.pinned(asked.topic):
             async with self._alone(asked.topic, asked.subscription):
                 known = self._runtime.view.subscription(asked.topic, asked.subscription)
-                if known is not None and known.instance_of(asked.consumer) == asked.instance:
+                if asked.kind is SubscriptionKind.QUEUE:
+                    controller.left(asked.subscription, asked.consumer)  # was never registered
+                elif known is not None and known.instance_of(asked.consumer) == asked.instance:
                     controller.left(asked.subscription, asked.consumer)
                     await self._change(
                         asked.topic,
