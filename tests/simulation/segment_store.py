@@ -115,7 +115,7 @@ class SegmentStore:
         if not self._world.calm and chance(plan.kafka_fails):
             fate = rng.random()
             if fate < 0.6:  # carried out all the same: at once, or when nobody waits any more
-                late_s = rng.uniform(0.0, late_s_max) if fate < 0.3 else out_s
+                late_s = rng.uniform(0.0, late_s_max) if fate < 0.3 else min(out_s, late_s_max)
                 self._sched.after(late_s, act)
             self._sched.after(TIMEOUT_S, partial(reply, False))
             return

@@ -200,6 +200,16 @@ def test_a_controller_that_remembers_what_it_knew_before_another_took_over(
     violation_found("both serve")
 
 
+def test_a_second_process_registered_under_a_name_while_the_first_may_serve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next controller knows of the second one only."""
+    faults = ("pause", "twin")
+    stormy(monkeypatch, consumers=1, client_faults=faults, client_fault_interval_s=0.7)
+    monkeypatch.setattr(SubscriptionCoordinator, "is_lapsing", lambda self, name, instance: False)
+    violation_found("both serve")
+
+
 def test_drained_segments_that_are_never_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SubscriptionCoordinator, "drained_segments", lambda self: ())
     violation_found("not at rest")

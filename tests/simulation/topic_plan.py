@@ -10,7 +10,16 @@ from anabranch.core.controller import ControllerSettings
 from anabranch.core.coordinator import Timing
 from simulation.plan import Plan
 
-CLIENT_FAULTS = ("crash", "pause", "cut", "close", "restart", "producer_crash", "producer_pause")
+CLIENT_FAULTS = (
+    "crash",
+    "pause",
+    "cut",
+    "close",
+    "restart",
+    "twin",  # a second process comes up under a consumer's name
+    "producer_crash",
+    "producer_pause",
+)
 
 SETTINGS = ControllerSettings(
     timing=Timing(grace_s=8.0, session_timeout_s=4.0),

@@ -59,6 +59,11 @@ class TopicWorld:
             for topic in self.passing
             for each in range(2)
         ]
+        self.twins = [
+            Consumer(self, topic, name, "c0", next(rates)) for topic, name in self.subscriptions
+        ]
+        self.regulars = list(self.consumers)
+        self.consumers += self.twins
         self.producers = [
             Producer(self, topic, f"w{each}")
             for topic in self.topics
@@ -134,7 +139,7 @@ class TopicWorld:
         """Consumers come first, so that every subscription has everything to read."""
         truth = self.cluster.checks.truth
         if not self._began:
-            for consumer in self.consumers:
+            for consumer in self.regulars:
                 consumer.start()
         self._began = True
         if all(truth.subscription(*each) is not None for each in self.subscriptions):
@@ -236,9 +241,12 @@ class TopicWorld:
         if kind.startswith("producer"):
             self._strike_producer(kind, duration_s)
             return
-        victim = rng.choice(self.consumers)
+        victim = rng.choice(self.twins if kind == "twin" else self.regulars)
         self.sched.note(f"fault {kind} {victim} for {duration_s:.1f} s")
         match kind:
+            case "twin":
+                victim.start()
+                victim.later(2 * duration_s, victim.crash)
             case "crash":
                 victim.crash()
                 self.sched.after(duration_s, victim.start)
@@ -266,14 +274,16 @@ class TopicWorld:
     def _clear(self) -> None:
         for producer in self.producers:
             producer.resume()
-        for consumer in self.consumers:
+        for twin in self.twins:
+            twin.crash()
+        for consumer in self.regulars:
             consumer.cut_until = 0.0
             consumer.resume()
         self._revive()
 
     def _revive(self) -> None:
         """Who was about to leave when the faults ended has left, and comes again."""
-        for consumer in self.consumers:
+        for consumer in self.regulars:
             consumer.start()
         self.sched.after(1.0, self._revive)
 
@@ -305,7 +315,7 @@ class TopicWorld:
             for each in self.producers
             if not each.is_idle and (each.topic in self.lasting or truth.topic(each.topic))
         ]
-        found += [f"{each} is not alive" for each in self.consumers if not each.alive]
+        found += [f"{each} is not alive" for each in self.regulars if not each.alive]
         return found or self.checks.unread()
 
 
