@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from anabranch.broker.binary.sessions import sessions
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
@@ -202,6 +204,46 @@ def test_a_client_that_does_not_read_gets_the_newest_when_it_does() -> None:
             assert newest is not None
             await until(lambda: client.updates[-1].dag.epoch == newest.epoch)
             assert len(client.pushed) < newest.epoch
+
+    run(test)
+
+
+def test_a_watch_that_is_closed_while_it_waits_for_its_topic_is_not_opened() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        watches = node.operations.topics.watches
+        async with client_of(node) as client:
+            client.watch()
+            await until(lambda: node.runtime.watching == 1)
+            client.send(pb.CommandScalableTopicClose(session_id=1))
+            client.watch("topic://public/none/orders", session=2)
+            await client.got(1)  # so the node has read the close
+            await node.operations.topics.create(NAME, 1, {})
+            await until(lambda: node.runtime.watching == 0)
+            client.watch(session=3)
+            assert [(await client.got(each)).session_id for each in (1, 2)] == [2, 3]
+            assert watches.count == 1
+
+    run(test)
+
+
+def test_a_fault_in_a_push_ends_the_connection_and_not_the_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        watches = node.operations.topics.watches
+        await node.operations.topics.create(NAME, 1, {})
+        async with client_of(node) as client:
+            client.watch()
+            await client.got(1)
+            with monkeypatch.context() as patch:
+                patch.setattr(watches, "look", lambda _topic: 1 / 0)
+                await node.operations.topics.split(NAME, 0)
+                await asyncio.wait_for(asyncio.shield(client.connection.closed), 20)
+        async with client_of(node) as client:
+            client.watch()
+            assert len((await client.got(1)).dag.segments) == 3
 
     run(test)
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from anabranch.broker.binary.forms import Dags, Place
 from anabranch.broker.binary.handlers import code_of
+from anabranch.broker.log import get_logger
 from anabranch.broker.topics.access import parse
 from anabranch.broker.topics.watches import Watches
 from anabranch.core.errors import AnabranchError
@@ -46,13 +47,16 @@ class _Pushes:
         self._watches = watches
         self._dags = dags
         self._sessions: dict[int, _Session] = {}
+        self._opening: dict[int, object] = {}
         self._due: dict[int, _Session] = {}
         self._task: asyncio.Task[None] | None = None
+        self._log = get_logger()
         peer.closed.add_done_callback(lambda _: self._end())
 
     async def open(self, command: BaseCommand) -> None:
         """SCALABLE_TOPIC_LOOKUP."""
         asked = command.scalableTopicLookup
+        mark = self._opening[asked.session_id] = object()
         try:
             topic = parse(asked.topic)
             if len(self._sessions) >= _SESSIONS_MAX:
@@ -62,6 +66,12 @@ class _Pushes:
         except AnabranchError as error:
             self._refuse(asked.session_id, code_of(error), str(error))
             return
+        finally:
+            wanted = self._opening.get(asked.session_id) is mark
+            if wanted:
+                del self._opening[asked.session_id]
+        if not wanted:
+            return  # it was closed, or opened anew, while it waited for the topic
         self._drop(asked.session_id)
         session = _Session(asked.session_id, topic, self)
         self._sessions[session.number] = session
@@ -70,6 +80,7 @@ class _Pushes:
 
     async def close(self, command: BaseCommand) -> None:
         """SCALABLE_TOPIC_CLOSE, which has no answer."""
+        self._opening.pop(command.scalableTopicClose.session_id, None)
         self._drop(command.scalableTopicClose.session_id)
 
     def due(self, session: _Session) -> None:
@@ -79,12 +90,17 @@ class _Pushes:
             self._task = asyncio.create_task(self._run(), name="watch")
 
     async def _run(self) -> None:
-        while self._due:
-            await self._peer.drained()
-            session = self._due.pop(next(iter(self._due)))
-            if self._sessions.get(session.number) is session:
-                self._push(session)
-        self._task = None
+        try:
+            while self._due:
+                await self._peer.drained()
+                session = self._due.pop(next(iter(self._due)))
+                if self._sessions.get(session.number) is session:
+                    self._push(session)
+        except Exception as error:  # noqa: BLE001 - a silent watch is worse than one begun again
+            self._log.error("wire.fault", command="watch", exc_info=error)
+            self._peer.close("a fault in the node ended this connection's watches; open them anew")
+        finally:
+            self._task = None
 
     def _push(self, session: _Session) -> None:
         seen = self._watches.look(session.topic)
