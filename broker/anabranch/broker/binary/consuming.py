@@ -8,6 +8,7 @@ from typing import Final
 
 from anabranch.broker.binary.forms import Place, assignment_form, buckets_of
 from anabranch.broker.binary.handlers import code_of
+from anabranch.broker.errors import PreconditionError
 from anabranch.broker.topics.access import parse
 from anabranch.broker.topics.consumers import (
     Asked,
@@ -38,6 +39,7 @@ _KINDS: Final = {
     ScalableConsumerType.CHECKPOINT: SubscriptionKind.CHECKPOINT,
     ScalableConsumerType.QUEUE: SubscriptionKind.QUEUE,
 }
+_INSTANCE_MAX: Final = 2**63 - 1  # the log's numbers have a sign
 _CODES: Final[dict[type[AnabranchError], ServerError]] = {
     ConsumerBusyError: ServerError.ConsumerBusy,
     SessionOverError: ServerError.ConsumerNotFound,
@@ -126,7 +128,9 @@ class _Client:
         said = command.scalableConsumerReport
         link = self._link(said.consumer_id)
         try:
-            due = self._consumers.report(link, buckets_of(said.released), buckets_of(said.drained))
+            topic = self.view.topic(link.asked.topic)
+            released, drained = buckets_of(said.released, topic), buckets_of(said.drained, topic)
+            due = self._consumers.report(link, released, drained)
         except AnabranchError as error:
             raise RefusedError(_code(error), str(error)) from error
         self.peer.send(CommandSuccess(request_id=said.request_id))
@@ -162,15 +166,19 @@ class _Client:
         return link.session
 
     def _wanted(self, asked: CommandScalableTopicSubscribe) -> Asked:
+        name = parse(asked.topic)
+        topic = self.view.topic(name)
+        if asked.instance > _INSTANCE_MAX:
+            raise PreconditionError(f"instance is {asked.instance}: at most {_INSTANCE_MAX}")
         return Asked(
-            topic=parse(asked.topic),
+            topic=name,
             subscription=asked.subscription,
             kind=_KINDS[asked.consumer_type],
             consumer=asked.consumer_name,
             instance=asked.instance if asked.HasField("instance") else self._instance,
             group_id=asked.group_id,
-            holdings=buckets_of(asked.holdings),
-            drained=buckets_of(asked.drained),
+            holdings=buckets_of(asked.holdings, topic),
+            drained=buckets_of(asked.drained, topic),
         )
 
     def _answer(self, asked: CommandScalableTopicSubscribe, code: ServerError, why: str) -> None:

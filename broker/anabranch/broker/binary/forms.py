@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from anabranch.broker.errors import PreconditionError
 from anabranch.broker.topics.watches import Seen
 from anabranch.core.coordinator import Assignment, Bucket
 from anabranch.core.hashing import bucket_starts
@@ -24,6 +25,7 @@ from anabranch.wire.anabranch_pb2 import (
 )
 
 _DAGS_MAX: Final = 256
+_FEW: Final = 10_000
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -126,6 +128,13 @@ def assignment_form(
     return form
 
 
-def buckets_of(forms: Iterable[SegmentBuckets]) -> tuple[Bucket, ...]:
-    """Segment ids and buckets, one by one."""
+def buckets_of(forms: Sequence[SegmentBuckets], topic: ScalableTopic | None) -> tuple[Bucket, ...]:
+    """Segment ids and buckets, one by one. Raises PreconditionError for more than there can be."""
+    count = sum(len(form.buckets) for form in forms)
+    if max(count, len(forms)) > _FEW:  # of what was pruned meanwhile there may be some
+        most = max(_FEW, sum(part.buckets for part in topic.segments) if topic else 0)
+        if max(count, len(forms)) > most:
+            raise PreconditionError(
+                f"{count} buckets of {len(forms)} segments are named; at most {most} are looked at"
+            )
     return tuple((form.segment_id, bucket) for form in forms for bucket in form.buckets)
