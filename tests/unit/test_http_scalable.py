@@ -92,7 +92,7 @@ def test_every_bad_request_has_its_own_status_and_reason() -> None:
         refused(await http.post(f"{TOPIC}/merge/0/99"), 404, "Segment not found: 99")
         refused(await http.post(f"{TOPIC}/merge/0/2"), 412, "Segments are not adjacent")
         refused(await http.post(f"{TOPIC}/merge/1/1"), 412, "Segments are not adjacent")
-        refused(await http.post(f"{TOPIC}/split/x"), 400, "segmentId")
+        refused(await http.post(f"{TOPIC}/split/x"), 404, "segmentId")
         assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
         refused(await http.post(f"{TOPIC}/split/0"), 412, "Cannot split non-active segment: 0")
         refused(await http.post(f"{TOPIC}/merge/0/1"), 412, "Both segments must be active")
@@ -195,7 +195,7 @@ def test_subscriptions_come_and_go_and_are_counted() -> None:
         for kind in ("QUEUE", "STREAM"):  # the second one changes nothing
             answer = await http.put(f"{TOPIC}/subscriptions/queue", params={"type": kind})
             assert answer.status_code == 204
-        refused(await http.put(f"{TOPIC}/subscriptions/a", params={"type": "x"}), 400, "type")
+        refused(await http.put(f"{TOPIC}/subscriptions/a", params={"type": "x"}), 404, "type")
         refused(await http.put(f"{TOPIC}/subscriptions/a%20b"), 412, "a b")
         found = (await http.get(f"{TOPIC}/stats")).json()["subscriptions"]
         assert {name: each["type"] for name, each in found.items()} == {

@@ -47,7 +47,9 @@ def problems(*statuses: int) -> Responses:
 
 def refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """The answer to a request that is not served."""
-    return JSONResponse({"reason": reason}, status_code=status, headers=headers)
+    # A reason may repeat half a character that was sent, which JSON text cannot hold.
+    told = reason.encode("utf-8", "replace").decode()
+    return JSONResponse({"reason": told}, status_code=status, headers=headers)
 
 
 def answer_errors(app: FastAPI) -> None:
@@ -85,7 +87,10 @@ async def _malformed(_: Request, error: Exception) -> JSONResponse:
         raise error
     if isinstance(error.body, bytes):  # FastAPI did not even try to read it as JSON
         return refusal(415, "the body must be JSON: send it with Content-Type: application/json")
-    return refusal(400, "; ".join(_sentence(found) for found in error.errors()))
+    # What is not of a path's type names nothing; neither does an unknown word of a fixed few.
+    nothing = any(found["loc"][0] == "path" or found["type"] == "enum" for found in error.errors())
+    said = "; ".join(_sentence(found) for found in error.errors())
+    return refusal(HTTPStatus.NOT_FOUND if nothing else HTTPStatus.BAD_REQUEST, said)
 
 
 _PLACES: Final = {"query": "query parameter", "path": "path parameter", "header": "header"}
