@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import islice
 from typing import Final
 
 from anabranch.broker.errors import OperationError
@@ -15,12 +15,30 @@ _AGAIN_S: Final = 1.0
 _RESTLESS_MAX: Final = 64  # looked at in one tick
 
 
+class Turns:
+    """A few of many names at a time, and all of them in turn."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._last = ""
+
+    def next(self, names: Iterable[str]) -> list[str]:
+        """Those that follow, by name, on the ones returned last; then again from the first."""
+        ordered = sorted(names)
+        place = bisect_right(ordered, self._last)
+        chosen = (ordered[place:] + ordered[:place])[: self._count]
+        if chosen:
+            self._last = chosen[-1]
+        return chosen
+
+
 class Seeker:
     """One search a topic, for as long as it is wanted. To be used in the event loop."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._runtime = access.runtime
+        self._turns = Turns(_RESTLESS_MAX)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         access.service.listeners.append(self._changed)
 
@@ -50,7 +68,7 @@ class Seeker:
         """The leader looks after topics whose operation stopped because their bundle is free."""
         if topics or units or not self._runtime.has_lease or not self._runtime.core.is_leader():
             return
-        for topic in list(islice(self._runtime.view.restless_topics(), _RESTLESS_MAX)):
+        for topic in self._turns.next(self._runtime.view.restless_topics()):
             self.seek(topic, self._is_restless)
 
     def _is_restless(self, name: str) -> bool:
