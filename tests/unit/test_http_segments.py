@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
+
+import pytest
 
 from anabranch.channel.errors import KafkaUnreachableError, ReplicasMissingError
+from support import memory_cluster
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
 from support.scalable import TOPIC, created, layout, ranges, refused
@@ -127,3 +131,25 @@ def test_an_operation_goes_on_when_its_bundle_was_given_up_to_nobody() -> None:
         assert (await split).status_code == 204
 
     with_http(test)
+
+
+class _LaterClock:
+    """The log's clock, two hours ahead of the nodes'."""
+
+    @staticmethod
+    def time() -> float:
+        return time.time() + 7_200
+
+
+def test_retention_is_measured_on_the_logs_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        assert (await nodes[0].http.post(f"{TOPIC}/split/0")).status_code == 204
+        assert len(ranges(await layout(nodes[0]), "SEALED")) == 1
+        monkeypatch.setattr(memory_cluster, "time", _LaterClock)
+        assert (await nodes[0].http.put(f"{TOPIC}x")).status_code == 204
+        nodes[0].node.operations.topics.access.service.reconcile("public/default/orders")
+        await until(lambda: len(cluster.segments.partitions) == 3)
+        assert ranges(await layout(nodes[0]), "SEALED") == {}
+
+    with_http(test, scalableTopicRetentionSeconds=3_600)

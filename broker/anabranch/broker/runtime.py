@@ -99,6 +99,7 @@ class Runtime:
         self.diverged = (
             False  # this state and another node's differ, and nobody knows whose is right
         )
+        self.log_ms = 0  # the newest time that the log has told; retention is measured on it
         self.ahead = 0  # the furthest that any node has folded
         self.generation = 0  # changes whenever a broker may be reached otherwise, or no more
         self.ended: asyncio.Future[Ended] = self._loop.create_future()
@@ -140,6 +141,7 @@ class Runtime:
         """Entries were read from the log, in order."""
         if self.ended.done():
             return
+        self.log_ms = max((self.log_ms, *(entry.timestamp_ms for entry in entries)))
         folded = self.view.read_batch(entries)
         changes = [change for entry in folded for change in entry.outcome.changes]
         self.routes.changed(changes)
@@ -167,6 +169,7 @@ class Runtime:
             self._do(self.core.heard(beat, log_ms, now))
             self._alarm(self._digests.heard(beat))
             self.ahead = max(self.ahead, beat.next_offset)
+            self.log_ms = max(self.log_ms, log_ms)
             if beat.horizon > self.view.horizon and beat.horizon <= self.view.next_offset:
                 self.view.horizon_reached(beat.horizon)
             if self._urls.get(beat.broker) != beat.web_url:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.http.scalable import PREFIX
-from anabranch.broker.http.scalable_models import layout_body
+from anabranch.broker.http.scalable_models import encoded
 from anabranch.broker.http.staleness import STALE_HEADER
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.topics import ScalableTopic
 
 _BYTES_MAX: Final = 32 << 20  # of all bodies that are kept
+_KEPT_MAX: Final = 20_000  # segments of a body that is kept: one must not push out all others
 _STALE: Final = (STALE_HEADER.lower().encode(), b"true")
 
 _Headers = list[tuple[bytes, bytes]]
@@ -30,18 +30,20 @@ class _Bodies:
         self._known: dict[str, tuple[ScalableTopic, _Headers, bytes]] = {}
         self._bytes = 0
 
-    def of(self, name: str, topic: ScalableTopic) -> tuple[_Headers, bytes]:
+    async def of(self, name: str, topic: ScalableTopic) -> tuple[_Headers, bytes]:
         """Headers and body of the topic's layout."""
         known = self._known.get(name)
         if known is not None and known[0] is topic:
             return known[1], known[2]
-        if known is not None:
+        body = await encoded(topic)
+        if name in self._known:
             self._forget(name)
-        body = msgspec.json.encode(layout_body(topic))
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
         ]
+        if len(topic.segments) > _KEPT_MAX:
+            return headers, body
         while self._known and self._bytes + len(body) > _BYTES_MAX:
             self._forget(next(iter(self._known)))
         self._known[name] = (topic, headers, body)
@@ -73,7 +75,7 @@ class LayoutFirst:
         if topic is None:
             await self._app(scope, receive, send)
             return
-        headers, body = self._bodies.of(name, topic)
+        headers, body = await self._bodies.of(name, topic)
         if self._topics.is_stale:
             headers = [*headers, _STALE]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import msgspec
 from fastapi import APIRouter, Body, Path, Query, Response
 
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.errors import problems
-from anabranch.broker.http.scalable_models import LayoutBody, TopicStats, layout_body, stats_body
+from anabranch.broker.http.scalable_models import LayoutBody, TopicStats, encoded, stats_body
 from anabranch.broker.http.staleness import Marked
 from anabranch.broker.topics.operations import TopicOperations, parse
 from anabranch.core import names
@@ -71,7 +70,7 @@ def _topics(routes: APIRouter, topics: TopicOperations) -> None:
         """The DAG of the topic's segments."""
         found = topics.topic(parse(tenant, namespace, topic))
         # FastAPI drops the mark of staleness when a route makes its own response.
-        return _raw(layout_body(found), response.headers)  # type: ignore[return-value]  # its bytes
+        return _raw(await encoded(found), response.headers)  # type: ignore[return-value]  # its bytes
 
     @routes.delete(path, status_code=204, responses=problems(307, 404, 409, 412, 503, 504))
     async def delete_topic(
@@ -83,11 +82,13 @@ def _topics(routes: APIRouter, topics: TopicOperations) -> None:
         """Deletes the topic with its data; its consumers are told."""
         await topics.delete(parse(tenant, namespace, topic))
 
-    @routes.get(path + "/stats", dependencies=[Marked], responses=problems(404, 412))
+    @routes.get(path + "/stats", dependencies=[Marked], responses=problems(307, 404, 412))
     async def get_stats(tenant: str, namespace: str, topic: str) -> TopicStats:
         """How many segments and consumers there are."""
         name = parse(tenant, namespace, topic)
-        return stats_body(topics, name, topics.topic(name))
+        found = topics.topic(name)
+        topics.must_not_be_elsewhere(name)  # only the controller knows who is connected
+        return stats_body(topics, name, found)
 
 
 def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
@@ -166,6 +167,5 @@ def _filters(given: list[str] | tuple[()]) -> dict[str, str]:
     return wanted
 
 
-def _raw(body: dict[str, Any], headers: Mapping[str, str]) -> Response:
-    content = msgspec.json.encode(body)
+def _raw(content: bytes, headers: Mapping[str, str]) -> Response:
     return Response(content, headers=dict(headers), media_type="application/json")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
+import msgspec
 from pydantic import BaseModel, Field
 
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.topics import ScalableTopic
+
+_AT_ONCE: Final = 500  # segments, which take a few ms
 
 
 class HashRange(BaseModel):
@@ -94,6 +98,13 @@ def layout_body(topic: ScalableTopic) -> dict[str, Any]:
     for part in topic.segments:
         segments[str(part.segment_id)].update(_derived(part))
     return body
+
+
+async def encoded(topic: ScalableTopic) -> bytes:
+    """`LayoutBody` as JSON; a wide one is made in a thread, so that the others are served."""
+    if len(topic.segments) <= _AT_ONCE:
+        return msgspec.json.encode(layout_body(topic))
+    return await asyncio.to_thread(lambda: msgspec.json.encode(layout_body(topic)))
 
 
 def _derived(part: SegmentInfo) -> dict[str, Any]:

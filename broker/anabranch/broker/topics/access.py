@@ -69,10 +69,14 @@ class Access:
         """Raises ElsewhereError or UnavailableError unless this node is the controller now."""
         if self.service.may_act(name):
             return
+        self.refer(name)
+        raise UnavailableError(f"{full_name(name)} has no controller at this moment; try again")
+
+    def refer(self, name: str) -> None:
+        """Raises ElsewhereError if another node is known to be the topic's controller."""
         located = self.controller_at(name)
         if located is not None and located.broker != self.runtime.core.me:
             raise _elsewhere(name, located)
-        raise UnavailableError(f"{full_name(name)} has no controller at this moment; try again")
 
     def refusals(self, name: str) -> dict[Verdict, Exception]:
         """What a proposal on a topic ends in when the log refuses it for good."""

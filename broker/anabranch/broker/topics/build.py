@@ -10,7 +10,8 @@ from anabranch.broker.requests import Requests
 from anabranch.broker.settings import Settings
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.operations import Limits, TopicOperations
+from anabranch.broker.topics.limits import Limits
+from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.seeker import Seeker
 from anabranch.broker.topics.service import TopicService
 from anabranch.broker.topics.watches import Watches

@@ -23,6 +23,7 @@ from anabranch.broker.errors import (
 from anabranch.broker.requests import RACES_MAX
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.consumers import Consumers
+from anabranch.broker.topics.limits import Limits, check_layout, check_properties
 from anabranch.broker.topics.seeker import Seeker
 from anabranch.broker.topics.watches import Watches
 from anabranch.core import names
@@ -45,18 +46,8 @@ from anabranch.core.topics import (
 from anabranch.core.verdicts import Verdict
 
 _READ_AT_ONCE: Final = 256  # topics, before other requests have their turn
-_PROPERTY_BYTES_MAX: Final = 64 * 1024  # all of a topic's, so that its record stays small
 
 Children = Callable[[SegmentLayout], tuple[SegmentInfo, ...]]
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """What an operator decides about topics; `timeout_s`: how long a change is waited for."""
-
-    timeout_s: float
-    bucket_budget: int
-    buckets_max: int
-    enabled: bool = True
 
 
 class TopicOperations:
@@ -114,10 +105,15 @@ class TopicOperations:
         """Whether this node has lost touch with the log, so that what it says may have changed."""
         return not self._runtime.has_lease
 
+    def must_not_be_elsewhere(self, name: str) -> None:
+        """Raises ElsewhereError when another node is the topic's controller and knows more."""
+        if self._runtime.has_lease and not self.access.service.may_act(name):
+            self.access.refer(name)
+
     def subscriptions(self, name: str) -> list[tuple[str, Subscription, int]]:
         """Names, what the log says, and how many consumers there are of each subscription."""
         self.topic(name)
-        controller = self.access.service.controller(name) if self._here(name) else None
+        controller = self.access.service.known_controller(name)
         found = []
         for each, known in self._runtime.view.subscriptions(name):
             coordinator = controller.coordinators.get(each) if controller else None
@@ -133,24 +129,23 @@ class TopicOperations:
         """Returns once this node is the topic's controller. Raises ElsewhereError if another is."""
         await self.access.control(name, self._requests.deadline(self.limits.timeout_s))
 
-    def _here(self, name: str) -> bool:
-        return self.access.service.may_act(name)
-
     # --- topics -------------------------------------------------------------------------
 
     async def create(self, name: str, segments: int, properties: Mapping[str, str]) -> None:
         """Creates a topic with that many segments of equal size. Raises ConflictError."""
         self._enabled()
         self.access.namespace(name)
-        _check_properties(properties)
+        check_properties(properties)
         parts = initial_segments(segments, self.limits.bucket_budget)
         most = self.limits.buckets_max
         parts = tuple(msgspec.structs.replace(p, buckets=min(p.buckets, most)) for p in parts)
+        check_layout(self.access.service.prefix, name, parts)
         deadline = self._requests.deadline(self.limits.timeout_s)
         exists = ConflictError(f"Scalable topic already exists: {full_name(name)}")
         await self.access.control(name, deadline)
         if self._runtime.view.topic(name) is not None:
             raise exists
+        self.access.service.failures.pop(name, None)  # of a topic of this name that is gone
         record = topic_change(
             self._requests.actor(),
             name,
@@ -170,7 +165,9 @@ class TopicOperations:
         def done() -> bool:
             topic = self._runtime.view.topic(name)
             if topic is None or topic.incarnation != folded.offset:
-                raise self._undone(name, "was not created")
+                if name in self.access.service.failures:
+                    raise self._undone(name, "was not created")
+                raise ConflictError(f"{full_name(name)} was deleted before it was ready")
             return topic.is_open
 
         await self._until(name, done, deadline, "was not created")
@@ -273,6 +270,7 @@ class TopicOperations:
                 raise NotFoundError(str(error)) from None
             except InvalidInputError as error:
                 raise PreconditionError(str(error)) from None
+            check_layout(self.access.service.prefix, name, (*topic.segments, *children))
             if topic.operation is not Operation.NONE:
                 busy = "+".join(str(each) for each in topic.parents)
                 raise ConflictError(
@@ -381,14 +379,6 @@ class TopicOperations:
     def _enabled(self) -> None:
         if not self.limits.enabled:
             raise PreconditionError("Scalable topics are disabled on this broker")
-
-
-def _check_properties(properties: Mapping[str, str]) -> None:
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
-    if size > _PROPERTY_BYTES_MAX:
-        raise PreconditionError(
-            f"the topic's properties have {size} bytes; at most {_PROPERTY_BYTES_MAX} are kept"
-        )
 
 
 def parse(tenant: str, namespace: str, topic: str) -> str:

@@ -11,7 +11,6 @@ consumers is not true any more.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -132,6 +131,11 @@ class TopicService:
             self._turns.append(name)
         return home.controller
 
+    def known_controller(self, name: str) -> TopicController | None:
+        """The topic's controller if there is one already and it is here."""
+        home = self._homes.get(name)
+        return home.controller if home is not None and self.may_act(name) else None
+
     @contextmanager
     def pinned(self, name: str) -> Iterator[None]:
         """The topic's controller is not forgotten meanwhile."""
@@ -214,7 +218,7 @@ class TopicService:
         if controller is None:
             self._homes.pop(name, None)
             return
-        self.carry_out(name, controller.reconcile(clock.now(), wall_ms()))
+        self.carry_out(name, controller.reconcile(clock.now(), self.runtime.log_ms))
         self._forget(name)
 
     def carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
@@ -310,7 +314,7 @@ class TopicService:
         result = future.result()
         self._explain(name, task, result, clock.now() - began)
         if self._homes.get(name) is home:
-            effects = home.controller.finished(task, result, clock.now(), wall_ms())
+            effects = home.controller.finished(task, result, clock.now(), self.runtime.log_ms)
             self.carry_out(name, effects)
             self._forget(name)
 
@@ -358,8 +362,3 @@ class TopicService:
                 done.exception()  # a node that stops tells everybody who waits by itself
 
         verdict.add_done_callback(settled)
-
-
-def wall_ms() -> int:
-    """The time of day, which retention is measured on."""
-    return round(time.time() * 1000)

@@ -1,0 +1,146 @@
+"""What no request may do to a node: too wide, too many, not storable, or starving others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch.broker.binary.forms import Dags, Place
+from anabranch.broker.errors import PreconditionError
+from anabranch.broker.topics.limits import check_layout, layout_bytes_max
+from anabranch.broker.topics.seeker import Turns
+from anabranch.broker.topics.watches import Seen
+from anabranch.core.layout import initial_segments
+from anabranch.wire import anabranch_pb2 as pb
+from support.binary_consumer import client_of
+from support.http import PATIENT, HttpNode, with_http
+from support.memory_cluster import MemoryCluster, memory_cluster, until
+from support.scalable import TOPIC, created, refused
+
+NAME = "public/default/orders"
+FOREIGN = {segment: list(range(100_000)) for segment in range(10)}
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_no_layout_is_larger_than_its_bound(count: int) -> None:
+    async def test() -> None:
+        async with memory_cluster(1, **PATIENT) as cluster:
+            node = cluster.nodes[0]
+            await node.operations.topics.create(NAME, count, {})
+            for each in range(min(count, 4)):
+                await node.operations.topics.split(NAME, each)
+            topic = node.view.topic(NAME)
+            assert topic is not None
+            dag = Dags(Place("anabranch.", "", 1, 1)).of(NAME, topic, Seen(topic))
+            assert dag.ByteSize() <= layout_bytes_max("anabranch.", NAME, topic.segments) + 100
+
+    asyncio.run(test())
+
+
+def test_a_layout_beyond_one_message_is_refused_by_its_size() -> None:
+    long_name = f"public/default/{'x' * 200}"
+    check_layout("anabranch.", NAME, initial_segments(40_000))
+    with pytest.raises(PreconditionError, match=r"clients take 5\d{6}: let it have fewer"):
+        check_layout("anabranch.", long_name, initial_segments(40_000))
+
+
+def test_a_topic_that_clients_could_not_be_told_of_is_not_made() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        answer = await nodes[0].http.put(
+            f"/admin/v2/scalable/public/default/{'x' * 200}", params={"numInitialSegments": 65_536}
+        )
+        refused(answer, 412, "fewer segments")
+        assert cluster.segments.calls == []
+
+    with_http(test)
+
+
+def test_half_a_character_is_refused_wherever_it_is_sent() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        json = {"Content-Type": "application/json"}
+        for body in (b'{"a":"\\ud800"}', b'{"\\ud800":"a"}'):
+            answer = await nodes[0].http.put(TOPIC, content=body, headers=json)
+            refused(answer, 412, "half a character")
+        await created(nodes[0])
+        path = "/admin/v2/segments/public/default/orders/0000-ffff-0"
+        answer = await nodes[0].http.put(path, content=b'["\\ud800"]', headers=json)
+        refused(answer, 404, "Subscription not found")
+
+    with_http(test)
+
+
+def test_more_buckets_than_there_are_are_refused_and_the_session_goes_on() -> None:
+    async def body() -> None:
+        async with memory_cluster(1, **{**PATIENT, "brokerServicePort": 7000}) as cluster:
+            node = cluster.nodes[0]
+            await node.operations.topics.create(NAME, 1, {})
+            async with client_of(node, "a") as client:
+                too_many = await client.refused(holdings=FOREIGN)  # type: ignore[arg-type]
+                assert too_many.code == pb.ServerError.NotAllowedError
+                assert "1000000 buckets of 10 segments" in too_many.reason
+                await client.subscribe()
+                with pytest.raises(Exception, match="1000000 buckets of 10 segments"):
+                    await client.report(released=FOREIGN)
+                await client.report()
+
+    asyncio.run(body())
+
+
+def test_an_instance_beyond_what_the_log_can_hold_is_refused_by_name() -> None:
+    async def body() -> None:
+        async with memory_cluster(1, **{**PATIENT, "brokerServicePort": 7000}) as cluster:
+            node = cluster.nodes[0]
+            await node.operations.topics.create(NAME, 1, {})
+            async with client_of(node, "a", instance=2**63) as client:
+                refusal = await client.refused()
+                assert refusal.code == pb.ServerError.NotAllowedError
+                assert f"instance is {2**63}" in refusal.reason
+            async with client_of(node, "a", instance=2**63 - 1) as client:
+                await client.subscribe()
+
+    asyncio.run(body())
+
+
+def test_many_names_all_have_their_turn() -> None:
+    turns = Turns(64)
+    names = [f"t-{number:03}" for number in range(150)]
+    first, second, third = (turns.next(names) for _ in range(3))
+    assert first + second + third[:22] == names
+    assert third[22:] == names[:42]
+    assert turns.next(names[:3]) == names[:3]
+    assert turns.next([]) == []
+
+
+def test_a_topic_that_another_request_deletes_while_it_is_made_is_a_conflict() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        cluster.segments.hold.clear()
+        making = asyncio.create_task(http.put(TOPIC))
+        await until(lambda: "create" in cluster.segments.calls)
+        deleting = asyncio.create_task(http.delete(TOPIC))
+        topic = nodes[0].node.view.topic
+        await until(lambda: (t := topic(NAME)) is not None and t.state.name == "DELETING")
+        cluster.segments.hold.set()
+        refused(await making, 409, "was deleted before it was ready")
+        assert (await deleting).status_code == 204
+
+    with_http(test)
+
+
+def test_statistics_come_from_the_controller_and_make_none() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        for node in nodes:
+            await node.http.put(TOPIC)
+        await until(lambda: all(node.node.view.topic(NAME) for node in nodes))
+        answers = [await node.http.get(f"{TOPIC}/stats") for node in nodes]
+        assert sorted(each.status_code for each in answers) == [200, 307]
+        place = [each.status_code for each in answers].index(200)
+        location = answers[1 - place].headers["location"]
+        assert location == f"http://{nodes[place].id}{TOPIC}/stats"
+        service = nodes[place].node.operations.topics.access.service
+        await until(lambda: service.controlled == 0)
+        await nodes[place].http.get(f"{TOPIC}/stats")
+        assert service.controlled == 0
+
+    with_http(test, 2)
