@@ -142,6 +142,7 @@ def test_drains_of_a_deleted_subscription_that_count_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Found by seed 193: the group that a subscribe speaks of was not told."""
+    stormy(monkeypatch, passing_topics=1, topics=1, operation_interval_s=0.1, sends_per_s=10.0)
     monkeypatch.setattr(topic_host, "is_same_group", lambda asked, known: True)
     violation_found("is called drained by")
 
