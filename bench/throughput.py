@@ -21,6 +21,7 @@ _SEGMENTS = 4
 _REPEATS = 5
 _TURNS = 3
 _DEADLINE_S = 60.0
+_DELIVERY = 5_000  # messages of a queue's delivery, for there is a deep queue on the other side
 _TURN = 500  # messages between two turns of the event loop
 
 _Produce = Callable[[Producer, int], Awaitable[None]]
@@ -151,8 +152,8 @@ async def _read_stream(place: Place, topic: TopicUnderTest, name: str, count: in
 async def _read_queue(place: Place, topic: TopicUnderTest, name: str, count: int) -> float:
     pace = Pace(count)
     async with Client(place.service_urls()) as client, asyncio.timeout(_DEADLINE_S):
-        consumer = await client.subscribe_queue(topic.name, name)
+        consumer = await client.subscribe_queue(topic.name, name, messages_max=_DELIVERY)
         while not pace.is_over:
-            pace.took([message.value for message in await consumer.receive_many()])
+            pace.took((await consumer.receive_many()).values())
             consumer.acknowledge_all()
     return pace.rate

@@ -16,6 +16,7 @@ from typing import Any, Final, Self, overload
 
 import msgspec
 import structlog
+from confluent_kafka import Message as KafkaMessage
 
 from anabranch.client import clock
 from anabranch.client.data_plane import Partition, partition_of
@@ -85,16 +86,24 @@ class QueueMessage(Message):
 
 
 class QueueBatch(Sequence[QueueMessage]):
-    """Messages of one delivery; `QueueMessage` objects are made on access."""
+    """Messages of one delivery; `QueueMessage` objects are made on access.
 
-    __slots__ = ("_delivery", "_indices", "_wrapped")
+    `values` costs least for whoever wants nothing else of them.
+    """
+
+    __slots__ = ("_delivery", "_indices", "_plain", "_wrapped")
 
     def __init__(
-        self, delivery: Delivery, indices: range, wrapped: Callable[[Delivery, int], QueueMessage]
+        self,
+        delivery: Delivery,
+        indices: range,
+        wrapped: Callable[[Delivery, int], QueueMessage],
+        plain: bool,
     ) -> None:
         self._delivery = delivery
         self._indices = indices
         self._wrapped = wrapped
+        self._plain = plain  # nothing deserializes values
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -105,8 +114,14 @@ class QueueBatch(Sequence[QueueMessage]):
     def __getitem__(self, index: slice) -> QueueBatch: ...
     def __getitem__(self, index: int | slice) -> QueueMessage | QueueBatch:
         if isinstance(index, slice):
-            return QueueBatch(self._delivery, self._indices[index], self._wrapped)
+            return QueueBatch(self._delivery, self._indices[index], self._wrapped, self._plain)
         return self._wrapped(self._delivery, self._indices[index])
+
+    def values(self) -> list[Any]:
+        """The values of all messages. Raises DeserializationError."""
+        if not self._plain:
+            return [message.value for message in self]
+        return list(map(KafkaMessage.value, self._delivery.messages_at(self._indices)))
 
 
 class QueueConsumer:
@@ -176,7 +191,8 @@ class QueueConsumer:
         """What is left of the delivery that is there, at least one message. As `receive`."""
         delivery = await self._next(timeout_s)
         first, self._given = self._given, len(delivery.messages)
-        return QueueBatch(delivery, range(first, self._given), self._wrapped)
+        plain = self._settings.value_deserializer is None
+        return QueueBatch(delivery, range(first, self._given), self._wrapped, plain)
 
     def __aiter__(self) -> Self:
         return self

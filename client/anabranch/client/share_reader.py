@@ -88,6 +88,11 @@ class Delivery:
             self._settled.set()
         return True
 
+    def messages_at(self, indices: range) -> Sequence[Message]:
+        """Some of the messages; all of them without a copy."""
+        whole = len(indices) == len(self.messages)
+        return self.messages if whole else [self.messages[index] for index in indices]
+
     def wait(self, timeout_s: float) -> bool:
         """For the reader: whether all was settled in time."""
         return self._settled.wait(timeout_s)
@@ -169,14 +174,12 @@ class ShareReader:
             self._wake.clear()
             return
         began = time.monotonic()
-        found = self._consumer.poll(_POLL_S)
-        messages: list[Message] = []
-        for message in found:
-            if message.error() is None:
-                messages.append(message)
-            else:
+        messages = found = list(self._consumer.poll(_POLL_S))
+        if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
+            for message in found:
                 self._note(message.error())
-        topics = {message.topic() or "" for message in messages}
+            messages = [message for message in found if message.error() is None]
+        topics = {topic or "" for topic in set(map(Message.topic, messages))}
         self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
         if messages:
             self._deliver(messages, began)
@@ -211,6 +214,8 @@ class ShareReader:
             self._consumer.subscribe([*self._topics, *nobody])
 
     def _note(self, error: Any) -> None:
+        if error is None:
+            return
         if error.code() in FOR_GOOD and self.failure is None:
             self.failure = KafkaReadError(f"Kafka refuses to be read: {error.str()}")
             self._loop.call_soon_threadsafe(self._on_read)
