@@ -256,6 +256,8 @@ def test_a_deleted_topic_is_told_to_those_who_send(kafka: EmbeddedKafka, topic_p
         await until(lambda: producer.layout.deleted)
         with pytest.raises(TopicNotFoundError, match="was deleted"):
             await producer.send(b"two", "key")
+        with pytest.raises(TopicNotFoundError, match="was deleted"):
+            producer.send_nowait(b"three", "key")
 
     run(kafka, topic_prefix, body)
 

@@ -239,7 +239,10 @@ class Dispatcher:
                     self._spawn(self._resolve(lane))
                 case Step.GIVE_UP:
                     self._fail_all(lane.fail_refused(), self._unknown(lane, "is gone"))
-                    self._move(lane)
+                    if layout.deleted:
+                        self._fail_all(self.table.leave(lane), self.gone())
+                    else:
+                        self._move(lane)
         if len(self.table.leaving) < leaving:
             self._writers.retire(layout, (lane.writer for lane in self.table.flows()))
 

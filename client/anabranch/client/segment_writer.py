@@ -40,7 +40,7 @@ _CERTAIN_SHARE: Final = 0.75  # of the backoff; librdkafka's jitter leaves at le
 _BATCH_BYTES: Final = 1_000_000
 _PRODUCER_ID_BYTES: Final = 8
 _METADATA_S: Final = 5.0
-_STATS_MS: Final = 500
+_STATS_MS: Final = 250
 _CLOSE_S_MAX: Final = 5.0
 _FIXED: Final[Mapping[str, Any]] = {
     # Else a producer would make its segment again after it was deleted, and append to what no

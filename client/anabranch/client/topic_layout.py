@@ -138,6 +138,8 @@ class TopicLayout:
 
     def is_leaving(self, segment_id: int) -> bool:
         """Whether it is certain that the segment takes nothing more, or soon will take nothing."""
+        if self.deleted:
+            return True
         part = self.segments.get(segment_id)
         if part is None:  # a child under way is yet to come, anything else is gone
             return all(child.segment_id != segment_id for child in self.children)
