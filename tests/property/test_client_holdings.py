@@ -144,8 +144,9 @@ class Consumers:
     def read(self, name: int, count: int) -> None:
         for number, holding in list(self.cores[name].fetches.items()):
             bucket, fetch = holding.place.bucket, holding.fetch
+            if fetch is None:
+                continue  # the session lapsed at the look at another one
             if (name, number) not in self.position:
-                assert fetch is not None
                 self.position[name, number] = (
                     self.committed[bucket] if fetch.start is None else fetch.start
                 )

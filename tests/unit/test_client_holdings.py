@@ -270,6 +270,20 @@ def test_an_answered_release_of_a_former_topic_of_that_name_releases_nothing_of_
         assert len(core.holdings) == len(placed)
 
 
+def test_a_bucket_that_was_not_drained_after_all_is_told_to_be_by_a_new_subscribe() -> None:
+    core = subscribed(0, ends=(5,))
+    holding = position(core, A, 5)
+    assert told(core, 0.1) == ((), (A,))
+    core.on_undrained(holding)
+    assert core.needs_subscribe
+    core.on_disconnected()
+    order = core.begin_subscribe(0.2)
+    assert (order.holdings, order.drained) == ((A,), ())
+    assert core.on_subscribed(order.number, assignment(1, 0, ends=(5,)), 0.3)
+    position(core, A, 5)
+    assert told(core, 0.4) == ((), (A,))
+
+
 def test_another_topic_of_the_same_name_shares_nothing_with_the_former() -> None:
     core = subscribed(0)
     former = position(core, A, 50)

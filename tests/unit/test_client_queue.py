@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from typing import cast
 
 from confluent_kafka import Message
 
-from anabranch.client.queue_drain import QuietClock
+from anabranch.client.queue_drain import Contact, QuietClock
 from anabranch.client.share_reader import ACCEPT, REJECT, RELEASE, Delivery
 
 LOCK_S = 5.0
 
 
-def polled(clock: QuietClock, start: float, seconds: float, *received: str) -> float:
+def polled(
+    clock: QuietClock, start: float, seconds: float, *received: str, answers: bool = True
+) -> float:
     """Polls of a tenth of a second without a pause, of which the first brings messages."""
     for number in range(round(seconds * 10)):
         began = start + number / 10
         clock.polled(began, began + 0.1, received if number == 0 else ())
+        clock.contact(answered=answers)
     return start + seconds
 
 
@@ -51,7 +55,37 @@ def test_time_without_polls_proves_nothing() -> None:
     clock.follow(["sealed"])
     for number in range(20):  # the application takes ten seconds for every delivery
         clock.polled(100.0 + 10 * number, 100.1 + 10 * number, ())
+        clock.contact(answered=True)
     assert clock.drained() == []
+
+
+def test_polls_that_reach_no_kafka_prove_nothing() -> None:
+    clock = QuietClock(LOCK_S)
+    clock.follow(["sealed"])
+    at = polled(clock, 100.0, 9.0)
+    at = polled(clock, at, 60.0, answers=False)
+    assert clock.drained() == []
+    at = polled(clock, at, 0.5)
+    assert clock.drained() == []
+    polled(clock, at, 1.0)
+    assert clock.drained() == ["sealed"]
+
+
+def statistics(state: str = "UP", answers: int = 0, requests: int = 1) -> str:
+    broker = {"nodeid": 1, "state": state, "rx": answers, "req": {"ShareFetch": requests}}
+    bootstrap = {"nodeid": -1, "state": "INIT", "rx": 0, "req": {}}
+    return json.dumps({"brokers": {"k:1/1": broker, "k:1/bootstrap": bootstrap}})
+
+
+def test_only_new_answers_of_all_brokers_that_are_asked_for_messages_are_contact() -> None:
+    contact = Contact()
+    assert not contact.answered(statistics(answers=5)), "since when is not known"
+    assert contact.answered(statistics(answers=6))
+    assert not contact.answered(statistics(answers=6))
+    assert not contact.answered(statistics("DOWN", answers=7))
+    assert contact.answered(statistics(answers=8))
+    assert not contact.answered(statistics(answers=9, requests=0)), "nothing is assigned"
+    assert not contact.answered("{}")
 
 
 def test_a_segment_that_is_followed_later_starts_at_zero() -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,8 @@ from anabranch.client.holdings import Fetch
 
 _T = TypeVar("_T")
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+LIBRDKAFKA_LOG: Final = logging.getLogger("anabranch.client.librdkafka")  # else it is stderr
+LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
 
 _KAFKA: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,

@@ -53,7 +53,6 @@ __all__ = [
     "SubscribeOrder",
 ]
 
-
 KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
 
 
@@ -83,6 +82,8 @@ class ConsumerCore:
         """A Subscribe is being sent, over whatever connection: earlier questions are void."""
         self._lapse_if_due(now)
         held = tuple(h for h in self._holdings.values() if h.is_held)
+        for holding in held:
+            holding.drain_told = holding.drained  # by this order
         self._attempt_released = tuple(h for h in self._holdings.values() if not h.is_held)
         self._attempt = (next(self._numbers), now)
         self._report = self._early = None
@@ -162,9 +163,8 @@ class ConsumerCore:
             self._forget(self._holdings[place])
             if place in granted:
                 self.needs_subscribe = True  # whether that grant is older than the release: unknown
-        for place in report.drained:
-            if place in self._holdings:
-                self._holdings[place].drain_told = True
+        for place in self._holdings.keys() & report.drained:
+            self._holdings[place].drain_told = True
 
     # The data.
 
@@ -174,6 +174,14 @@ class ConsumerCore:
         if holding is not None and holding.delivered is None:
             holding.delivered = holding.acknowledged = holding.committed = offset
             self._skip_removed(holding)
+
+    def on_undrained(self, holding: Holding) -> None:
+        """More came of a bucket that was at its end: its position is not known any more."""
+        reported = () if self._report is None else self._report[0].drained
+        if holding.drain_told or holding.place in reported:
+            self.needs_subscribe = True  # only that takes back what was reported
+        holding.delivered = holding.acknowledged = holding.committed = None
+        holding.drain_told = False
 
     def may_deliver(self, fetch: int, now: float) -> Holding | None:
         """The holding that what was read for a fetch may be delivered for, at this instant."""

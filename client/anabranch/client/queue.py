@@ -159,7 +159,6 @@ class QueueConsumer:
         self._poke = asyncio.Event()
         self._readable = asyncio.Event()
         self._sources: dict[str, tuple[int, dict[int, Source]]] = {}  # by Kafka topic
-        self._drained: set[int] = set()
         self._delivery: Delivery | None = None
         self._given = 0
         self._failure: BaseException | None = None
@@ -328,7 +327,7 @@ class QueueConsumer:
                     await self._poke.wait()
 
     def _reconcile(self) -> None:
-        """Polls all segments that are not drained, those included that are about to come."""
+        """Polls all segments that are not drained for all, and those that are about to come."""
         wanted = dict(self._segments())
         for topic, segment_id in wanted.items():
             self._sources.setdefault(topic, (segment_id, {}))
@@ -347,6 +346,7 @@ class QueueConsumer:
                 self._settings.messages_max,
                 self._readable.set,
                 self._quiet.polled,
+                self._quiet.contact,
             )
         if self._reader is not None and not self.is_closed:
             self._reader.subscribe(list(wanted))
@@ -354,22 +354,20 @@ class QueueConsumer:
     def _segments(self) -> Iterator[tuple[str, int]]:
         layout, assignment = self._watch.layout, self._core.assignment
         for each in () if assignment is None else assignment.segments:
-            if each.segment_id not in self._drained:
-                yield each.kafka_topic, each.segment_id
+            yield each.kafka_topic, each.segment_id
         coming = layout.children if layout.sealing else ()
         for part in (*layout.active, *coming):
             yield part.kafka_topic, part.segment_id
 
     def _report_drained(self) -> None:
-        """Tells the core what is drained, again after each new session."""
-        sealed = {
-            h.kafka_topic: h.place.segment_id
-            for h in self._core.holdings.values()
-            if h.end_offset is not None and h.place.segment_id not in self._drained
-        }
-        self._quiet.follow(sealed)
-        self._drained.update(sealed[topic] for topic in self._quiet.drained())
-        for number, holding in list(self._core.fetches.items()):
-            end = holding.end_offset
-            if end is not None and (holding.place.segment_id in self._drained or end == 0):
+        """Tells the core what is drained, again after each new session, and what is no more."""
+        ends = {n: (h, h.end_offset) for n, h in self._core.fetches.items()}
+        self._quiet.follow({h.kafka_topic for h, end in ends.values() if end is not None})
+        drained = set(self._quiet.drained())
+        for number, (holding, end) in ends.items():
+            if end is None:
+                continue
+            if holding.kafka_topic in drained or end == 0:
                 self._core.on_position(number, end)
+            elif holding.drained:
+                self._core.on_undrained(holding)

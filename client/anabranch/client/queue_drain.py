@@ -11,6 +11,11 @@ takes the segment for drained once *every* connected consumer has. Each lock tha
 last of them began to count has ended by then, and what it had locked was settled, or given out
 again, to nobody that counts.
 
+A poll that brings nothing proves nothing by itself: it may have reached nobody. It counts once
+librdkafka's statistics show that the brokers answered it, and not when a connection broke before.
+A consumer polls on, and takes its word back when something comes after all, until the controller
+has made the segment's end known to all.
+
 What this leans on, and cannot know: that no consumer that is not connected to the controller keeps
 taking and releasing the same record; and that Kafka gives free records out within a lock duration.
 Only time spent polling counts, so that an application that does not take its messages, or a machine
@@ -22,21 +27,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 _GAP_S_MAX: Final = 1.0
 LOCKS: Final = 2
 
 
 class QuietClock:
-    """Counts, per Kafka topic of a sealed segment, how long polls have brought nothing of it."""
+    """Counts, per Kafka topic of a sealed segment, how long polls have brought nothing of it.
+
+    What `polled` adds counts as soon as `contact` says that the brokers answered.
+    """
 
     def __init__(self, lock_s: float) -> None:
         self._needed_s = LOCKS * lock_s
         self._quiet_s: dict[str, float] = {}
+        self._unproven_s: dict[str, float] = {}  # the same, since the brokers answered last
         self._last_end = 0.0
 
     def follow(self, sealed: Iterable[str]) -> None:
-        """These are sealed, subscribed to, and not drained; those that are new start at zero."""
+        """These are sealed and subscribed to; those that are new start at zero."""
         self._quiet_s = {topic: self._quiet_s.get(topic, 0.0) for topic in sealed}
+        self._unproven_s = {topic: self._unproven_s.get(topic, 0.0) for topic in self._quiet_s}
 
     def polled(self, began: float, ended: float, received: Iterable[str]) -> None:
         """A poll brought messages of these topics. Times in seconds of one clock."""
@@ -44,12 +56,46 @@ class QuietClock:
         since = self._last_end if began - self._last_end <= _GAP_S_MAX else began
         self._last_end = ended
         spent_s = min(ended - since, 2 * _GAP_S_MAX)
-        for topic in self._quiet_s:
-            self._quiet_s[topic] += spent_s
+        for topic in self._unproven_s:
+            self._unproven_s[topic] += spent_s
         for topic in received:
             if topic in self._quiet_s:
-                self._quiet_s[topic] = 0.0
+                self._quiet_s[topic] = self._unproven_s[topic] = 0.0
+
+    def contact(self, answered: bool) -> None:
+        """The brokers have answered what was polled so far, or they may not have."""
+        for topic, spent_s in self._unproven_s.items():
+            self._quiet_s[topic] += spent_s if answered else 0.0
+            self._unproven_s[topic] = 0.0
 
     def drained(self) -> list[str]:
         """The topics that were quiet for long enough."""
         return [topic for topic, quiet_s in self._quiet_s.items() if quiet_s >= self._needed_s]
+
+
+class _Broker(msgspec.Struct, frozen=True):
+    nodeid: int
+    state: str
+    rx: int = 0  # answers
+    req: dict[str, int] = {}
+
+
+class _Statistics(msgspec.Struct, frozen=True):
+    brokers: dict[str, _Broker] = {}
+
+
+class Contact:
+    """Whether the brokers answer, by what librdkafka's statistics say from time to time."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, int] = {}  # answers, by broker
+
+    def answered(self, statistics: str) -> bool:
+        """Whether all brokers that are asked for messages have answered since the last time."""
+        found = msgspec.json.decode(statistics, type=_Statistics).brokers.values()
+        asked = [each for each in found if each.nodeid >= 0 and each.req.get("ShareFetch")]
+        before, self._before = self._before, {each.nodeid: each.rx for each in asked}
+        return bool(asked) and all(
+            each.state == "UP" and each.nodeid in before and each.rx > before[each.nodeid]
+            for each in asked
+        )

@@ -21,10 +21,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsumer
+from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
 
 from anabranch.client.consumer_errors import KafkaReadError
-from anabranch.client.data_plane import FOR_GOOD
+from anabranch.client.data_plane import FOR_GOOD, LIBRDKAFKA_LOG
+from anabranch.client.queue_drain import Contact
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -35,6 +36,7 @@ _KAFKA: Final[Mapping[str, Any]] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 500,
     "retry.backoff.ms": 20,
+    "statistics.interval.ms": 500,
     "log_level": 3,  # errors; one warns that this is a preview
 }
 _POLL_S: Final = 0.02
@@ -107,7 +109,8 @@ class ShareReader:
     """Polls the topics that `subscribe` names; made and used on one event loop.
 
     `on_read` is called on the loop when a delivery is there to be taken. `on_poll` is called there
-    after each poll with when it began and ended, and the topics of what it brought.
+    after each poll with when it began and ended, and the topics of what it brought; `on_contact`
+    now and then with whether the brokers answered the polls since it was called last.
     """
 
     def __init__(
@@ -117,8 +120,20 @@ class ShareReader:
         messages_max: int,
         on_read: Callable[[], None],
         on_poll: Callable[[float, float, set[str]], None],
+        on_contact: Callable[[bool], None],
     ) -> None:
-        self._consumer = ShareConsumer({**_KAFKA, "max.poll.records": messages_max, **kafka})
+        self._contact = Contact()
+        self._on_contact = on_contact
+        self._consumer = ShareConsumer(
+            {
+                **_KAFKA,
+                "max.poll.records": messages_max,
+                **kafka,
+                "logger": LIBRDKAFKA_LOG,
+                "error_cb": self._lost,
+                "stats_cb": self._counted,
+            }
+        )
         self._hold_s = lock_s * 0.8
         self._on_read = on_read
         self._on_poll = on_poll
@@ -212,6 +227,15 @@ class ShareReader:
             self._nudged = not self._nudged
             nobody = [f"{self._topics[0][:240]}.nobody"] if self._nudged else []
             self._consumer.subscribe([*self._topics, *nobody])
+
+    def _counted(self, statistics: str) -> None:
+        answered = self._contact.answered(statistics)
+        self._loop.call_soon_threadsafe(self._on_contact, answered)
+
+    def _lost(self, error: KafkaError) -> None:
+        """A connection broke, or there is none: what was polled lately may have reached nobody."""
+        self._loop.call_soon_threadsafe(self._on_contact, False)
+        self._note(error)
 
     def _note(self, error: Any) -> None:
         if error is None:
