@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,31 @@ class TopicCluster:
 
     async def merge(self, topic: str, first: int, second: int) -> None:
         await self.call("POST", f"{topic}/merge/{first}/{second}")
+
+    async def split_any(self, topic: str, turn: int = 0) -> None:
+        """Splits an active segment, the `turn`-th of them."""
+        await self._retried(topic, lambda ids: self.split(topic, ids[turn % len(ids)]), 1)
+
+    async def merge_last(self, topic: str) -> None:
+        """Merges the last two active segments."""
+        await self._retried(topic, lambda ids: self.merge(topic, ids[-2], ids[-1]), 2)
+
+    async def _retried(
+        self, topic: str, operation: Callable[[list[int]], Awaitable[None]], least: int
+    ) -> None:
+        """Until it succeeds: the node that was asked what is active may be behind."""
+        deadline = time.monotonic() + _ANSWER_S
+        while time.monotonic() < deadline:
+            active = await self.active(topic)
+            if len(active) >= least:
+                try:
+                    await operation(active)
+                except AssertionError:
+                    pass
+                else:
+                    return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"no operation on {topic} succeeded in time")
 
     async def active(self, topic: str) -> list[int]:
         layout = await self.call("GET", topic)
