@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from anabranch.broker.binary.forms import Dags, Place
 from anabranch.broker.errors import PreconditionError
+from anabranch.broker.http.scalable_models import encoded
 from anabranch.broker.topics.limits import check_layout, layout_bytes_max
 from anabranch.broker.topics.seeker import Turns
 from anabranch.broker.topics.watches import Seen
@@ -144,3 +146,19 @@ def test_statistics_come_from_the_controller_and_make_none() -> None:
         assert service.controlled == 0
 
     with_http(test, 2)
+
+
+def test_others_are_served_while_a_wide_layout_is_encoded() -> None:
+    async def test() -> None:
+        async with memory_cluster(1, **PATIENT) as cluster:
+            node = cluster.nodes[0]
+            await node.operations.topics.create(NAME, 5_000, {})
+            encoding = asyncio.create_task(encoded(node.operations.topics.topic(NAME)))
+            turns = 0
+            while not encoding.done():
+                await asyncio.sleep(0)
+                turns += 1
+            assert turns > 2  # in the loop it would be done after one
+            assert len(msgspec.json.decode(await encoding)["segments"]) == 5_000
+
+    asyncio.run(test())
