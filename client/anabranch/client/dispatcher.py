@@ -41,7 +41,7 @@ _FAILURES_MAX: Final = 100
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class _Report:
+class Report:
     """Takes Kafka's report of one message that cannot be told from the report alone."""
 
     __slots__ = ("dispatcher", "held", "lane")
@@ -109,11 +109,11 @@ class Dispatcher:
 
     # --- messages -----------------------------------------------------------------------
 
-    def take(self, held: Held, lane: Lane | None = None) -> None:
-        """Appends a new message, or holds it while its bucket is moving; `lane` if it is known."""
+    def take(self, held: Held) -> None:
+        """Appends a new message, or holds it while its bucket is moving."""
         self.tally.count += 1
         self.tally.bytes += len(held.value or b"")
-        self._append(held, lane or self.table.route(held.key))
+        self._append(held, self.table.route(held.key))
         if self.timer is None:
             self.arm()
 
@@ -149,7 +149,7 @@ class Dispatcher:
         if not lane.proven:
             self._opening.append(lane)
         plain = lane.proven and held.on_delivery is None and not held.headers
-        report = lane.report if plain else _Report(self, lane, held)
+        report = lane.report if plain else Report(self, lane, held)
         headers = [*(lane.headers or ()), *held.headers] if held.headers else lane.headers
         try:
             lane.produce(

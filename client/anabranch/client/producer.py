@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from anabranch.client.dispatcher import Dispatcher
+from anabranch.client.dispatcher import Dispatcher, Report
 from anabranch.client.errors import (
     BufferFullError,
     ClosedError,
@@ -142,16 +142,16 @@ class Producer:
             lane = self._routes.get(key)
             size = len(value)
             if lane is not None and lane.ready and size <= self._small_bytes_max:
+                report: Any = lane.report
                 if on_delivery is not None:
                     held = Held(key, value, (), event_time_ms, on_delivery)
-                    self._dispatcher.take(held, lane)
-                    return
+                    report = Report(self._dispatcher, lane, held)
                 lane.produce(
                     lane.topic,
                     value,
                     key,
                     lane.bucket,
-                    lane.report,
+                    report,
                     None,
                     event_time_ms,
                     lane.headers,
