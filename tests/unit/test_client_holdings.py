@@ -292,6 +292,25 @@ def test_another_topic_of_the_same_name_shares_nothing_with_the_former() -> None
     assert core.holdings[A] is not former
 
 
+def test_a_lapse_that_loses_an_acknowledgement_is_remembered() -> None:
+    for end in (0, 6):
+        core = subscribed(0)
+        holding = position(core, A)
+        core.on_delivered(holding, 10)
+        core.acknowledge(holding, end, 0.1)
+        assert core.tick(TIMEOUT_S + 1)
+        assert core.lost is (end > 0)
+
+
+def test_no_more_counts_as_committed_than_is_acknowledged() -> None:
+    core = subscribed(0)
+    holding = position(core, A)
+    core.on_delivered(holding, 10)
+    core.acknowledge(holding, 4, 0.1)
+    core.on_committed(holding, 10, 0.2)
+    assert holding.committed == 4
+
+
 def test_closing_waits_for_commits_and_for_no_acknowledgement() -> None:
     core = subscribed(0, 1)
     holding = position(core, A)

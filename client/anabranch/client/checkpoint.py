@@ -80,11 +80,15 @@ class CheckpointConsumer(OrderedConsumer):
         super().__init__(nodes, watch, kafka, subscription, consumer_name, settings)
         self._first = checkpoint
         self._position_of = position_of
-        self._saved: dict[Place, int] = {}
+        given = {} if checkpoint is None else checkpoint.positions
+        self._saved = {
+            Place(s, b): end for s, buckets in given.items() for b, end in buckets.items()
+        }
 
     def checkpoint(self) -> Checkpoint:
-        """How far everything is that was received, of the buckets that this consumer has served."""
+        """How far everything is that was received, on top of what the consumer began with."""
         assignment = self._core.assignment
+        begun = 0 if self._first is None else self._first.incarnation
         found = dict(self._saved)
         for place, holding in self._core.holdings.items():
             if holding.delivered is not None:
@@ -92,7 +96,7 @@ class CheckpointConsumer(OrderedConsumer):
         positions: dict[int, dict[int, int]] = {}
         for (segment_id, bucket), offset in sorted(found.items()):
             positions.setdefault(segment_id, {})[bucket] = offset
-        return Checkpoint(0 if assignment is None else assignment.incarnation, positions)
+        return Checkpoint(begun if assignment is None else assignment.incarnation, positions)
 
     def saved(self, checkpoint: Checkpoint) -> bool:
         """This checkpoint, with what came before it, is stored where a crash does not reach.
@@ -126,13 +130,12 @@ class CheckpointConsumer(OrderedConsumer):
         return {fetch.number: await self._start_of(fetch.place) for fetch in fetches}
 
     async def _start_of(self, place: Place) -> int:
+        if self._first is not None:
+            self._check_incarnation(self._first)
         asked = None if self._position_of is None else await self._position_of(*place)
         if asked is not None:
             return asked
-        if self._first is None:
-            return self._saved.get(place, 0)
-        self._check_incarnation(self._first)
-        return max(self._saved.get(place, 0), self._first.position(*place) or 0)
+        return self._saved.get(place, 0)
 
     async def _commit(self, plane: DataPlane, offsets: list[tuple[Holding, int]]) -> None:
         # Only what Kafka's retention removed comes here: there is nothing to store of that.

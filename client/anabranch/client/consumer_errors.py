@@ -17,5 +17,9 @@ class DeserializationError(ClientError, ValueError):
     """A key's or value's deserializer refused it. The message can be acknowledged all the same."""
 
 
+class SessionLapsedError(ClientError):
+    """No controller answered for a session; what was not committed is delivered again."""
+
+
 class KafkaReadError(ClientError):
     """Kafka refuses this consumer for good: the message says what it refuses."""

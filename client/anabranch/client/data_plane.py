@@ -50,6 +50,13 @@ _KAFKA: Final[Mapping[str, Any]] = {
     "retry.backoff.ms": 20,
     "log_level": 3,  # errors: a lost connection comes back by itself
 }
+# A commit that finds no coordinator is tried for the session time-out, by default for much longer
+# than a consumer's own session lasts, and would then overwrite its successor's.
+_KEEPER: Final[Mapping[str, Any]] = {
+    "session.timeout.ms": 6_000,
+    "heartbeat.interval.ms": 2_000,
+    "socket.timeout.ms": 4_000,
+}
 _ASK_S_MAX: Final = 3.0
 _CLOSE_S_MAX: Final = 5.0
 _IDLE_S: Final = 0.004  # how long an order may wait for the polling thread
@@ -133,9 +140,11 @@ class DataPlane:
                 "queued.max.messages.kbytes": settings.queued_kbytes_max,
                 "fetch.wait.max.ms": settings.fetch_wait_ms,
                 **kafka,
-            }
+            },
+            logger=LIBRDKAFKA_LOG,
         )
-        self._keeper = Consumer({**_KAFKA, **kafka})  # of the group's offsets; reads nothing
+        # Of the group's offsets; reads nothing.
+        self._keeper = Consumer({**_KAFKA, **_KEEPER, **kafka}, logger=LIBRDKAFKA_LOG)
         self._on_read = on_read
         self._loop = asyncio.get_running_loop()
         self._control = ThreadPoolExecutor(1, "anabranch-control")
@@ -238,6 +247,14 @@ class DataPlane:
         self._keeper.close()
 
     def _poll(self) -> None:
+        try:
+            self._poll_until_stopped()
+        except Exception as error:  # noqa: BLE001 - told to whoever receives
+            self.failure = KafkaReadError(f"reading from Kafka ended by a fault: {error!r}")
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                self._loop.call_soon_threadsafe(self._on_read)
+
+    def _poll_until_stopped(self) -> None:
         settings, consumer = self._settings, self._consumer
         while not self._stopped:
             self._obey()

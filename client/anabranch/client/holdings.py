@@ -65,6 +65,7 @@ class ConsumerCore:
         self.needs_subscribe = True
         self.subscribed = False
         self.lapses = 0  # sessions that ended because no controller answered
+        self.lost = False  # something acknowledged was not committed before one of these
         self._holdings: dict[Place, Holding] = {}
         self._fetches: dict[int, Holding] = {}
         self._numbers = itertools.count(1)
@@ -240,8 +241,8 @@ class ConsumerCore:
     def on_committed(self, holding: Holding, end: int, now: float) -> None:
         """Everything below `end` is committed."""
         self._lapse_if_due(now)
-        if holding.is_held and holding.committed is not None:
-            holding.committed = max(holding.committed, end)
+        if holding.is_held and holding.committed is not None and holding.acknowledged is not None:
+            holding.committed = max(holding.committed, min(end, holding.acknowledged))
             self._release_if_settled(holding, now)
 
     # The outputs.
@@ -378,6 +379,7 @@ class ConsumerCore:
         if now <= self._lapses_at():
             return False
         for holding in list(self._all()):
+            self.lost |= holding.uncommitted
             self._lose(holding)
         self.lapses += 1
         self.on_disconnected()

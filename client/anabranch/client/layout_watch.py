@@ -84,6 +84,11 @@ class LayoutWatch:
         return self._layout
 
     @property
+    def is_closed(self) -> bool:
+        """Whether nothing is watched any more."""
+        return self._task is None
+
+    @property
     def failure(self) -> ClientError | None:
         """Why no newer layout can be had at this time; None while a session is good."""
         return self._failure
@@ -138,6 +143,9 @@ class LayoutWatch:
                 await self._session()
             except NodesUnreachableError as error:
                 self._fails(error)
+            except Exception as error:  # noqa: BLE001 - a fault in one session must not end all
+                _log.error("watch.fault", topic=self.topic, why=repr(error))
+                self._fails(ClientError(f"the watch of {self.topic} met a fault: {error!r}"))
             attempt = 0 if self._answered else attempt + 1
             ceiling = min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(attempt, 10))
             await asyncio.sleep(ceiling * random.uniform(0.5, 1.0))

@@ -116,18 +116,18 @@ class OrderedConsumer(ABC):
     async def receive(self, timeout_s: float | None = None) -> Message:
         """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
         while True:
-            batch = self._current
-            if batch is None or self._given >= len(batch):
-                batch = await self._batch(timeout_s)
-            while self._given < len(batch):
-                if self._given % _TURN == 0:
-                    await asyncio.sleep(0)
-                message = batch[self._given]
-                self._given += 1
-                holding = self._core.may_deliver(message.source.number, self._now())
-                if holding is not None:
-                    self._core.on_delivered(holding, message.offset + 1)
-                    return message
+            if self._given % _TURN == 0:
+                await asyncio.sleep(0)
+            batch = await self._batch(timeout_s)
+            if self._given >= len(batch):
+                continue  # an empty one
+            # No waiting from here on: several may be receiving at once.
+            message = batch[self._given]
+            self._given += 1
+            holding = self._core.may_deliver(message.source.number, self._now())
+            if holding is not None:
+                self._core.on_delivered(holding, message.offset + 1)
+                return message
 
     async def receive_many(
         self, messages_max: int = _MESSAGES_MAX, timeout_s: float | None = None
@@ -161,7 +161,11 @@ class OrderedConsumer(ABC):
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Commits what is acknowledged and leaves: another consumer gets the share at once."""
+        """Commits what is acknowledged and leaves: another consumer gets the share at once.
+
+        Raises DeadlineError when Kafka took not all commits: the share then stays this consumer's
+        until its session is over, and what was not committed is delivered again.
+        """
         if self.is_closed:
             return
         self.is_closed = True
@@ -174,10 +178,18 @@ class OrderedConsumer(ABC):
                 while not self._core.is_settled and self._failure is None:
                     self._settled.clear()
                     await self._settled.wait()
+        left = self._core.is_settled
+        if not left:
+            self._session.stop()  # a commit may be under way yet: nobody is to start before it
         await self._session.close(_LEAVE_S_MAX)
         await self._tasks.cancel()
         await self._reading.close()
         await self._watch.close()
+        if not left and self._failure is None:
+            raise DeadlineError(
+                f"Kafka did not take the last commits of {self.consumer_name} of {self.topic} in "
+                f"{_LEAVE_S_MAX:g} s: what they acknowledge may be delivered again"
+            )
 
     async def __aenter__(self) -> Self:
         return self
@@ -226,6 +238,8 @@ class OrderedConsumer(ABC):
             async with asyncio.timeout(timeout_s):
                 while True:
                     await asyncio.sleep(0)
+                    if self._current is not None and self._given < len(self._current):
+                        return self._current  # another receiver took it meanwhile
                     self._check()
                     self._readable.clear()
                     batch = self._reading.take()
@@ -262,12 +276,15 @@ class OrderedConsumer(ABC):
     def _task_failed(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._log.error("consumer.failed", why=repr(error))
+        self._session.stop()  # nothing is served any more: others shall have the share
         self._changed()
 
     async def _drive(self) -> None:
         while True:
             self._poke.clear()
             now = self._now()
+            if self._reading.failure is not None:
+                raise self._reading.failure
             if self._core.tick(now):
                 self._log.warning("consumer.session_lapsed")
             self._reading.reconcile(now)

@@ -311,12 +311,15 @@ class QueueConsumer:
     def _task_failed(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._log.error("consumer.failed", why=repr(error))
+        self._session.stop()
         self._changed()
 
     async def _drive(self) -> None:
         while True:
             self._poke.clear()
             now = self._now()
+            if self._reader is not None and self._reader.failure is not None:
+                raise self._reader.failure
             self._core.tick(now)
             self._reconcile()
             self._report_drained()

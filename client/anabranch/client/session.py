@@ -124,6 +124,7 @@ class ConsumerSession:
         self._task = asyncio.create_task(
             self._run(), name=f"session {self._identity.consumer_name}"
         )
+        self._task.add_done_callback(self._ended)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._ready.wait()
@@ -139,14 +140,20 @@ class ConsumerSession:
         """There may be something to report."""
         self._poke.set()
 
+    def stop(self) -> None:
+        """Say nothing any more, not even goodbye: the controller waits for the session to lapse."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._connection is not None:
+            self._drop(self._connection)
+
     async def close(self, timeout_s: float) -> None:
         """Leave for good; whatever the controller says, it is over after that time."""
         task, self._task = self._task, None
         if task is None:
             return
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait([task])
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -157,6 +164,17 @@ class ConsumerSession:
             self._log.warning("consumer.leave_unheard", why=str(error))
         finally:
             connection.close("the consumer was closed")
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        self._log.error("consumer.session_failed", why=repr(error))
+        self.failure = ClientError(f"the consumer's session ended by a fault: {error!r}")
+        if self._connection is not None:
+            self._drop(self._connection)
+        self._ready.set()
+        self._on_change()
 
     async def _run(self) -> None:
         attempt = 0

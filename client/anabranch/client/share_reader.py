@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -179,6 +180,10 @@ class ShareReader:
                 except KafkaException as error:
                     self._note(error.args[0])
                     self._wake.wait(_PARKED_S)
+        except Exception as error:  # noqa: BLE001 - told to whoever receives
+            self.failure = KafkaReadError(f"reading from Kafka ended by a fault: {error!r}")
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                self._loop.call_soon_threadsafe(self._on_read)
         finally:
             self._consumer.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from anabranch.client.consumer_errors import SessionLapsedError
 from anabranch.client.data_plane import DataPlane
 from anabranch.client.errors import DeadlineError
 from anabranch.client.holdings import Fetch, Holding
@@ -40,7 +41,10 @@ class StreamConsumer(OrderedConsumer):
         return self._acknowledge(list(self._delivered()))
 
     async def flush(self, timeout_s: float = 10.0) -> None:
-        """Returns once everything that is acknowledged is committed. Raises DeadlineError."""
+        """Returns once everything that is acknowledged is committed.
+
+        Raises DeadlineError, and SessionLapsedError when a lapse came first, be it before the call.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 while self._core.commits(self._now()):
@@ -53,6 +57,12 @@ class StreamConsumer(OrderedConsumer):
             raise DeadlineError(
                 f"Kafka did not take the commits of {self.topic} in {timeout_s:g} s"
             ) from None
+        if self._core.lost:
+            self._core.lost = False
+            raise SessionLapsedError(
+                f"the session of {self.consumer_name} of {self.topic} lapsed before all that was "
+                "acknowledged was committed: the rest is delivered again"
+            )
 
     def _delivered(self) -> Iterator[tuple[Holding, int]]:
         for holding in self._core.holdings.values():
