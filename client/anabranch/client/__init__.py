@@ -6,6 +6,7 @@ from anabranch.client.consumer_errors import (
     ConsumerBusyError,
     DeserializationError,
     KafkaReadError,
+    SessionLapsedError,
     SubscriptionError,
 )
 from anabranch.client.data_plane import ReadSettings
@@ -60,6 +61,7 @@ __all__ = [
     "RefusedByNodeError",
     "Segment",
     "SerializationError",
+    "SessionLapsedError",
     "StreamConsumer",
     "SubscriptionError",
     "TopicLayout",
