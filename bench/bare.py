@@ -11,12 +11,19 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.client import ProducerSettings
-from bench.load import BATCH, KEYS, VALUE, Pace, Waited, due_times, stamp, stamped
+from bench.load import BATCH, BATCH_MAX, KEYS, VALUE, Pace, Waited, due_times, stamp, stamped
 from bench.place import Place
 
 _DEADLINE_S = 60.0
@@ -36,6 +43,11 @@ _CONSUMER: dict[str, Any] = {
     "auto.offset.reset": "earliest",
     "socket.nagle.disable": True,
     "log_level": 3,
+}
+_SHARE: dict[str, Any] = {
+    "share.acknowledgement.mode": "explicit",
+    "max.poll.records": BATCH_MAX,
+    "fetch.wait.max.ms": 10,
 }
 _DEEP: dict[str, Any] = {
     "queued.min.messages": 1_000_000,
@@ -86,6 +98,20 @@ class BareKafka:
 
     def consumer(self, **settings: Any) -> Consumer:
         return Consumer({**_CONSUMER, **self._address, **settings})
+
+    def share_group(self) -> str:
+        """A fresh share group that begins at the first message."""
+        name = f"bench-share-{self._place.number()}"
+        begin = ConfigEntry(
+            "share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(ConfigResource.Type.GROUP, name, incremental_configs=[begin])
+        for future in self.admin.incremental_alter_configs([resource]).values():
+            future.result(_DEADLINE_S)
+        return name
+
+    def share_consumer(self, group: str) -> ShareConsumer:
+        return ShareConsumer({**_SHARE, **self._address, "group.id": group})
 
 
 # --- throughput -----------------------------------------------------------------------------
@@ -163,9 +189,31 @@ def consume(kafka: BareKafka, topics: Sequence[str], count: int) -> float:
     consumer.assign(places)
     deadline = time.perf_counter() + _DEADLINE_S
     while not pace.is_over:
-        messages = consumer.consume(10_000, 0.1)
+        messages = consumer.consume(BATCH_MAX, 0.1)
         if messages:
             pace.took([message.value() for message in messages if message.error() is None])
+        elif time.perf_counter() > deadline:
+            raise RuntimeError(f"not all of {count} messages came within {_DEADLINE_S:.0f} s")
+    consumer.close()
+    return pace.rate
+
+
+def consume_shared(kafka: BareKafka, topics: Sequence[str], count: int) -> float:
+    """The same by a share group's only member, each message acknowledged: what a queue is made of.
+
+    Its client (librdkafka 2.16) reads nothing ahead while it waits for acknowledgements.
+    """
+    group = kafka.share_group()
+    consumer = kafka.share_consumer(group)
+    consumer.subscribe(list(topics))
+    pace = Pace(count)
+    deadline = time.perf_counter() + _DEADLINE_S
+    while not pace.is_over:
+        messages = consumer.poll(0.1)
+        if messages:
+            pace.took([message.value() for message in messages if message.error() is None])
+            for message in messages:
+                consumer.acknowledge(message)
         elif time.perf_counter() > deadline:
             raise RuntimeError(f"not all of {count} messages came within {_DEADLINE_S:.0f} s")
     consumer.close()

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 BATCH = 1_000  # messages of one call, where one takes several
+BATCH_MAX = 10_000  # messages that a consumer is given at once
 VALUE = b"x" * 100
 KEYS = [f"key-{number}".encode() for number in range(10_000)]
 

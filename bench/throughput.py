@@ -13,7 +13,7 @@ from anabranch.client import BufferFullError, Client, Producer
 from bench import bare
 from bench.bare import BareKafka
 from bench.figure import Measured
-from bench.load import BATCH, KEYS, VALUE, Pace
+from bench.load import BATCH, BATCH_MAX, KEYS, VALUE, Pace
 from bench.place import Place
 from bench.scalable import TopicUnderTest
 
@@ -21,7 +21,6 @@ _SEGMENTS = 4
 _REPEATS = 5
 _TURNS = 3
 _DEADLINE_S = 60.0
-_DELIVERY = 5_000  # messages of a queue's delivery, for there is a deep queue on the other side
 _TURN = 500  # messages between two turns of the event loop
 
 _Produce = Callable[[Producer, int], Awaitable[None]]
@@ -127,11 +126,13 @@ def _consumed(place: Place, kind: str) -> Measured:
 def _backlog(place: Place) -> dict[str, list[float]]:
     """Messages per second of each kind, in turn, of one backlog."""
     count = 200_000 if place.quick else 1_000_000
-    rates: dict[str, list[float]] = {"bare": [], "stream": [], "queue": []}
+    rates: dict[str, list[float]] = {"bare": [], "bare share group": [], "stream": [], "queue": []}
     with TopicUnderTest(place, _SEGMENTS) as topic, BareKafka(place) as kafka:
         asyncio.run(_rate(place, topic, _many, count))
         for turn in range(_TURNS):
-            rates["bare"].append(bare.consume(kafka, topic.kafka_topics(), count))
+            names = topic.kafka_topics()
+            rates["bare"].append(bare.consume(kafka, names, count))
+            rates["bare share group"].append(bare.consume_shared(kafka, names, count))
             for kind, read in (("stream", _read_stream), ("queue", _read_queue)):
                 rates[kind].append(asyncio.run(read(place, topic, f"{kind}-{turn}", count)))
     return rates
@@ -152,7 +153,7 @@ async def _read_stream(place: Place, topic: TopicUnderTest, name: str, count: in
 async def _read_queue(place: Place, topic: TopicUnderTest, name: str, count: int) -> float:
     pace = Pace(count)
     async with Client(place.service_urls()) as client, asyncio.timeout(_DEADLINE_S):
-        consumer = await client.subscribe_queue(topic.name, name, messages_max=_DELIVERY)
+        consumer = await client.subscribe_queue(topic.name, name, messages_max=BATCH_MAX)
         while not pace.is_over:
             pace.took((await consumer.receive_many()).values())
             consumer.acknowledge_all()
