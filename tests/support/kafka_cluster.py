@@ -72,8 +72,8 @@ class KafkaCluster:
         )
 
     async def caught_up(self) -> None:
-        """Waits until all nodes have folded as far as the first one has by now."""
-        offset = self.nodes[0].operations.position().next_offset
+        """Waits until all nodes have folded as far as any of them has by now."""
+        offset = max(node.operations.position().next_offset for node in self.nodes)
         await until(
             lambda: all(n.operations.position().next_offset >= offset for n in self.nodes), WAIT_S
         )
