@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.core.fold import evolve
+from anabranch.core.machines import build_machine, compile_arrows, machine_step
 from anabranch.core.records import CLUSTER_KEY, UnitMove, session_key
 from anabranch.core.state import Cluster, FoldedState, Session
 from anabranch.core.units import (
@@ -24,15 +25,12 @@ from anabranch.core.units import (
     Unit,
     UnitState,
     arrow_for,
-    build_machine,
-    compile_arrows,
-    machine_step,
 )
 from anabranch.core.verdicts import Verdict
 from support.world import HALVES, UNIT, A, B, C
 
 KINDS = ((UNIT, ARROWS), (LEADERSHIP, LEADERSHIP_ARROWS))
-MACHINES = {name: build_machine(arrows) for name, arrows in KINDS}
+MACHINES = {name: build_machine(arrows, UnitState) for name, arrows in KINDS}
 PAIRS = tuple(product((UNIT, LEADERSHIP), UnitState, Move))
 
 

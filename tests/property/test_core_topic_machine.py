@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.core.layout import SegmentLayout, initial_segments
+from anabranch.core.machines import build_machine, compile_arrows, machine_step
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.topics import (
     TOPIC_ARROWS,
@@ -18,14 +19,11 @@ from anabranch.core.topics import (
     Operation,
     TopicMove,
     TopicState,
-    build_topic_machine,
-    compile_topic_arrows,
-    topic_machine_step,
 )
 from anabranch.core.verdicts import Verdict
 from support.world import TOPIC, A, B, World
 
-MACHINE = build_topic_machine()
+MACHINE = build_machine(TOPIC_ARROWS, TopicState)
 PAIRS = tuple(product(TopicState, TopicMove))
 
 
@@ -89,7 +87,7 @@ def test_machine_table_and_fold_agree_on_every_state_and_move(
     assert reached(world) is state
     arrow = TOPIC_TABLE.get((state, move))
     expected = None if arrow is None else state if arrow.end is None else arrow.end
-    assert topic_machine_step(MACHINE, state, move) is expected
+    assert machine_step(MACHINE, state, move) is expected
     verdict = world.tell(world.topic(move, **favourable(world, move)))
     if expected is not None:
         assert verdict is Verdict.ACCEPTED
@@ -102,7 +100,7 @@ def test_machine_table_and_fold_agree_on_every_state_and_move(
 
 def test_the_table_has_one_arrow_for_each_pair_and_reaches_every_state() -> None:
     assert len(TOPIC_TABLE) == sum(len(arrow.starts) for arrow in TOPIC_ARROWS)
-    assert compile_topic_arrows(TOPIC_ARROWS) == TOPIC_TABLE
+    assert compile_arrows(TOPIC_ARROWS) == TOPIC_TABLE
     assert {arrow.end for arrow in TOPIC_ARROWS} - {None} == set(TopicState)
     assert {arrow.move for arrow in TOPIC_ARROWS} == set(TopicMove)
 
@@ -131,8 +129,8 @@ def test_they_agree_along_random_logs(steps: list[tuple[TopicMove, random.Random
         record = world.topic(move, rng.choice((A, A, A, B)), **fields)
         outcome = world.fold(record).outcome
         if outcome.verdict is Verdict.ACCEPTED:
-            assert topic_machine_step(MACHINE, state, move) is reached(world)
+            assert machine_step(MACHINE, state, move) is reached(world)
         else:
             assert outcome.changes == ()
             if outcome.verdict is Verdict.ILLEGAL_MOVE:
-                assert topic_machine_step(MACHINE, state, move) is None
+                assert machine_step(MACHINE, state, move) is None

@@ -9,14 +9,14 @@ their end offsets and makes the new layout. Whoever controls the topic goes on f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum, unique
-from typing import Final, cast
+from typing import Final
 
 import msgspec
-from transitions import Machine
 
 from anabranch.core.layout import SegmentLayout
+from anabranch.core.machines import compile_arrows
 from anabranch.core.segments import SegmentInfo
 
 
@@ -163,59 +163,4 @@ def properties_flat(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(part for name in sorted(properties) for part in (name, properties[name]))
 
 
-def compile_topic_arrows(
-    arrows: tuple[TopicArrow, ...],
-) -> dict[tuple[int, int], TopicArrow]:
-    """The lookup table of the fold: (state, move) to arrow."""
-    return {(start, arrow.move): arrow for arrow in arrows for start in arrow.starts}
-
-
-TOPIC_TABLE: Final = compile_topic_arrows(TOPIC_ARROWS)
-
-
-class _Model:
-    """The object a `transitions` machine drives; the machine adds `trigger` at run time."""
-
-    state: str
-    trigger: Callable[[str], bool]
-
-
-def build_topic_machine() -> Machine:
-    """The table as a `transitions` machine."""
-    return Machine(
-        model=_Model(),
-        states=[state.name for state in TopicState],
-        transitions=[
-            {
-                "trigger": arrow.move.name,
-                "source": start.name,
-                "dest": (start if arrow.end is None else arrow.end).name,
-            }
-            for arrow in TOPIC_ARROWS
-            for start in arrow.starts
-        ],
-        initial=TopicState.INIT.name,
-        auto_transitions=False,
-    )
-
-
-def topic_machine_step(machine: Machine, state: TopicState, move: TopicMove) -> TopicState | None:
-    """Where the `transitions` machine goes; None when it has no such arrow."""
-    if move.name not in machine.get_triggers(state.name):
-        return None
-    machine.set_state(state.name)
-    model = cast(_Model, machine.model)
-    model.trigger(move.name)
-    return TopicState[model.state]
-
-
-def topic_mermaid() -> str:
-    """A Mermaid state diagram of the table, for the documentation."""
-    lines = ["stateDiagram-v2"]
-    for arrow in TOPIC_ARROWS:
-        lines += [
-            f"    {start.name} --> {(start if arrow.end is None else arrow.end).name}: "
-            f"{arrow.move.name}"
-            for start in arrow.starts
-        ]
-    return "\n".join(lines) + "\n"
+TOPIC_TABLE: Final = compile_arrows(TOPIC_ARROWS)

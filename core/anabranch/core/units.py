@@ -15,12 +15,12 @@ its epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum, unique
-from typing import Final, cast
+from typing import Final
 
 import msgspec
-from transitions import Machine
+
+from anabranch.core.machines import compile_arrows
 
 LEADERSHIP: Final = "leadership"  # the unit whose owner leads; its version is the leader's epoch
 
@@ -207,11 +207,6 @@ class Unit(msgspec.Struct, frozen=True, gc=False, array_like=True):
 IN_FLIGHT: Final = (UnitState.ASSIGNING, UnitState.RELEASING, UnitState.SPLITTING)
 
 
-def compile_arrows(arrows: tuple[Arrow, ...]) -> dict[tuple[int, int], Arrow]:
-    """The lookup table of the hot path: (state, move) to arrow."""
-    return {(start, arrow.move): arrow for arrow in arrows for start in arrow.starts}
-
-
 BUNDLE_TABLE: Final = compile_arrows(ARROWS)
 LEADERSHIP_TABLE: Final = compile_arrows(LEADERSHIP_ARROWS)
 
@@ -220,45 +215,3 @@ def arrow_for(unit: str, state: UnitState, move: Move) -> Arrow | None:
     """The arrow that `move` takes from `state`, if the machine has one for this kind of unit."""
     table = LEADERSHIP_TABLE if unit == LEADERSHIP else BUNDLE_TABLE
     return table.get((state, move))
-
-
-class _Model:
-    """The object a `transitions` machine drives; the machine adds `trigger` at run time."""
-
-    state: str
-    trigger: Callable[[str], bool]
-
-
-def build_machine(arrows: tuple[Arrow, ...]) -> Machine:
-    """The same table as a `transitions` machine, the form that can be driven step by step."""
-    return Machine(
-        model=_Model(),
-        states=[state.name for state in UnitState],
-        transitions=[
-            {"trigger": arrow.move.name, "source": start.name, "dest": arrow.end.name}
-            for arrow in arrows
-            for start in arrow.starts
-        ],
-        initial=UnitState.INIT.name,
-        auto_transitions=False,
-    )
-
-
-def machine_step(machine: Machine, state: UnitState, move: Move) -> UnitState | None:
-    """Where the `transitions` machine goes; None when it has no such arrow."""
-    if move.name not in machine.get_triggers(state.name):
-        return None
-    machine.set_state(state.name)
-    model = cast(_Model, machine.model)
-    model.trigger(move.name)
-    return UnitState[model.state]
-
-
-def mermaid(arrows: tuple[Arrow, ...]) -> str:
-    """A Mermaid state diagram of the table, for the documentation."""
-    lines = ["stateDiagram-v2"]
-    for arrow in arrows:
-        lines += [
-            f"    {start.name} --> {arrow.end.name}: {arrow.move.name}" for start in arrow.starts
-        ]
-    return "\n".join(lines) + "\n"
