@@ -8,13 +8,13 @@ import socket
 import pytest
 from confluent_kafka import KafkaException
 
-from anabranch.client import clock
 from anabranch.client.data_plane import DataPlane, ReadSettings
 from anabranch.client.errors import ClientError
 from anabranch.client.holdings import ConsumerCore
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.session import ConsumerSession, Identity
+from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
 

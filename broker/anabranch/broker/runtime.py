@@ -16,7 +16,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from anabranch.broker import clock
 from anabranch.broker.digest_watch import DigestWatch, Mismatch
 from anabranch.broker.errors import UnavailableError
 from anabranch.broker.log import get_logger
@@ -43,6 +42,7 @@ from anabranch.core.replica import Replica
 from anabranch.core.state import Change, Session
 from anabranch.core.units import LEADERSHIP, Unit, UnitState
 from anabranch.core.verdicts import Verdict
+from anabranch.wire import clock
 
 APPEND_AGAIN_S: Final = 0.25
 

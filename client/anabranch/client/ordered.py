@@ -19,7 +19,6 @@ from typing import Any, Final, Self
 import structlog
 from confluent_kafka import KafkaException
 
-from anabranch.client import clock
 from anabranch.client.data_plane import DataPlane
 from anabranch.client.errors import ClosedError, DeadlineError
 from anabranch.client.holdings import ConsumerCore, Fetch, Holding
@@ -31,6 +30,7 @@ from anabranch.client.session import ConsumerSession, Identity
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
+from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
 _RETRY_S: Final = 0.2

@@ -18,7 +18,6 @@ import msgspec
 import structlog
 from confluent_kafka import Message as KafkaMessage
 
-from anabranch.client import clock
 from anabranch.client.data_plane import Partition, partition_of
 from anabranch.client.errors import ClosedError, DeadlineError
 from anabranch.client.holdings import ConsumerCore, Holding, Place
@@ -32,6 +31,7 @@ from anabranch.client.share_reader import ACCEPT, REJECT, RELEASE, Delivery, Sha
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
+from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
 _TICK_S: Final = 1.0

@@ -10,7 +10,6 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from anabranch.broker import clock
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineError,
@@ -31,6 +30,7 @@ from anabranch.core.state import StateReader
 from anabranch.core.subscriptions import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topic_proposals import subscription_change
 from anabranch.core.verdicts import Verdict
+from anabranch.wire import clock
 
 _STARTED_MAX: Final = 10_000
 

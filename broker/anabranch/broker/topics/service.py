@@ -20,7 +20,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from anabranch.broker import clock
 from anabranch.broker.errors import OperationError
 from anabranch.broker.log import get_logger
 from anabranch.broker.runtime import Runtime
@@ -42,6 +41,7 @@ from anabranch.core.segment_tasks import DeleteSegments, Done, Failed, Task
 from anabranch.core.state import Change
 from anabranch.core.topic_guards import controller_of
 from anabranch.core.units import Unit
+from anabranch.wire import clock
 
 _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"

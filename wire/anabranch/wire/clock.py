@@ -1,4 +1,4 @@
-"""The clock that a consumer's session is measured on."""
+"""The clock that leases, silence and consumers' sessions are measured on, by both sides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 if sys.platform == "linux":
 
     def now() -> float:
-        """Seconds, also those of a suspended machine: no session must outlast its sleep."""
+        """Seconds, also those of a suspended machine: no lease must outlast its sleep."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:
