@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
+from anabranch.client.closing import Closing
 from anabranch.client.errors import ClosedError
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
@@ -20,7 +20,7 @@ from anabranch.core.errors import InvalidInputError
 _SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
 
 
-class Client:
+class Client(Closing):
     """A cluster, named by the URL of one or several of its nodes.
 
     `kafka`: librdkafka's security properties, when Kafka asks for some; its address comes from the
@@ -159,14 +159,3 @@ class Client:
         if self._closed:
             raise ClosedError("the client was closed")
         asyncio.get_running_loop()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,15 +26,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.holdings import Fetch
+from anabranch.client.read_trouble import LIBRDKAFKA_LOG, ReadTrouble
 
 _T = TypeVar("_T")
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-LIBRDKAFKA_LOG: Final = logging.getLogger("anabranch.client.librdkafka")  # else it is stderr
-LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
 
 _KAFKA: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,
@@ -61,15 +59,6 @@ _ASK_S_MAX: Final = 3.0
 _CLOSE_S_MAX: Final = 5.0
 _IDLE_S: Final = 0.004  # how long an order may wait for the polling thread
 _PARKED_S: Final = 0.1
-FOR_GOOD: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError._AUTHENTICATION,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-    }
-)
 
 Partition = tuple[str, int]
 
@@ -155,7 +144,7 @@ class DataPlane:
         self._told = False
         self._wake = threading.Event()
         self._stopped = False
-        self.failure: KafkaReadError | None = None
+        self._trouble = ReadTrouble(on_read)
         # The polling thread's own.
         self._numbers: dict[Partition, int] = {}
         self._position: dict[Partition, int] = {}
@@ -165,6 +154,11 @@ class DataPlane:
         self._thread.start()
 
     # On the event loop.
+
+    @property
+    def failure(self) -> KafkaReadError | None:
+        """Why nothing can be read any more."""
+        return self._trouble.failure
 
     def start(self, fetch: Fetch, offset: int) -> None:
         """Read a bucket from an offset on."""
@@ -250,9 +244,7 @@ class DataPlane:
         try:
             self._poll_until_stopped()
         except Exception as error:  # noqa: BLE001 - told to whoever receives
-            self.failure = KafkaReadError(f"reading from Kafka ended by a fault: {error!r}")
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                self._loop.call_soon_threadsafe(self._on_read)
+            self._trouble.fault(error)
 
     def _poll_until_stopped(self) -> None:
         settings, consumer = self._settings, self._consumer
@@ -271,7 +263,7 @@ class DataPlane:
                 if messages:
                     self._hand_over(messages)
             except KafkaException as error:
-                self._note(error.args[0])
+                self._trouble.note(error.args[0])
                 self._wake.wait(_PARKED_S)
 
     def _obey(self) -> None:
@@ -312,7 +304,7 @@ class DataPlane:
     def _hand_over(self, messages: list[Message]) -> None:
         if any(map(Message.error, messages)):
             for message in messages:
-                self._note(message.error())
+                self._trouble.note(message.error())
             messages = [message for message in messages if message.error() is None]
         ends = self._ends(messages)
         if ends is None:
@@ -352,11 +344,3 @@ class DataPlane:
             return None
         self._position.update(moved)
         return ends
-
-    def _note(self, error: KafkaError | None) -> None:
-        if error is None:
-            return
-        if error.code() in FOR_GOOD and self.failure is None:
-            self.failure = KafkaReadError(f"Kafka refuses to be read: {error.str()}")
-            self._loop.call_soon_threadsafe(self._on_read)
-        _log.warning("consumer.kafka", why=error.str(), code=error.name())

@@ -10,28 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
-import structlog
 from confluent_kafka import KafkaException
 
+from anabranch.client.consumer import Consumer
 from anabranch.client.data_plane import DataPlane
-from anabranch.client.errors import ClosedError, DeadlineError
+from anabranch.client.errors import DeadlineError
 from anabranch.client.holdings import ConsumerCore, Fetch, Holding
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
-from anabranch.client.reading import LOOK_S, ConsumerSettings, Reading, Tasks, check_exists
+from anabranch.client.reading import LOOK_S, ConsumerSettings, Reading
 from anabranch.client.received import Batch, Message
-from anabranch.client.session import ConsumerSession, Identity
 from anabranch.client.topic_layout import TopicLayout
-from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire import clock
-from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
 _RETRY_S: Final = 0.2
 _LEAVE_S_MAX: Final = 5.0
@@ -41,13 +36,11 @@ _MESSAGES_MAX: Final = 10_000
 _TURN: Final = 200
 
 
-class OrderedConsumer(ABC):
+class OrderedConsumer(Consumer[Message]):
     """One consumer of an ordered subscription; made by `Client`, used on its event loop.
 
     Use as an asynchronous context manager, or call `close`.
     """
-
-    _kind: ScalableConsumerType
 
     def __init__(
         self,
@@ -59,26 +52,9 @@ class OrderedConsumer(ABC):
         settings: ConsumerSettings,
         now: Callable[[], float] = clock.now,
     ) -> None:
-        self.topic = watch.topic
-        self.subscription = names.subscription(subscription)
-        self.consumer_name = names.consumer(consumer_name)
-        self.is_closed = False
+        core = ConsumerCore(settings.settle_timeout_s)
+        super().__init__(nodes, watch, kafka, subscription, consumer_name, core, now)
         self._settings = settings
-        self._kafka = dict(kafka)
-        self._now = now
-        self._watch = watch
-        self._core = ConsumerCore(settings.settle_timeout_s)
-        self._session = ConsumerSession(
-            self._core,
-            Identity(self.topic, subscription, consumer_name, secrets.randbits(63), self._kind),
-            nodes,
-            watch,
-            now,
-            self._changed,
-        )
-        self._tasks = Tasks(self._task_failed)
-        self._poke = asyncio.Event()
-        self._readable = asyncio.Event()
         self._reading = Reading(
             self._core,
             self._positions,
@@ -93,22 +69,12 @@ class OrderedConsumer(ABC):
         self._committing = False
         self._current: Batch | None = None  # taken and not given out whole
         self._given = 0  # of it
-        self._failure: BaseException | None = None
-        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind(
-            topic=self.topic, subscription=subscription, consumer=consumer_name
-        )
 
     # For the application.
 
     async def start(self) -> Self:
         """Subscribes. Raises what `ConsumerSession.start` raises, ConsumerBusyError for one."""
-        try:
-            await self._session.start(self._settings.subscribe_timeout_s)
-        except BaseException:
-            self.is_closed = True
-            await self._session.close(0.1)
-            await self._watch.close()
-            raise
+        await self._subscribe(self._settings.subscribe_timeout_s)
         self._tasks.spawn(self._drive())
         self._watch.listeners.append(self._layout_changed)
         return self
@@ -151,15 +117,6 @@ class OrderedConsumer(ABC):
             if batch:
                 return batch
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Message:
-        try:
-            return await self.receive()
-        except ClosedError:
-            raise StopAsyncIteration from None
-
     async def close(self) -> None:
         """Commits what is acknowledged and leaves: another consumer gets the share at once.
 
@@ -171,8 +128,7 @@ class OrderedConsumer(ABC):
         self.is_closed = True
         self._core.close(self._now())
         self._changed()
-        if self._layout_changed in self._watch.listeners:
-            self._watch.listeners.remove(self._layout_changed)
+        self._stop_listening()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_S_MAX):
                 while not self._core.is_settled and self._failure is None:
@@ -190,17 +146,6 @@ class OrderedConsumer(ABC):
                 f"Kafka did not take the last commits of {self.consumer_name} of {self.topic} in "
                 f"{_LEAVE_S_MAX:g} s: what they acknowledge may be delivered again"
             )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
@@ -250,13 +195,9 @@ class OrderedConsumer(ABC):
         except TimeoutError:
             raise DeadlineError(f"no message of {self.topic} came in {timeout_s:g} s") from None
 
-    def _check(self) -> None:
-        check_exists(self._watch.layout)
-        failure = self._failure or self._session.failure or self._reading.failure
-        if failure is not None:
-            raise failure
-        if self.is_closed:
-            raise ClosedError(f"consumer {self.consumer_name} of {self.topic} was closed")
+    @property
+    def _read_failure(self) -> BaseException | None:
+        return self._reading.failure
 
     # Driving.
 
@@ -264,20 +205,10 @@ class OrderedConsumer(ABC):
     def _settled(self) -> asyncio.Event:
         return self._readable  # set after every change as well
 
-    def _changed(self) -> None:
-        self._poke.set()
-        self._readable.set()
-
     def _layout_changed(self, layout: TopicLayout) -> None:
         self._reading.warm(layout)
         if layout.deleted:
             self._changed()
-
-    def _task_failed(self, error: BaseException) -> None:
-        self._failure = self._failure or error
-        self._log.error("consumer.failed", why=repr(error))
-        self._session.stop()  # nothing is served any more: others shall have the share
-        self._changed()
 
     async def _drive(self) -> None:
         while True:

@@ -9,27 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Self, overload
 
 import msgspec
-import structlog
 from confluent_kafka import Message as KafkaMessage
 
+from anabranch.client.consumer import Consumer
 from anabranch.client.data_plane import Partition, partition_of
-from anabranch.client.errors import ClosedError, DeadlineError
+from anabranch.client.errors import DeadlineError
 from anabranch.client.holdings import ConsumerCore, Holding, Place
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.queue_drain import QuietClock
-from anabranch.client.reading import Tasks, check_exists
 from anabranch.client.received import Deserializer, Message, Source
-from anabranch.client.session import ConsumerSession, Identity
 from anabranch.client.share_reader import ACCEPT, REJECT, RELEASE, Delivery, ShareReader
 from anabranch.client.topic_layout import TopicLayout
-from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
@@ -124,12 +119,14 @@ class QueueBatch(Sequence[QueueMessage]):
         return list(map(KafkaMessage.value, self._delivery.messages_at(self._indices)))
 
 
-class QueueConsumer:
+class QueueConsumer(Consumer[QueueMessage]):
     """One consumer of a queue subscription; made by `Client`, used on its event loop.
 
     Each message is to be settled once: `acknowledge` it, `release` it for redelivery (to anybody),
     or `reject` it for good. What is not settled within 0.8 of `lock_s` is released.
     """
+
+    _kind = ScalableConsumerType.QUEUE
 
     def __init__(
         self,
@@ -141,40 +138,18 @@ class QueueConsumer:
         settings: QueueSettings,
         now: Callable[[], float] = clock.now,
     ) -> None:
-        self.topic = watch.topic
-        self.subscription = names.subscription(subscription)
-        self.consumer_name = names.consumer(consumer_name)
-        self.is_closed = False
+        core = ConsumerCore(0.0)
+        super().__init__(nodes, watch, kafka, subscription, consumer_name, core, now)
         self._settings = settings
-        self._kafka = dict(kafka)
-        self._now = now
-        self._watch = watch
-        self._core = ConsumerCore(0.0)
-        kind = ScalableConsumerType.QUEUE
-        who = Identity(self.topic, subscription, consumer_name, secrets.randbits(63), kind)
-        self._session = ConsumerSession(self._core, who, nodes, watch, now, self._changed)
         self._reader: ShareReader | None = None
         self._quiet = QuietClock(settings.lock_s)
-        self._tasks = Tasks(self._task_failed)
-        self._poke = asyncio.Event()
-        self._readable = asyncio.Event()
         self._sources: dict[str, tuple[int, dict[int, Source]]] = {}  # by Kafka topic
         self._delivery: Delivery | None = None
         self._given = 0
-        self._failure: BaseException | None = None
-        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind(
-            topic=self.topic, subscription=subscription, consumer=consumer_name
-        )
 
     async def start(self) -> Self:
         """Subscribes. Raises what `ConsumerSession.start` raises."""
-        try:
-            await self._session.start(self._settings.subscribe_timeout_s)
-        except BaseException:
-            self.is_closed = True
-            await self._session.close(0.1)
-            await self._watch.close()
-            raise
+        await self._subscribe(self._settings.subscribe_timeout_s)
         self._watch.listeners.append(self._layout_changed)
         self._reconcile()
         self._tasks.spawn(self._drive())
@@ -192,15 +167,6 @@ class QueueConsumer:
         first, self._given = self._given, len(delivery.messages)
         plain = self._settings.value_deserializer is None
         return QueueBatch(delivery, range(first, self._given), self._wrapped, plain)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> QueueMessage:
-        try:
-            return await self.receive()
-        except ClosedError:
-            raise StopAsyncIteration from None
 
     def acknowledge(self, message: QueueMessage) -> bool:
         """It has been processed. False if it is too late, and will be delivered again."""
@@ -227,25 +193,13 @@ class QueueConsumer:
             return
         self.is_closed = True
         self._changed()
-        if self._layout_changed in self._watch.listeners:
-            self._watch.listeners.remove(self._layout_changed)
+        self._stop_listening()
         await self._tasks.cancel()
         if self._reader is not None:
             await self._reader.close(self._delivery)
         self._core.close(self._now())
         await self._session.close(_LEAVE_S_MAX)
         await self._watch.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def segments(self) -> list[int]:
@@ -288,31 +242,16 @@ class QueueConsumer:
             )
         return sources[partition]
 
-    def _check(self) -> None:
-        check_exists(self._watch.layout)
-        read = None if self._reader is None else self._reader.failure
-        failure = self._failure or self._session.failure or read
-        if failure is not None:
-            raise failure
-        if self.is_closed:
-            raise ClosedError(f"consumer {self.consumer_name} of {self.topic} was closed")
+    @property
+    def _read_failure(self) -> BaseException | None:
+        return None if self._reader is None else self._reader.failure
 
     # Driving.
-
-    def _changed(self) -> None:
-        self._poke.set()
-        self._readable.set()
 
     def _layout_changed(self, layout: TopicLayout) -> None:
         self._reconcile()  # at once: the first messages of a child are waiting for it
         if layout.deleted:
             self._changed()
-
-    def _task_failed(self, error: BaseException) -> None:
-        self._failure = self._failure or error
-        self._log.error("consumer.failed", why=repr(error))
-        self._session.stop()
-        self._changed()
 
     async def _drive(self) -> None:
         while True:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +24,8 @@ import structlog
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
 
 from anabranch.client.consumer_errors import KafkaReadError
-from anabranch.client.data_plane import FOR_GOOD, LIBRDKAFKA_LOG
 from anabranch.client.queue_drain import Contact
+from anabranch.client.read_trouble import LIBRDKAFKA_LOG, ReadTrouble
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -146,9 +145,14 @@ class ShareReader:
         self._nudged = False
         self._stopped = False
         self._wake = threading.Event()
-        self.failure: KafkaReadError | None = None
+        self._trouble = ReadTrouble(on_read)
         self._thread = threading.Thread(target=self._run, name="anabranch-share", daemon=True)
         self._thread.start()
+
+    @property
+    def failure(self) -> KafkaReadError | None:
+        """Why nothing can be read any more."""
+        return self._trouble.failure
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Poll these, and no others."""
@@ -178,12 +182,10 @@ class ShareReader:
                 try:
                     self._turn()
                 except KafkaException as error:
-                    self._note(error.args[0])
+                    self._trouble.note(error.args[0])
                     self._wake.wait(_PARKED_S)
         except Exception as error:  # noqa: BLE001 - told to whoever receives
-            self.failure = KafkaReadError(f"reading from Kafka ended by a fault: {error!r}")
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                self._loop.call_soon_threadsafe(self._on_read)
+            self._trouble.fault(error)
         finally:
             self._consumer.close()
 
@@ -197,7 +199,7 @@ class ShareReader:
         messages = found = list(self._consumer.poll(_POLL_S))
         if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
             for message in found:
-                self._note(message.error())
+                self._trouble.note(message.error())
             messages = [message for message in found if message.error() is None]
         topics = {topic or "" for topic in set(map(Message.topic, messages))}
         self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
@@ -240,12 +242,4 @@ class ShareReader:
     def _lost(self, error: KafkaError) -> None:
         """A connection broke, or there is none: what was polled lately may have reached nobody."""
         self._loop.call_soon_threadsafe(self._on_contact, False)
-        self._note(error)
-
-    def _note(self, error: Any) -> None:
-        if error is None:
-            return
-        if error.code() in FOR_GOOD and self.failure is None:
-            self.failure = KafkaReadError(f"Kafka refuses to be read: {error.str()}")
-            self._loop.call_soon_threadsafe(self._on_read)
-        _log.warning("consumer.kafka", why=error.str(), code=error.name())
+        self._trouble.note(error)

@@ -1,0 +1,115 @@
+"""`Consumer`: what ordered and queue consumers have in common: a session, tasks, and failures."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Self, TypeVar
+
+import structlog
+
+from anabranch.client.closing import Closing
+from anabranch.client.errors import ClosedError
+from anabranch.client.holdings import ConsumerCore
+from anabranch.client.layout_watch import LayoutWatch
+from anabranch.client.nodes import Nodes
+from anabranch.client.reading import Tasks, check_exists
+from anabranch.client.session import ConsumerSession, Identity
+from anabranch.client.topic_layout import TopicLayout
+from anabranch.core import names
+from anabranch.wire.anabranch_pb2 import ScalableConsumerType
+
+MessageT = TypeVar("MessageT")
+
+
+class Consumer(Closing, Generic[MessageT]):
+    """One consumer of a subscription, on one event loop.
+
+    Whatever happens sets `_poke`, for the task that drives, and `_readable`, for who receives.
+    """
+
+    _kind: ScalableConsumerType
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        watch: LayoutWatch,
+        kafka: Mapping[str, Any],
+        subscription: str,
+        consumer_name: str,
+        core: ConsumerCore,
+        now: Callable[[], float],
+    ) -> None:
+        self.topic = watch.topic
+        self.subscription = names.subscription(subscription)
+        self.consumer_name = names.consumer(consumer_name)
+        self.is_closed = False
+        self._kafka = dict(kafka)
+        self._now = now
+        self._watch = watch
+        self._core = core
+        who = Identity(self.topic, subscription, consumer_name, secrets.randbits(63), self._kind)
+        self._session = ConsumerSession(core, who, nodes, watch, now, self._changed)
+        self._tasks = Tasks(self._task_failed)
+        self._poke = asyncio.Event()
+        self._readable = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind(
+            topic=self.topic, subscription=subscription, consumer=consumer_name
+        )
+
+    @abstractmethod
+    async def receive(self, timeout_s: float | None = None) -> MessageT:
+        """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageT:
+        try:
+            return await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    @property
+    @abstractmethod
+    def _read_failure(self) -> BaseException | None:
+        """Why nothing can be read any more."""
+
+    @abstractmethod
+    def _layout_changed(self, layout: TopicLayout) -> None:
+        """A listener of the watch, from `start` to `close`."""
+
+    async def _subscribe(self, timeout_s: float) -> None:
+        """Raises what `ConsumerSession.start` raises, and has closed everything then."""
+        try:
+            await self._session.start(timeout_s)
+        except BaseException:
+            self.is_closed = True
+            await self._session.close(0.1)
+            await self._watch.close()
+            raise
+
+    def _stop_listening(self) -> None:
+        if self._layout_changed in self._watch.listeners:
+            self._watch.listeners.remove(self._layout_changed)
+
+    def _check(self) -> None:
+        check_exists(self._watch.layout)
+        failure = self._failure or self._session.failure or self._read_failure
+        if failure is not None:
+            raise failure
+        if self.is_closed:
+            raise ClosedError(f"consumer {self.consumer_name} of {self.topic} was closed")
+
+    def _changed(self) -> None:
+        self._poke.set()
+        self._readable.set()
+
+    def _task_failed(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._log.error("consumer.failed", why=repr(error))
+        self._session.stop()  # nothing is served any more: others shall have the share
+        self._changed()
