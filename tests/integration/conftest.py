@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.spark_replay.session import local_session
+from support.topic_cluster import TopicCluster, topic_cluster
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +19,16 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """
     with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as node:
         yield node
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TopicCluster]:
+    """Two running nodes with scalable topics; the tests of a module share them."""
+    folder = tmp_path_factory.mktemp("nodes")  # another name each time
+    with topic_cluster(kafka, f"{folder.name}.", folder) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

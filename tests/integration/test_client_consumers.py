@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
 from anabranch.client.client import Client
 from anabranch.client.consumer_errors import (
@@ -22,33 +20,19 @@ from anabranch.client.errors import ClosedError, DeadlineError, TopicNotFoundErr
 from anabranch.client.ordered import OrderedConsumer
 from anabranch.client.stream import StreamConsumer
 from anabranch.core.errors import InvalidInputError
-from support.topic_cluster import TopicCluster, topic_cluster
+from support.topic_cluster import Body, TopicCluster, run_on
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 _KEYS = 40
 _WAIT_S = 10.0
-_names = (f"public/default/orders-{number}" for number in itertools.count())
-Body = Callable[[TopicCluster, Client, str], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def cluster(
-    kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TopicCluster]:
-    folder = tmp_path_factory.mktemp("nodes")
-    with topic_cluster(kafka, f"{folder.name}.consumers.", folder) as running:
-        yield running
 
 
 def run(cluster: TopicCluster, body: Body, segments: int = 2) -> None:
-    async def test() -> None:
-        topic = next(_names)
-        await cluster.create(topic, segments)
-        async with Client(cluster.url) as client:
-            await body(cluster, client, f"topic://{topic}")
+    async def named(cluster: TopicCluster, client: Client, topic: str) -> None:
+        await body(cluster, client, f"topic://{topic}")
 
-    asyncio.run(asyncio.wait_for(test(), 25))
+    run_on(cluster, named, segments, 25)
 
 
 class Sent:

@@ -5,41 +5,23 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, Producer, TopicLayout, TopicNotFoundError
-from support.topic_cluster import TopicCluster, topic_cluster
+from support.topic_cluster import Body, TopicCluster, run_on, topic_cluster
 from support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 _WAIT_S = 20.0
 _KEYS = [b"key-%d" % number for number in range(200)]
-_names = (f"public/default/orders-{number}" for number in itertools.count())
-Body = Callable[[TopicCluster, Client, str], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def cluster(
-    kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TopicCluster]:
-    folder = tmp_path_factory.mktemp("nodes")
-    with topic_cluster(kafka, f"{folder.name}.producers.", folder) as running:
-        yield running
 
 
 def run(cluster: TopicCluster, body: Body) -> None:
-    async def test() -> None:
-        topic = next(_names)
-        await cluster.create(topic, 1)
-        async with Client(cluster.url) as client:
-            await body(cluster, client, topic)
-
-    asyncio.run(asyncio.wait_for(test(), 120))
+    run_on(cluster, body, 1, 120)
 
 
 def stored(kafka: str, layout: TopicLayout) -> dict[bytes, list[bytes]]:
@@ -130,23 +112,20 @@ def test_producers_go_on_when_the_controller_is_killed_in_the_middle(
 ) -> None:
     folder = tmp_path_factory.mktemp("killed")
 
-    async def test(nodes: TopicCluster) -> None:
-        topic = next(_names)
-        await nodes.create(topic, 1)
-        async with Client(nodes.url) as client:
-            producer = await client.create_producer(topic)
-            traffic = Traffic(producer, _KEYS)
-            await nodes.split(topic, 0)
-            owner = producer.layout.controller_url
-            victim = next(node for node in nodes.nodes if node.service_url() == owner)
-            splitting = asyncio.create_task(nodes.split(topic, 1))
-            await until(lambda: bool(producer.layout.children) or splitting.done())
-            victim.kill()
-            await asyncio.gather(splitting, return_exceptions=True)
-            await until(lambda: not producer.layout.children, 60)
-            sent = await traffic.stop()
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        producer = await client.create_producer(topic)
+        traffic = Traffic(producer, _KEYS)
+        await nodes.split(topic, 0)
+        owner = producer.layout.controller_url
+        victim = next(node for node in nodes.nodes if node.service_url() == owner)
+        splitting = asyncio.create_task(nodes.split(topic, 1))
+        await until(lambda: bool(producer.layout.children) or splitting.done())
+        victim.kill()
+        await asyncio.gather(splitting, return_exceptions=True)
+        await until(lambda: not producer.layout.children, 60)
+        sent = await traffic.stop()
 
-            assert await asyncio.to_thread(stored, nodes.kafka, producer.layout) == sent
+        assert await asyncio.to_thread(stored, nodes.kafka, producer.layout) == sent
 
     with topic_cluster(kafka, topic_prefix, folder) as nodes:
-        asyncio.run(asyncio.wait_for(test(nodes), 200))
+        run_on(nodes, body, 1, 200)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,32 +16,18 @@ from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client.client import Client
 from anabranch.client.errors import ClosedError, DeadlineError
 from anabranch.client.queue import QueueConsumer
-from support.topic_cluster import TopicCluster, topic_cluster
+from support.topic_cluster import Body, TopicCluster, run_on, topic_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 _WAIT_S = 15.0
-_names = (f"public/default/jobs-{number}" for number in itertools.count())
-Body = Callable[[TopicCluster, Client, str], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def cluster(
-    kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TopicCluster]:
-    folder = tmp_path_factory.mktemp("nodes")
-    with topic_cluster(kafka, f"{folder.name}.queue.", folder) as running:
-        yield running
 
 
 def run(cluster: TopicCluster, body: Body, segments: int = 2) -> None:
-    async def test() -> None:
-        topic = next(_names)
-        await cluster.create(topic, segments)
-        async with Client(cluster.url) as client:
-            await body(cluster, client, f"topic://{topic}")
+    async def named(cluster: TopicCluster, client: Client, topic: str) -> None:
+        await body(cluster, client, f"topic://{topic}")
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    run_on(cluster, named, segments, 60)
 
 
 async def send(client: Client, topic: str, first: int, count: int, pause_s: float = 0.0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +14,11 @@ import httpx
 
 from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
 from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.client.client import Client
 from support.processes import free_ports
 
 _ANSWER_S = 20.0
+_names = (f"public/default/orders-{number}" for number in itertools.count())
 
 
 class TopicCluster:
@@ -113,3 +116,18 @@ def topic_cluster(
 async def stopped(nodes: list[NodeProcess]) -> None:
     """All of them, ended."""
     await asyncio.to_thread(stop_all, nodes)
+
+
+Body = Callable[[TopicCluster, Client, str], Awaitable[None]]
+
+
+def run_on(cluster: TopicCluster, body: Body, segments: int, timeout_s: float) -> None:
+    """Runs a test with a client and a new topic, `tenant/namespace/name`."""
+
+    async def test() -> None:
+        topic = next(_names)
+        await cluster.create(topic, segments)
+        async with Client(cluster.url) as client:
+            await body(cluster, client, topic)
+
+    asyncio.run(asyncio.wait_for(test(), timeout_s))

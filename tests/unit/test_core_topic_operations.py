@@ -16,28 +16,8 @@ from anabranch.core.topics import (
     TopicState,
 )
 from anabranch.core.verdicts import Verdict
-from support.world import TOPIC, A, B, World
-
-
-def owned() -> World:
-    """Two brokers, of which the first controls every topic."""
-    world = World(A, B)
-    world.owned(A)
-    return world
-
-
-def opened(segments: int = 2) -> World:
-    world = owned()
-    world.opened(segments)
-    return world
-
-
-def layout(world: World) -> SegmentLayout:
-    return world.scalable().layout
-
-
-def split(world: World, segment_id: int = 0) -> tuple[SegmentInfo, ...]:
-    return layout(world).split_children(segment_id)
+from support.topics import layout, opened, owned, split
+from support.world import TOPIC, World
 
 
 def changed(part: SegmentInfo, **fields: Any) -> SegmentInfo:

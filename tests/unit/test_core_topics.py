@@ -8,7 +8,6 @@ import pytest
 
 from anabranch.core.layout import SegmentLayout, initial_segments
 from anabranch.core.records import PolicyOp, SessionOp
-from anabranch.core.segments import SegmentInfo
 from anabranch.core.subscriptions import SubscriptionOp
 from anabranch.core.topic_guards import TOPIC_GUARDS, controller_of
 from anabranch.core.topics import (
@@ -22,28 +21,8 @@ from anabranch.core.topics import (
 )
 from anabranch.core.units import Move
 from anabranch.core.verdicts import Verdict
+from support.topics import opened, owned, split
 from support.world import FIRST, TOPIC, UNIT, A, B, World
-
-
-def owned() -> World:
-    """Two brokers, of which the first controls every topic."""
-    world = World(A, B)
-    world.owned(A)
-    return world
-
-
-def opened(segments: int = 2) -> World:
-    world = owned()
-    world.opened(segments)
-    return world
-
-
-def layout(world: World) -> SegmentLayout:
-    return world.scalable().layout
-
-
-def split(world: World, segment_id: int = 0) -> tuple[SegmentInfo, ...]:
-    return layout(world).split_children(segment_id)
 
 
 def test_every_guard_has_a_predicate_and_each_row_is_in_the_order_of_precedence() -> None:
