@@ -116,6 +116,24 @@ class SegmentLayout:
         ids = {segment_id} | self.ancestors(segment_id) | self.descendants(segment_id)
         return tuple(self.segments[each] for each in sorted(ids))
 
+    def merge_depth(self, segment_id: int) -> int:
+        """How many segments that were merged of several are in its lineage, itself included.
+
+        Those that are no longer in the DAG do not count (seed 000, "Max DAG depth on merges").
+        """
+        return self._merges[segment_id].bit_count()
+
+    @cached_property
+    def _merges(self) -> Mapping[int, int]:
+        """By segment, the merges above it and itself, as a set of bits: each counts once."""
+        found: dict[int, int] = {}
+        for place, part in enumerate(sorted(self.segments.values(), key=lambda p: p.segment_id)):
+            above = 1 << place if len(part.parent_ids) > 1 else 0
+            for parent in part.parent_ids:  # parents have lower ids
+                above |= found.get(parent, 0)
+            found[part.segment_id] = above
+        return found
+
     def _reached(self, segment_id: int, step: Any) -> frozenset[int]:
         found: set[int] = set()
         waiting = [segment_id]

@@ -1,0 +1,352 @@
+"""Whether a topic's segments shall be split, merged or given other buckets: one pure function.
+
+Seed 000 ("The decision"), with buckets in place of segments where the load does not justify those
+(seed 002, "Two scaling actions"). Splits are fast, merges are lazy: a pass that has something to do
+ends the evaluation, in the order consumers, load, merge, surplus buckets. Nothing depends on the
+order in which anything is given: ties go to the lowest segment id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import truediv
+from typing import Final
+
+import msgspec
+
+from anabranch.core.autoscale_decisions import (
+    Blocked,
+    Decision,
+    Merge,
+    NoAction,
+    Reason,
+    Rebucket,
+    Split,
+)
+from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.layout import SegmentLayout
+from anabranch.core.segment_load import Rates, SegmentLoad
+from anabranch.core.segments import SegmentInfo
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """The consumers of one stream or checkpoint subscription; those of a queue never count.
+
+    `consumers`: sessions, those in their grace included. `shares_segments`: whether several may
+    have a segment between them, by its buckets. `since_ms`: when the subscription changed last.
+    """
+
+    consumers: int
+    shares_segments: bool
+    since_ms: int
+
+
+class LastActions(msgspec.Struct, frozen=True):
+    """When each was done last on the topic, by itself or by hand, in the log's ms; 0: never."""
+
+    split_ms: int = 0
+    merge_ms: int = 0
+    rebucket_ms: int = 0
+
+
+_HOT_SPOT_SHARE: Final = 0.1  # of a segment's load: what the other half must have at least
+_USELESS_MAX: Final = 6  # splits in a row that divided nothing: 64 times the cooldown
+_NO_RATES: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
+_METRICS: Final = (
+    Reason.MSG_RATE_IN,
+    Reason.BYTES_RATE_IN,
+    Reason.MSG_RATE_OUT,
+    Reason.BYTES_RATE_OUT,
+)
+
+
+def decide(
+    layout: SegmentLayout,
+    load: Mapping[int, SegmentLoad],
+    demand: Mapping[str, Demand],
+    policy: AutoScalePolicy,
+    now_ms: int,
+    last: LastActions,
+) -> Decision:
+    """What to do now; `load` by segment id, `demand` by subscription, `now_ms` of the log's clock.
+
+    The policy must be without fault (`autoscale_policy.fault_of`).
+    """
+    if not policy.enabled:
+        return NoAction(None, "auto-scaling is switched off")
+    look = _Look(layout, load, demand, policy, now_ms, last)
+    blocked: Blocked | None = None
+    reasons: list[str] = []
+    for each in (_for_consumers, _for_load, _merge, _surplus):
+        found = each(look)
+        if not isinstance(found, NoAction):
+            return found
+        if found.blocked is Blocked.UNSPLITTABLE:
+            return found
+        blocked = blocked or found.blocked
+        reasons.append(found.why)
+    return NoAction(blocked, "; ".join(reasons))
+
+
+class _Look:
+    """What several passes ask for, worked out once."""
+
+    def __init__(
+        self,
+        layout: SegmentLayout,
+        load: Mapping[int, SegmentLoad],
+        demand: Mapping[str, Demand],
+        policy: AutoScalePolicy,
+        now_ms: int,
+        last: LastActions,
+    ) -> None:
+        self.layout = layout
+        self.load = load
+        self.policy = policy
+        self.now_ms = now_ms
+        self.last = last
+        self.active = layout.active
+        self.count = len(self.active)
+        self.at_cap = self.count >= policy.max_segments
+        self.capacity = sum(part.buckets for part in self.active)
+        self.asked = max((each.consumers for each in demand.values()), default=0)
+        self.sharing = max((d.consumers for d in demand.values() if d.shares_segments), default=0)
+        self.whole = max((d.consumers for d in demand.values() if not d.shares_segments), default=0)
+        self.demand_since_ms = max((each.since_ms for each in demand.values()), default=0)
+
+    def rates(self, part: SegmentInfo) -> Rates:
+        found = self.load.get(part.segment_id)
+        return _NO_RATES if found is None else found.rates
+
+    def is_resting(self, last_ms: int, cooldown_s: float) -> bool:
+        """Whether a cooldown is on; a last time in the future counts as one."""
+        return bool(last_ms) and self.now_ms - last_ms < cooldown_s * 1000
+
+    @property
+    def is_split_resting(self) -> bool:
+        return self.is_resting(self.last.split_ms, self.policy.split_cooldown_seconds)
+
+
+# --- more consumers than segments ----------------------------------------------------------------
+
+
+def _for_consumers(look: _Look) -> Decision:
+    policy = look.policy
+    if look.asked <= look.count:
+        return NoAction(None, f"{look.asked} consumers have {look.count} segments")
+    busiest = max(look.active, key=lambda part: (look.rates(part)[0], -part.segment_id))
+    rate = look.rates(busiest)[0]
+    floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
+    if look.at_cap or rate < floor:
+        return _more_buckets(look, busy=rate >= floor)
+    if look.is_split_resting:
+        return NoAction(None, "a split for the consumers waits for the split cooldown")
+    segment_id = busiest.segment_id
+    if busiest.size == 1:
+        return _unsplittable(segment_id)
+    why = (
+        f"{look.asked} consumers have {look.count} segments, and segment {segment_id}, the "
+        f"busiest, takes {rate:g} msg/s, which is {floor:g} or more"
+    )
+    return Split(segment_id, Reason.CONSUMER_COUNT, why)
+
+
+def _more_buckets(look: _Look, *, busy: bool) -> Decision:
+    """At the cap of segments, or when the load does not justify another one."""
+    policy = look.policy
+    capped = (
+        Blocked.MAX_SEGMENTS
+        if look.at_cap and busy and not look.is_split_resting and look.whole > look.count
+        else None
+    )
+    if look.sharing <= look.capacity:
+        return NoAction(capped, f"{look.sharing} consumers can share {look.capacity} entry buckets")
+    if look.is_resting(look.last.rebucket_ms, policy.rebucket_cooldown_seconds):
+        return NoAction(capped, "more entry buckets wait for the rebucket cooldown")
+    each = -(-look.sharing // look.count)
+    buckets = min(1 << (each - 1).bit_length(), policy.max_entry_buckets_per_segment)
+    ids = tuple(sorted(part.segment_id for part in look.active if part.buckets < buckets))
+    if not ids:
+        why = f"{look.sharing} consumers would need more than {buckets} entry buckets a segment"
+        return NoAction(Blocked.MAX_ENTRY_BUCKETS, why)
+    if look.at_cap:
+        reason, cause = Reason.AT_MAX_SEGMENTS, f"there are {look.count} segments, the most allowed"
+    else:
+        floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
+        reason = Reason.BELOW_SPLIT_RATE_FLOOR
+        cause = f"no segment takes {floor:g} msg/s, which would justify a split"
+    why = f"{look.sharing} consumers have {look.capacity} entry buckets, and {cause}"
+    return Rebucket(ids, buckets, reason, why)
+
+
+def _unsplittable(segment_id: int) -> NoAction:
+    why = f"segment {segment_id} should be split, but its range is one hash"
+    return NoAction(Blocked.UNSPLITTABLE, why)
+
+
+# --- too much load on a segment ------------------------------------------------------------------
+
+
+def _for_load(look: _Look) -> Decision:
+    thresholds = look.policy.split_thresholds
+    over = []
+    for part in look.active:
+        found = look.load.get(part.segment_id)
+        if found is not None:
+            score = max(map(truediv, found.rates, thresholds))
+            if score > 1.0:  # only what is beyond a threshold counts
+                over.append((-score, part.segment_id, part))
+    if not over:
+        return NoAction(None, "no segment is over a split threshold")
+    over.sort(key=lambda each: each[:2])
+    worst = over[0][2]
+    why = _overload(look, worst)[1]
+    if look.at_cap:
+        cap = look.policy.max_segments
+        return NoAction(Blocked.MAX_SEGMENTS, f"{why}, but there are {cap} segments already")
+    if look.is_split_resting:
+        return NoAction(None, f"{why}, but the split cooldown is on")
+    if worst.size == 1:
+        return _unsplittable(worst.segment_id)
+    for _, _, part in over:
+        if part.size > 1 and not _is_hot_spot_resting(look, part):
+            reason, why = _overload(look, part)
+            return Split(part.segment_id, reason, why)
+    return NoAction(None, f"{why}, but the splits before left nearly all of it on one side")
+
+
+def _overload(look: _Look, part: SegmentInfo) -> tuple[Reason, str]:
+    """The metric that is furthest over its threshold, and that in words."""
+    rates, thresholds = look.rates(part), look.policy.split_thresholds
+    ratios = list(map(truediv, rates, thresholds))
+    which = ratios.index(max(ratios))
+    metric = _METRICS[which]
+    why = (
+        f"{metric.value} of segment {part.segment_id} is {rates[which]:g}/s, over "
+        f"{thresholds[which]:g}"
+    )
+    return metric, why
+
+
+def _is_hot_spot_resting(look: _Look, part: SegmentInfo) -> bool:
+    """Whether one more split must wait, for those before did not divide the load.
+
+    A single hot key goes with one half each time. Every such split in a row doubles the cooldown,
+    so that a hot key does not cost a segment a minute, and several warm ones are parted in the end.
+    """
+    own = sum(look.rates(part))
+    useless, at = 0, part
+    while useless < _USELESS_MAX and len(at.parent_ids) == 1:
+        parent = look.layout.segments[at.parent_ids[0]]
+        beside = sum(
+            sum(look.rates(other))
+            for other in look.active
+            if other.start <= parent.end and other.end >= parent.start and other is not part
+        )
+        if parent.size > at.size:  # a rebucket's predecessor says nothing
+            if beside > own * _HOT_SPOT_SHARE:
+                break
+            useless += 1
+        at = parent
+    return look.is_resting(look.last.split_ms, look.policy.split_cooldown_seconds * 2**useless)
+
+
+# --- two neighbours without load -----------------------------------------------------------------
+
+
+def _merge(look: _Look) -> Decision:
+    policy = look.policy
+    if look.count <= policy.min_segments:
+        return NoAction(None, f"{look.count} segments are the fewest allowed")
+    if look.is_resting(look.last.merge_ms, policy.merge_cooldown_seconds):
+        return NoAction(None, "the merge cooldown is on")
+    cold = [_is_cold(look, part) for part in look.active]
+    blocked: Blocked | None = None
+    best: tuple[float, int, SegmentInfo, SegmentInfo] | None = None
+    for place in range(look.count - 1):
+        if not (cold[place] and cold[place + 1]):
+            continue
+        left, right = look.active[place], look.active[place + 1]
+        if _merge_depth(look.layout, left, right) >= policy.max_dag_depth:
+            blocked = blocked or Blocked.MAX_DAG_DEPTH
+        elif _cuts_parallelism(look, left, right):
+            blocked = blocked or Blocked.MAX_ENTRY_BUCKETS
+        elif not _would_be_split_again(look, left, right):
+            both = sum(look.rates(left)) + sum(look.rates(right))
+            found = (both, min(left.segment_id, right.segment_id), left, right)
+            if best is None or found[:2] < best[:2]:
+                best = found
+    if best is None:
+        return NoAction(blocked, _no_merge(blocked))
+    rate, _, left, right = best
+    why = (
+        f"segments {left.segment_id} and {right.segment_id} have been below every merge threshold "
+        f"for {policy.merge_window_seconds:g} s, with {rate:g} messages and bytes a second in all"
+    )
+    return Merge(left.segment_id, right.segment_id, Reason.COLD, why)
+
+
+def _no_merge(blocked: Blocked | None) -> str:
+    match blocked:
+        case Blocked.MAX_DAG_DEPTH:
+            return "cold neighbours have been merged too often before"
+        case Blocked.MAX_ENTRY_BUCKETS:
+            return "a merge of cold neighbours would leave consumers without entry buckets"
+        case _:
+            return "no two neighbours are cold for long enough"
+
+
+def _is_cold(look: _Look, part: SegmentInfo) -> bool:
+    found = look.load.get(part.segment_id)
+    if found is None or look.now_ms - found.modified_ms < look.policy.merge_window_seconds * 1000:
+        return False
+    thresholds = look.policy.merge_thresholds
+    return all(rate < threshold for rate, threshold in zip(found.rates, thresholds, strict=True))
+
+
+def _merge_depth(layout: SegmentLayout, *parts: SegmentInfo) -> int:
+    return max(layout.merge_depth(part.segment_id) for part in parts)
+
+
+def _cuts_parallelism(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:
+    pair = left.buckets + right.buckets
+    after = look.capacity - pair + min(pair, look.policy.max_entry_buckets_per_segment)
+    return after < min(look.asked, look.capacity)
+
+
+def _would_be_split_again(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:
+    """Whether the consumers' pass or the load's would undo the merge at the next evaluation."""
+    policy = look.policy
+    both = [mine + other for mine, other in zip(look.rates(left), look.rates(right), strict=True)]
+    if any(rate > most for rate, most in zip(both, policy.split_thresholds, strict=True)):
+        return True
+    others = (look.rates(p)[0] for p in look.active if p is not left and p is not right)
+    busiest = max(both[0], max(others, default=0.0))
+    floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
+    return look.asked >= look.count and busiest >= floor
+
+
+# --- more buckets than anybody needs -------------------------------------------------------------
+
+
+def _surplus(look: _Look) -> Decision:
+    """Lowers lazily: only what nobody has needed for long, and never to less than twice the need.
+
+    The factor is the dead band: a consumer more or less does not bring the buckets back.
+    """
+    policy = look.policy
+    need = -(-2 * look.sharing // look.count)
+    wanted = 1 << (need - 1).bit_length() if need > 1 else 1
+    buckets = max(wanted, policy.entry_bucket_budget // look.count)
+    ids = tuple(sorted(part.segment_id for part in look.active if part.buckets > buckets))
+    if not ids:
+        return NoAction(None, "no segment has entry buckets to spare")
+    quiet_since_ms = max(look.demand_since_ms, look.last.rebucket_ms, look.last.split_ms)
+    quiet_since_ms = max(quiet_since_ms, look.last.merge_ms)
+    if look.is_resting(quiet_since_ms, policy.rebucket_down_window_seconds):
+        return NoAction(None, "entry buckets to spare are kept until nothing changes for a while")
+    why = (
+        f"{look.sharing} consumers have {look.capacity} entry buckets, more than twice as many as "
+        f"they need, and nothing has changed for {policy.rebucket_down_window_seconds:g} s"
+    )
+    return Rebucket(ids, buckets, Reason.BUCKET_SURPLUS, why)
