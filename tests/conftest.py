@@ -14,9 +14,11 @@ def own_logging() -> Iterator[None]:
     """Commands configure logging for their process; here that is everybody's, and its stream that
     of a test that is over.
     """
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    loggers = [logging.getLogger(), logging.getLogger("anabranch")]
+    before = [(each.handlers[:], each.level, each.propagate) for each in loggers]
     yield
     structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    for each, (handlers, level, propagates) in zip(loggers, before, strict=True):
+        each.handlers[:] = handlers
+        each.setLevel(level)
+        each.propagate = propagates

@@ -13,6 +13,8 @@ import structlog
 from structlog.typing import EventDict
 
 from anabranch.broker.settings import Settings
+from anabranch.wire.log import ROOT as LOG_ROOT
+from anabranch.wire.log import plain
 
 _LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -34,6 +36,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [_Bridge()]
     root.setLevel(logging.WARNING)
+    logging.getLogger(LOG_ROOT).setLevel(_LEVELS[settings.log_level])
 
 
 def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
@@ -43,12 +46,17 @@ def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
 
 
 class _Bridge(logging.Handler):
-    """What libraries say through Python's own logging, librdkafka above all, as events."""
+    """What comes through Python's own logging, as events: of our own parts that log so because
+    the SDK has them too, and of libraries, librdkafka above all.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger().log(
-            record.levelno, "library", by=record.name, why=record.getMessage()
-        )
+        event, fields = getattr(record, "event", ""), getattr(record, "fields", {})
+        if not event:
+            event, fields = "library", {"by": record.name, "why": record.getMessage()}
+        elif record.exc_info:
+            fields = {**fields, "exc_info": record.exc_info[1]}
+        structlog.get_logger().log(record.levelno, event, **fields)
 
 
 def _now() -> str:
@@ -66,16 +74,9 @@ def _with_trace(event: EventDict) -> str:
 def _text_line(_: object, level: str, event: EventDict) -> str:
     trace = _with_trace(event)
     name = event.pop("event")
-    fields = " ".join([f"{key}={_plain(value)}" for key, value in event.items()])
+    fields = " ".join([f"{key}={plain(value)}" for key, value in event.items()])
     line = f"{_now()} {level:7} {name} {fields}"
     return f"{line}\n{trace}" if trace else line
-
-
-def _plain(value: object) -> str:
-    text = str(value)
-    if text.isprintable() and " " not in text and '"' not in text and text:
-        return text
-    return msgspec.json.encode(text).decode()
 
 
 def _json_line(_: object, level: str, event: EventDict) -> str:

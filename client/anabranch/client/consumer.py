@@ -8,8 +8,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Self, TypeVar
 
-import structlog
-
 from anabranch.client.closing import Closing
 from anabranch.client.errors import ClosedError
 from anabranch.client.holdings import ConsumerCore
@@ -20,6 +18,7 @@ from anabranch.client.session import ConsumerSession, Identity
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core import names
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
+from anabranch.wire.log import get_logger
 
 MessageT = TypeVar("MessageT")
 
@@ -56,7 +55,7 @@ class Consumer(Closing, Generic[MessageT]):
         self._poke = asyncio.Event()
         self._readable = asyncio.Event()
         self._failure: BaseException | None = None
-        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind(
+        self._log = get_logger(__name__).bind(
             topic=self.topic, subscription=subscription, consumer=consumer_name
         )
 

@@ -25,15 +25,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import msgspec
-import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.holdings import Fetch
 from anabranch.client.read_trouble import LIBRDKAFKA_LOG, ReadTrouble
+from anabranch.wire.log import get_logger
 
 _T = TypeVar("_T")
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+_log = get_logger(__name__)
 
 _KAFKA: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,

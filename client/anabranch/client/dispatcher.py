@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from anabranch.client import settlement
@@ -33,12 +32,13 @@ from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettin
 from anabranch.client.segment_writer import Lane, Tally
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.client.writer_pool import WriterPool
+from anabranch.wire.log import get_logger
 
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.5
 _LOOK_S: Final = 1.0  # between two looks for what makes no progress
 _FAILURES_MAX: Final = 100
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+_log = get_logger(__name__)
 
 
 class Report:

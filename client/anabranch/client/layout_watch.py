@@ -17,8 +17,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import structlog
-
 from anabranch.client.errors import (
     ClientError,
     ClosedError,
@@ -38,6 +36,7 @@ from anabranch.wire.anabranch_pb2 import (
     ServerError,
 )
 from anabranch.wire.client import ClientConnection
+from anabranch.wire.log import get_logger
 
 _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 2.0
@@ -48,7 +47,7 @@ _UNKNOWN_S_MAX: Final = 0.5
 _VANISHED_S_MAX: Final = 5.0
 _sessions = itertools.count(1)  # unique in this process, which is more than a connection needs
 
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+_log = get_logger(__name__)
 
 Listener = Callable[[TopicLayout], None]
 

@@ -8,14 +8,14 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-import structlog
 from confluent_kafka import KafkaError
 
 from anabranch.client.consumer_errors import KafkaReadError
+from anabranch.wire.log import get_logger
 
 LIBRDKAFKA_LOG: Final = logging.getLogger("anabranch.client.librdkafka")  # else it is stderr
 LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+_log = get_logger(__name__)
 _FOR_GOOD: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Self
 
 import msgspec
-import structlog
 from confluent_kafka import KafkaException
 
 from anabranch.client.consumer_errors import KafkaReadError, SubscriptionError
@@ -21,10 +20,11 @@ from anabranch.client.received import Batch, Deserializer, Source
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import full_name
+from anabranch.wire.log import get_logger
 
 LOOK_S: Final = 2.0  # how often is asked whether Kafka removed what a sealed bucket lacks
 _RETRY_S: Final = 0.2
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+_log = get_logger(__name__)
 
 Positions = Callable[[DataPlane, list[Fetch]], Awaitable[dict[int, int]]]
 

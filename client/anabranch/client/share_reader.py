@@ -20,14 +20,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import structlog
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
 
 from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.queue_drain import Contact
 from anabranch.client.read_trouble import LIBRDKAFKA_LOG, ReadTrouble
+from anabranch.wire.log import get_logger
 
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+_log = get_logger(__name__)
 
 _KAFKA: Final[Mapping[str, Any]] = {
     "share.acknowledgement.mode": "explicit",

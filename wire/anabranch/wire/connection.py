@@ -26,13 +26,13 @@ import asyncio
 from typing import Final, cast
 
 import msgspec
-import structlog
 from google.protobuf.message import Message
 
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandPing, CommandPong
 from anabranch.wire.errors import FrameError
 from anabranch.wire.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
+from anabranch.wire.log import get_logger
 
 PROTOCOL_VERSION: Final = 21  # the newest that Pulsar's protocol has
 _HIGH_WATER_BYTES: Final = 256 * 1024
@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         # Says why it ended. Wait with asyncio.wait, or shield it: it is everybody's.
         self.closed: asyncio.Future[str] = self._loop.create_future()
-        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+        self._log = get_logger(__name__)
         self._decoder = FrameDecoder(limits.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._reason = ""  # once the end has been decided

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
 import click
-import structlog
 
 from anabranch.broker.cli.api import Api, RefusedError, UnreachableError
 from anabranch.client.client import Client
 from anabranch.client.consumer_errors import ConsumerBusyError, SubscriptionError
 from anabranch.client.errors import RefusedByNodeError, TopicNotFoundError
 from anabranch.core.errors import AnabranchError
+from anabranch.wire.log import ROOT as LOG_ROOT
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -69,10 +69,12 @@ async def open_client(
 
 def configure_sdk_log(to: TextIO, level: int = logging.ERROR) -> None:
     """What the SDK logs goes there, never between the lines of a command's output."""
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(to),
-    )
+    handler = logging.StreamHandler(to)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    log = logging.getLogger(LOG_ROOT)
+    log.handlers[:] = [handler]
+    log.setLevel(level)
+    log.propagate = False
 
 
 def run_stoppable(main: Callable[[asyncio.Event], Coroutine[Any, Any, _T]]) -> _T:

@@ -1,0 +1,74 @@
+"""What the SDK logs goes where its application's logging says, and nowhere else."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from anabranch.broker.log import configure_logging
+from anabranch.broker.settings import load_settings
+from anabranch.wire.log import get_logger
+
+_SPEAKS = """
+import logging
+from anabranch.client import layout_watch, dispatcher, session
+for module in (layout_watch, dispatcher, session):
+    for say in (module._log.debug, module._log.info, module._log.warning, module._log.error):
+        say("something.happened", topic="a/b/c")
+if {configured}:
+    logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
+    session._log.bind(consumer="one").info("something.happened", why="two words")
+    session._log.debug("something.small")
+"""
+
+
+def _spoken(configured: bool) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", _SPEAKS.format(configured=configured)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+def test_nothing_is_printed_for_an_application_that_configured_nothing() -> None:
+    assert _spoken(configured=False) == ("", "")
+
+
+def test_an_application_that_configured_logging_gets_event_and_fields_in_one_line() -> None:
+    assert _spoken(configured=True) == (
+        "",
+        'anabranch.client.session INFO something.happened consumer=one why="two words"\n',
+    )
+
+
+def test_a_record_carries_the_event_and_its_fields_for_other_handlers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fault = ValueError("x")
+    with caplog.at_level(logging.WARNING, "anabranch"):
+        get_logger("anabranch.client.some").error("some.fault", topic="t", exc_info=fault)
+    (record,) = caplog.records
+    assert record.__dict__["event"] == "some.fault"
+    assert record.__dict__["fields"] == {"topic": "t"}
+    assert record.exc_info is not None
+    assert record.exc_info[1] is fault
+    assert record.funcName.startswith("test_a_record")
+
+
+def test_a_node_writes_them_among_its_own_lines() -> None:
+    lines = io.StringIO()
+    configure_logging(load_settings(None, {}, {"logFormat": "json"}), lines)
+    get_logger("anabranch.wire.connection").bind(peer="p:1").warning("wire.silent", seconds=30.0)
+    get_logger("anabranch.wire.connection").error("wire.fault", exc_info=ValueError("x"))
+    silent, fault = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert (silent["level"], silent["event"]) == ("warning", "wire.silent")
+    assert (silent["peer"], silent["seconds"]) == ("p:1", 30.0)
+    assert "ValueError: x" in fault["trace"]
