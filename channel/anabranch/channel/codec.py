@@ -9,7 +9,7 @@ import msgspec
 
 from anabranch.channel.avro import read_length
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
-from anabranch.channel.registry import MARKER, PREFIX_LENGTH, SchemaSet, stored_family
+from anabranch.channel.registry import MARKER, PREFIX_LENGTH, Fields, SchemaSet, stored_family
 from anabranch.core.leases import Heartbeat
 from anabranch.core.records import (
     ClusterSettings,
@@ -42,15 +42,28 @@ class Horizon(msgspec.Struct, frozen=True, gc=False):
     epoch: int = 0
 
 
+def _as_it_was(fields: Fields) -> Fields:
+    """An enum has more members since; those it had have their numbers still."""
+    return fields
+
+
+def _with_override(fields: Fields) -> Fields:
+    return {**fields, "auto_scale": ()}
+
+
+def _with_clocks(fields: Fields) -> Fields:
+    return {**fields, "auto_scale": (), "split_ms": 0, "merge_ms": 0, "rebucket_ms": 0}
+
+
 _RECORDS: Final = SchemaSet(
     (
         stored_family("unit-move", UnitMove, {}),
         stored_family("session-change", SessionChange, {}),
         stored_family("cluster-settings", ClusterSettings, {}),
         stored_family("tenant-change", TenantChange, {}),
-        stored_family("namespace-change", NamespaceChange, {}),
-        stored_family("topic-change", TopicChange, {}),
-        stored_family("subscription-change", SubscriptionChange, {}),
+        stored_family("namespace-change", NamespaceChange, {1: _with_override}),
+        stored_family("topic-change", TopicChange, {1: _with_override}),
+        stored_family("subscription-change", SubscriptionChange, {1: _as_it_was}),
     )
 )
 _ENTITIES: Final = SchemaSet(
@@ -59,8 +72,8 @@ _ENTITIES: Final = SchemaSet(
         stored_family("session", Session, {}),
         stored_family("cluster", Cluster, {}),
         stored_family("tenant", Tenant, {}),
-        stored_family("namespace-info", NamespaceInfo, {}),
-        stored_family("scalable-topic", ScalableTopic, {}),
+        stored_family("namespace-info", NamespaceInfo, {1: _with_override}),
+        stored_family("scalable-topic", ScalableTopic, {1: _with_clocks}),
         stored_family("subscription", Subscription, {}),
     )
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, unique
+from operator import lt
 from typing import Any, Final
 
 import msgspec
@@ -96,6 +97,16 @@ class EffectivePolicy(msgspec.Struct, frozen=True):
     policy: AutoScalePolicy
     origins: Mapping[str, Level]
     fault: str
+
+
+def effective_policy(
+    broker: AutoScalePolicy, namespace: tuple[str, ...], topic: tuple[str, ...]
+) -> EffectivePolicy:
+    """The policy in force, from overrides as the log keeps them."""
+    try:
+        return resolve(broker, override_of(namespace), override_of(topic))
+    except InvalidInputError as error:  # written by another release
+        return EffectivePolicy(broker, dict.fromkeys(FIELDS, Level.BROKER), str(error))
 
 
 def resolve(broker: AutoScalePolicy, namespace: Override, topic: Override) -> EffectivePolicy:
@@ -193,10 +204,16 @@ def override_flat(override: Override) -> tuple[str, ...]:
     )
 
 
+def is_override_form(flat: tuple[str, ...]) -> bool:
+    """Whether the log takes it: pairs, by name. What the names mean is not asked, so that nodes of
+    two releases come to the same verdict.
+    """
+    names = flat[::2]
+    return len(flat) % 2 == 0 and all(map(lt, names, names[1:]))
+
+
 def override_of(flat: tuple[str, ...]) -> Override:
     """The inverse of `override_flat`. Raises InvalidInputError."""
-    if len(flat) % 2:
-        raise InvalidInputError("an auto-scale policy is stored as pairs of name and value")
     try:
         pairs = {
             name: msgspec.json.decode(value)

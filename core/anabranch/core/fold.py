@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from anabranch.core.autoscale_policy import is_override_form
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.guards import GUARDS, child_names, leads, source_settled
 from anabranch.core.names import (
@@ -314,6 +315,13 @@ def _namespace(
             return REJECTED[Verdict.NAMESPACE_BUSY]
         gone: list[Change] = [(name, None) for name, _ in units]
         return Outcome(Verdict.ACCEPTED, ((record.key, None), *gone))
+    if before is not None and record.op is PolicyOp.UPDATE:
+        if not is_override_form(record.auto_scale):
+            return REJECTED[Verdict.INVALID_VALUE]
+        after = NamespaceInfo(
+            record.version, before.bundles, timestamp_ms, record.proposal_id, record.auto_scale
+        )
+        return Outcome(Verdict.ACCEPTED, ((record.key, after),))
     countable = record.op is PolicyOp.CREATE and 1 <= record.bundles <= BUNDLES_MAX
     if not countable or not _is_valid(parse_namespace, record.namespace):
         return REJECTED[Verdict.INVALID_VALUE]

@@ -48,6 +48,15 @@ class TopicCause(IntEnum):
     CONSUMER = 4  # a consumer came, left or reported
     GRACE_OVER = 5  # a consumer stayed away for longer than its grace
     RETENTION = 6  # everybody has read it, and it need not be kept
+    CONSUMER_COUNT = 7  # and the rest: auto-scaling, by `autoscale_decisions.Reason`
+    MSG_RATE_IN = 8
+    BYTES_RATE_IN = 9
+    MSG_RATE_OUT = 10
+    BYTES_RATE_OUT = 11
+    COLD = 12
+    AT_MAX_SEGMENTS = 13
+    BELOW_SPLIT_RATE_FLOOR = 14
+    BUCKET_SURPLUS = 15
 
 
 @unique
@@ -155,7 +164,10 @@ class TenantChange(msgspec.Struct, frozen=True, gc=False, tag=4):
 
 
 class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
-    """A namespace is created with all its bundles, or deleted with all of them (type 5)."""
+    """A namespace is created with all its bundles, changed, or deleted with all of them (type 5).
+
+    `auto_scale`: UPDATE: what it overrides of the auto-scale policy: name, value, name, value.
+    """
 
     proposal_id: str
     namespace: str
@@ -165,6 +177,7 @@ class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
     session: int
     bundles: int = 0
     cause: Cause = Cause.UNKNOWN
+    auto_scale: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -177,6 +190,7 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     `topic`: `tenant/namespace/name`. `segments`: CREATE: the first layout; BEGIN: the children.
     `parents`: BEGIN: what they replace. `end_offsets`: COMMIT: of every partition of every parent,
     in the order that BEGIN named them. `segment_ids`: PRUNE, CLEAR. `properties`: CREATE, UPDATE.
+    `auto_scale`: POLICY.
     """
 
     proposal_id: str
@@ -192,6 +206,7 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     segment_ids: tuple[int, ...] = ()
     properties: tuple[str, ...] = ()
     cause: TopicCause = TopicCause.UNKNOWN
+    auto_scale: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

@@ -56,12 +56,16 @@ class Tenant(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class NamespaceInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A namespace; `bundles` is the count at its creation, its units say how it is now."""
+    """A namespace; `bundles` is the count at its creation, its units say how it is now.
+
+    `auto_scale`: what it overrides of its topics' auto-scale policy: name, value, name, value.
+    """
 
     version: int
     bundles: int
     since_ms: int
     proposal_id: str
+    auto_scale: tuple[str, ...] = ()
 
 
 Entity = Unit | Session | Cluster | Tenant | NamespaceInfo | ScalableTopic | Subscription

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from anabranch.core import names
+from anabranch.core.autoscale_policy import is_override_form
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.layout import SegmentLayout, entered, without
 from anabranch.core.outcome import REJECTED, Outcome, first_version, may_propose, wrong_version
@@ -95,7 +96,8 @@ def _refused(
         return Verdict.SESSION_OVER
     creating = record.move is TopicMove.CREATE
     named = not creating or _is_name(names.parse_scalable_topic, record.topic)
-    if not named or len(record.properties) % 2:
+    formed = len(record.properties) % 2 == 0 and is_override_form(record.auto_scale)
+    if not (named and formed):
         return Verdict.INVALID_VALUE
     for holds, reason in _GUARDS_OF[id(arrow)]:
         if not holds(state, topic, record):
@@ -140,6 +142,8 @@ def _moved(
             return msgspec.structs.replace(after, opened=record.version)
         case TopicMove.UPDATE:
             return msgspec.structs.replace(after, properties=record.properties)
+        case TopicMove.POLICY:
+            return msgspec.structs.replace(after, auto_scale=record.auto_scale)
         case TopicMove.BEGIN:
             return msgspec.structs.replace(
                 after,
@@ -177,6 +181,13 @@ def _committed(
         at += buckets
     after = layout.replaced(topic.parents, topic.children, ends, timestamp_ms, topic.epoch)
     segments = tuple(sorted(after.segments.values(), key=lambda part: part.segment_id))
+    match topic.operation:
+        case Operation.SPLIT:
+            topic = msgspec.structs.replace(topic, split_ms=timestamp_ms)
+        case Operation.MERGE:
+            topic = msgspec.structs.replace(topic, merge_ms=timestamp_ms)
+        case Operation.REBUCKET:
+            topic = msgspec.structs.replace(topic, rebucket_ms=timestamp_ms)
     return _at_rest(topic, segments=segments)
 
 

@@ -47,6 +47,7 @@ class TopicMove(IntEnum):
     UPDATE = 8  # properties
     DELETE = 9
     REMOVE = 10
+    POLICY = 11  # when it may change its segments by itself
 
 
 @unique
@@ -93,6 +94,7 @@ TOPIC_ARROWS: Final[tuple[TopicArrow, ...]] = (
     TopicArrow(_M.PRUNE, (_S.STABLE,), _S.STABLE, (_G.CONTROLLER, _G.PRUNABLE)),
     TopicArrow(_M.CLEAR, _OPEN, None, (_G.CONTROLLER, _G.GARBAGE_NAMED)),
     TopicArrow(_M.UPDATE, _OPEN, None, (_G.CONTROLLER,)),
+    TopicArrow(_M.POLICY, _OPEN, None, (_G.CONTROLLER,)),
     # Not while SEALING: what has begun to be sealed is always committed first.
     TopicArrow(_M.DELETE, (_S.CREATING, _S.STABLE, _S.PREPARING), _S.DELETING, (_G.CONTROLLER,)),
     TopicArrow(_M.REMOVE, (_S.DELETING,), _S.INIT, (_G.CONTROLLER,)),
@@ -106,7 +108,8 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     opens). `incarnation`: the log offset that created it, which names its Kafka topics, so that a
     topic deleted and created again never meets what is left of the former. `children`: of the
     operation under way, to be active with its COMMIT. `garbage`: no longer in the layout, but in
-    Kafka. `properties`: name, value, name, value.
+    Kafka. `properties`: name, value, name, value. `auto_scale`: what it overrides of the auto-scale
+    policy, likewise. `split_ms`, `merge_ms`, `rebucket_ms`: when the last one of each took over.
     """
 
     state: TopicState
@@ -125,6 +128,10 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     since_offset: int
     created_ms: int
     proposal_id: str
+    auto_scale: tuple[str, ...] = ()
+    split_ms: int = 0
+    merge_ms: int = 0
+    rebucket_ms: int = 0
 
     @property
     def epoch(self) -> int:
