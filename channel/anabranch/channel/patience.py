@@ -19,8 +19,9 @@ from anabranch.channel.errors import (
 
 _T = TypeVar("_T")
 
-_POLL_S: Final = 0.001
+_POLL_S_MIN: Final = 0.001
 _POLL_S_MAX: Final = 0.1
+_POLL_SHARE: Final = 0.1  # so that what is noticed late is late by a twentieth on average
 
 _ACCESS: Final = frozenset(
     {
@@ -55,8 +56,8 @@ class Patience:
 
     def __init__(self, connection: KafkaConnection, seconds: float) -> None:
         self._connection = connection
-        self._deadline = time.monotonic() + seconds
-        self._pause_s = _POLL_S
+        self._began = time.monotonic()
+        self._deadline = self._began + seconds
         self._last: KafkaError | None = None
 
     def left_s(self, doing: str) -> float:
@@ -85,9 +86,10 @@ class Patience:
         return error
 
     def pause(self, doing: str) -> None:
-        """Waits before another try, longer each time."""
-        time.sleep(min(self._pause_s, self.left_s(doing)))
-        self._pause_s = min(self._pause_s * 1.2, _POLL_S_MAX)
+        """Waits before another try, a tenth of what was waited for already."""
+        waited_s = time.monotonic() - self._began
+        pause_s = min(max(_POLL_SHARE * waited_s, _POLL_S_MIN), _POLL_S_MAX)
+        time.sleep(min(pause_s, self.left_s(doing)))
 
 
 def refusal(error: KafkaError, doing: str, servers: str) -> KafkaRefusedError | None:

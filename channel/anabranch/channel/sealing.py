@@ -10,7 +10,8 @@ have read of it before it leads.
 What was accepted before may not be replicated yet, and what Kafka calls the end (the high
 watermark) does not count it, though it will be acknowledged. So the end is asked for in another way
 as well: to a consumer that is put behind it, under its leader's epoch, the leader says how far its
-own log reaches ("truncation detected"). Only when both agree, and agree again, is that the end.
+own log reaches ("truncation detected"). Only when both agree, and agree again, is that the end. The
+leader's word and what comes after it must be later than the seal, the first look need not.
 
 Tried and dropped: an oversized probe, which open and sealed partitions refuse alike; asking for the
 topic's settings, which tells what one Kafka broker has read and not what the leader does; reading
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from typing import Final
 
 import msgspec
@@ -37,6 +39,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ListOffsetsResultInfo,
     OffsetSpec,
 )
 
@@ -60,6 +63,7 @@ _CLOSE_S: Final = 2.0
 _OPEN_OR_SEALED: Final = (KafkaError.INVALID_TIMESTAMP, KafkaError.MSG_SIZE_TOO_LARGE)
 
 _Place = tuple[str, int]
+_Look = dict[TopicPartition, Future[ListOffsetsResultInfo]]
 
 
 class SegmentTopic(msgspec.Struct, frozen=True):
@@ -99,8 +103,13 @@ class Sealer:
             if topic.name not in gone
             for number in range(topic.partitions)
         ]
-        self._probe(places, patience)
-        ends = self._ends(places, patience)
+        # A Kafka broker obeys for all partitions that it leads at once, and has the children's logs
+        # to make first: until one partition refuses, asking the others would only keep it busy.
+        self._probe(places[:1], patience)
+        look = self._look(places)  # comes while the others are asked
+        if not self._probe(places[1:], patience):
+            look = self._look(places)
+        ends = self._ends(places, look, patience)
         return {
             topic.name: tuple(
                 ends.get((topic.name, number), 0) for number in range(topic.partitions)
@@ -153,8 +162,10 @@ class Sealer:
             except KafkaException as error:
                 patience.passing(error.args[0], doing)
 
-    def _probe(self, places: Sequence[_Place], patience: Patience) -> None:
+    def _probe(self, places: Sequence[_Place], patience: Patience) -> bool:
+        """Returns once all of them refuse appends; whether they did so at once."""
         left = list(places)
+        at_once = True
         while left:
             name, number = left[0]
             doing = f"to probe whether topic {name}, partition {number}, is sealed"
@@ -164,7 +175,9 @@ class Sealer:
                     patience.passing(error, f"{doing}, {place[0]}")
             left = [place for place in left if not _is_sealed(answers.get(place))]
             if left:
+                at_once = False
                 patience.pause(doing)
+        return at_once
 
     def _append(self, places: Iterable[_Place], seconds: float) -> dict[_Place, KafkaError | None]:
         """What a probe of each partition was answered with, as far as it was in time."""
@@ -187,30 +200,37 @@ class Sealer:
 
     # --- where it ends ------------------------------------------------------------------
 
-    def _ends(self, places: Sequence[_Place], patience: Patience) -> dict[_Place, int]:
+    def _ends(self, places: Sequence[_Place], look: _Look, patience: Patience) -> dict[_Place, int]:
+        """Where the logs of partitions that refuse appends end. `look` may be from before that:
+        it only says what the leaders are asked to confirm.
+        """
         if not places:
             return {}
         doing = f"to find where topic {places[0][0]} ends"
         while True:
-            ends = self._latest(places, patience, doing)
+            ends = self._latest(places, look, patience, doing)
             if self._nothing_beyond(ends, patience, doing):
-                again = self._latest(places, patience, doing)
+                again = self._latest(places, self._look(places), patience, doing)
                 if again == ends:
                     return {place: offset for place, (offset, _) in ends.items()}
             patience.pause(doing)
+            look = self._look(places)
+
+    def _look(self, places: Iterable[_Place]) -> _Look:
+        """Asks what the latest offsets are, and does not wait for the answers."""
+        asked = {
+            TopicPartition(*place): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            for place in places
+        }
+        return self._admin.list_offsets(asked) if asked else {}
 
     def _latest(
-        self, places: Sequence[_Place], patience: Patience, doing: str
+        self, places: Sequence[_Place], look: _Look, patience: Patience, doing: str
     ) -> dict[_Place, tuple[int, int]]:
         """Each partition's high watermark and the epoch of its leader; -1 for unknown."""
         found: dict[_Place, tuple[int, int]] = {}
         while True:
-            asked = {
-                TopicPartition(*place): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-                for place in places
-                if place not in found
-            }
-            for partition, future in self._admin.list_offsets(asked).items():
+            for partition, future in look.items():
                 answer = patience.answer(future, doing)
                 if not isinstance(answer, KafkaError):
                     epoch = answer.leader_epoch if answer.leader_epoch is not None else -1
@@ -218,6 +238,7 @@ class Sealer:
             if len(found) == len(places):
                 return found
             patience.pause(doing)
+            look = self._look(place for place in places if place not in found)
 
     def _nothing_beyond(
         self, ends: dict[_Place, tuple[int, int]], patience: Patience, doing: str
