@@ -27,10 +27,15 @@ class Client:
         self.name = name
         self.instance = instance
         self.assigned: list[pb.ScalableConsumerAssignment] = []
+        self.closed: list[str] = []  # why the node ended the session
         self._connection = connection
 
     def pushed(self, command: BaseCommand) -> None:
-        self.assigned.append(command.scalableTopicAssignmentUpdate.assignment)
+        if command.type == BaseCommand.CLOSE_CONSUMER:
+            assert command.close_consumer.consumer_id == 7
+            self.closed.append(command.close_consumer.reason)
+        else:
+            self.assigned.append(command.scalableTopicAssignmentUpdate.assignment)
 
     @property
     def held(self) -> Held:

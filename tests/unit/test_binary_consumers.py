@@ -146,6 +146,29 @@ def test_a_silent_consumer_must_subscribe_again() -> None:
     run(test, scalableTopicConsumerSessionTimeoutSeconds=0.2)
 
 
+def test_a_node_that_loses_the_bundle_tells_the_consumers_at_once() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        other = next(each for each in cluster.nodes if each is not node)
+        async with client_of(node, "a") as client, client_of(other, "a") as again:
+            first = await client.subscribe()
+            unit, _ = controller_of(node.view, NAME)
+            await node.operations.unload(unit, other.id)
+            await until(lambda: bool(client.closed))
+            assert client.closed == [
+                f"{node.id} does not serve bundle {unit} any more: subscribe again"
+            ]
+            with pytest.raises(RefusedError) as refused:
+                await client.report()
+            assert refused.value.code == pb.ServerError.ConsumerNotFound
+            group = first.assignment.group_id
+            await again.subscribe(holdings={0: [0, 1, 2, 3]}, group=group)
+            assert again.held == {0: [0, 1, 2, 3]}
+            assert not again.closed
+
+    run(test, 2)
+
+
 def test_children_are_given_out_when_the_parent_is_drained() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = await created(cluster)
@@ -270,7 +293,7 @@ def test_a_new_controller_takes_over_with_what_consumers_say_that_they_hold() ->
             await node.operations.unload(unit, other.id)
             with pytest.raises(RefusedError) as refused:
                 await first.report()
-            assert refused.value.code == pb.ServerError.ServiceNotReady
+            assert refused.value.code == pb.ServerError.ConsumerNotFound
             async with client_of(other, "a") as moved, client_of(other, "b", 2) as also:
                 await moved.subscribe({0: [0, 1]}, group=first.assigned[-1].group_id)
                 assert moved.held == {0: [0, 1]}

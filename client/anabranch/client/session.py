@@ -305,6 +305,11 @@ class ConsumerSession:
         self._on_change()
 
     def _pushed(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.CLOSE_CONSUMER:
+            self._log.info("consumer.session_closed", why=command.close_consumer.reason)
+            if self._connection is not None:  # its end wakes whoever waits on it
+                self._connection.abort("the controller has ended the session")
+            return
         if command.type != BaseCommand.SCALABLE_TOPIC_ASSIGNMENT_UPDATE:
             return
         update = command.scalableTopicAssignmentUpdate

@@ -414,6 +414,16 @@ class CommandScalableConsumerReport(_message.Message):
     drained: _containers.RepeatedCompositeFieldContainer[SegmentBuckets]
     def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., released: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ...) -> None: ...
 
+class CommandCloseConsumer(_message.Message):
+    __slots__ = ("consumer_id", "request_id", "reason")
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    request_id: int
+    reason: str
+    def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Unserved(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -449,7 +459,7 @@ class Unserved8(_message.Message):
     def __init__(self, request_id: _Optional[int] = ...) -> None: ...
 
 class BaseCommand(_message.Message):
-    __slots__ = ("type", "connect", "connected", "success", "error", "ping", "pong", "lookupTopic", "lookupTopicResponse", "scalableTopicLookup", "scalableTopicUpdate", "scalableTopicClose", "scalableTopicSubscribe", "scalableTopicSubscribeResponse", "scalableTopicAssignmentUpdate", "scalableTopicUnsubscribe", "scalableConsumerReport", "subscribe", "producer", "send", "message", "ack", "flow", "unsubscribe", "close_producer", "close_consumer", "redeliverUnacknowledgedMessages", "partitionMetadata", "consumerStats", "seek", "getLastMessageId", "getTopicsOfNamespace", "getSchema", "authResponse", "getOrCreateSchema", "newTxn", "addPartitionToTxn", "addSubscriptionToTxn", "endTxn", "endTxnOnPartition", "endTxnOnSubscription", "tcClientConnectRequest", "watchTopicList", "watchTopicListClose", "watchScalableTopics", "watchScalableTopicsClose", "watchTcAssignments", "watchTcAssignmentsClose")
+    __slots__ = ("type", "connect", "connected", "success", "error", "close_consumer", "ping", "pong", "lookupTopic", "lookupTopicResponse", "scalableTopicLookup", "scalableTopicUpdate", "scalableTopicClose", "scalableTopicSubscribe", "scalableTopicSubscribeResponse", "scalableTopicAssignmentUpdate", "scalableTopicUnsubscribe", "scalableConsumerReport", "subscribe", "producer", "send", "message", "ack", "flow", "unsubscribe", "close_producer", "redeliverUnacknowledgedMessages", "partitionMetadata", "consumerStats", "seek", "getLastMessageId", "getTopicsOfNamespace", "getSchema", "authResponse", "getOrCreateSchema", "newTxn", "addPartitionToTxn", "addSubscriptionToTxn", "endTxn", "endTxnOnPartition", "endTxnOnSubscription", "tcClientConnectRequest", "watchTopicList", "watchTopicListClose", "watchScalableTopics", "watchScalableTopicsClose", "watchTcAssignments", "watchTcAssignmentsClose")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CONNECT: _ClassVar[BaseCommand.Type]
@@ -601,6 +611,7 @@ class BaseCommand(_message.Message):
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_CONSUMER_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
     LOOKUPTOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -621,7 +632,6 @@ class BaseCommand(_message.Message):
     FLOW_FIELD_NUMBER: _ClassVar[int]
     UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     CLOSE_PRODUCER_FIELD_NUMBER: _ClassVar[int]
-    CLOSE_CONSUMER_FIELD_NUMBER: _ClassVar[int]
     REDELIVERUNACKNOWLEDGEDMESSAGES_FIELD_NUMBER: _ClassVar[int]
     PARTITIONMETADATA_FIELD_NUMBER: _ClassVar[int]
     CONSUMERSTATS_FIELD_NUMBER: _ClassVar[int]
@@ -649,6 +659,7 @@ class BaseCommand(_message.Message):
     connected: CommandConnected
     success: CommandSuccess
     error: CommandError
+    close_consumer: CommandCloseConsumer
     ping: CommandPing
     pong: CommandPong
     lookupTopic: CommandLookupTopic
@@ -669,7 +680,6 @@ class BaseCommand(_message.Message):
     flow: Unserved
     unsubscribe: Unserved2
     close_producer: Unserved2
-    close_consumer: Unserved2
     redeliverUnacknowledgedMessages: Unserved
     partitionMetadata: Unserved2
     consumerStats: Unserved1
@@ -692,4 +702,4 @@ class BaseCommand(_message.Message):
     watchScalableTopicsClose: Unserved
     watchTcAssignments: Unserved
     watchTcAssignmentsClose: Unserved
-    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., scalableTopicLookup: _Optional[_Union[CommandScalableTopicLookup, _Mapping]] = ..., scalableTopicUpdate: _Optional[_Union[CommandScalableTopicUpdate, _Mapping]] = ..., scalableTopicClose: _Optional[_Union[CommandScalableTopicClose, _Mapping]] = ..., scalableTopicSubscribe: _Optional[_Union[CommandScalableTopicSubscribe, _Mapping]] = ..., scalableTopicSubscribeResponse: _Optional[_Union[CommandScalableTopicSubscribeResponse, _Mapping]] = ..., scalableTopicAssignmentUpdate: _Optional[_Union[CommandScalableTopicAssignmentUpdate, _Mapping]] = ..., scalableTopicUnsubscribe: _Optional[_Union[CommandScalableTopicUnsubscribe, _Mapping]] = ..., scalableConsumerReport: _Optional[_Union[CommandScalableConsumerReport, _Mapping]] = ..., subscribe: _Optional[_Union[Unserved5, _Mapping]] = ..., producer: _Optional[_Union[Unserved3, _Mapping]] = ..., send: _Optional[_Union[Unserved, _Mapping]] = ..., message: _Optional[_Union[Unserved, _Mapping]] = ..., ack: _Optional[_Union[Unserved8, _Mapping]] = ..., flow: _Optional[_Union[Unserved, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unserved2, _Mapping]] = ..., close_producer: _Optional[_Union[Unserved2, _Mapping]] = ..., close_consumer: _Optional[_Union[Unserved2, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[Unserved, _Mapping]] = ..., partitionMetadata: _Optional[_Union[Unserved2, _Mapping]] = ..., consumerStats: _Optional[_Union[Unserved1, _Mapping]] = ..., seek: _Optional[_Union[Unserved2, _Mapping]] = ..., getLastMessageId: _Optional[_Union[Unserved2, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[Unserved1, _Mapping]] = ..., getSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., authResponse: _Optional[_Union[Unserved, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., newTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addSubscriptionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnPartition: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnSubscription: _Optional[_Union[Unserved1, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicList: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[Unserved1, _Mapping]] = ..., watchScalableTopics: _Optional[_Union[Unserved, _Mapping]] = ..., watchScalableTopicsClose: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignments: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignmentsClose: _Optional[_Union[Unserved, _Mapping]] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., scalableTopicLookup: _Optional[_Union[CommandScalableTopicLookup, _Mapping]] = ..., scalableTopicUpdate: _Optional[_Union[CommandScalableTopicUpdate, _Mapping]] = ..., scalableTopicClose: _Optional[_Union[CommandScalableTopicClose, _Mapping]] = ..., scalableTopicSubscribe: _Optional[_Union[CommandScalableTopicSubscribe, _Mapping]] = ..., scalableTopicSubscribeResponse: _Optional[_Union[CommandScalableTopicSubscribeResponse, _Mapping]] = ..., scalableTopicAssignmentUpdate: _Optional[_Union[CommandScalableTopicAssignmentUpdate, _Mapping]] = ..., scalableTopicUnsubscribe: _Optional[_Union[CommandScalableTopicUnsubscribe, _Mapping]] = ..., scalableConsumerReport: _Optional[_Union[CommandScalableConsumerReport, _Mapping]] = ..., subscribe: _Optional[_Union[Unserved5, _Mapping]] = ..., producer: _Optional[_Union[Unserved3, _Mapping]] = ..., send: _Optional[_Union[Unserved, _Mapping]] = ..., message: _Optional[_Union[Unserved, _Mapping]] = ..., ack: _Optional[_Union[Unserved8, _Mapping]] = ..., flow: _Optional[_Union[Unserved, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unserved2, _Mapping]] = ..., close_producer: _Optional[_Union[Unserved2, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[Unserved, _Mapping]] = ..., partitionMetadata: _Optional[_Union[Unserved2, _Mapping]] = ..., consumerStats: _Optional[_Union[Unserved1, _Mapping]] = ..., seek: _Optional[_Union[Unserved2, _Mapping]] = ..., getLastMessageId: _Optional[_Union[Unserved2, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[Unserved1, _Mapping]] = ..., getSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., authResponse: _Optional[_Union[Unserved, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., newTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addSubscriptionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnPartition: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnSubscription: _Optional[_Union[Unserved1, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicList: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[Unserved1, _Mapping]] = ..., watchScalableTopics: _Optional[_Union[Unserved, _Mapping]] = ..., watchScalableTopicsClose: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignments: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignmentsClose: _Optional[_Union[Unserved, _Mapping]] = ...) -> None: ...

@@ -24,6 +24,7 @@ from anabranch.core.state import StateReader
 from anabranch.core.subscriptions import SubscriptionKind
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
+    CommandCloseConsumer,
     CommandScalableTopicAssignmentUpdate,
     CommandScalableTopicSubscribe,
     CommandScalableTopicSubscribeResponse,
@@ -31,6 +32,7 @@ from anabranch.wire.anabranch_pb2 import (
     ScalableConsumerType,
     ServerError,
 )
+from anabranch.wire.commands import NO_REQUEST
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.server import OpenSession, Peer, Routes
 
@@ -80,9 +82,10 @@ class _Link:
             answer = CommandScalableTopicSubscribeResponse(request_id=request_id, assignment=form)
             client.peer.send(answer)
 
-    def dropped(self) -> None:
+    def dropped(self, why: str) -> None:
         """Later: the controller is in the midst of its effects."""
-        asyncio.get_running_loop().call_soon(self._client.drop, self._consumer_id, self)
+        client = self._client
+        asyncio.get_running_loop().call_soon(client.dismiss, self._consumer_id, self, why)
 
     @property
     def is_answered(self) -> bool:
@@ -155,6 +158,17 @@ class _Client:
         del self._links[consumer_id]
         if link.session is not None:
             self._consumers.closed(link.session)
+
+    def dismiss(self, consumer_id: int, link: _Link, why: str) -> None:
+        """The consumer's session is over, and the consumer is told."""
+        if self._links.get(consumer_id) is not link:
+            return
+        self.drop(consumer_id, link)
+        self.peer.send(
+            CommandCloseConsumer(
+                consumer_id=consumer_id, request_id=NO_REQUEST, reason=f"{why}: subscribe again"
+            )
+        )
 
     def _link(self, consumer_id: int) -> Session:
         link = self._links.get(consumer_id)

@@ -19,7 +19,7 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.log import get_logger
 from anabranch.broker.topics.access import Access
-from anabranch.broker.topics.service import Consumer
+from anabranch.broker.topics.service import Attached, Consumer
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.core import names
 from anabranch.core.coordinator import Bucket
@@ -282,7 +282,9 @@ class Consumers:
                 f"consumer {asked.consumer} of {full_name(asked.topic)} was registered and removed "
                 "again at once; try again"
             )
-        self._service.consumers[session.number] = consumer
+        self._service.consumers[session.number] = Attached(
+            asked.topic, asked.subscription, consumer
+        )
         self._log.info(
             "consumer.opened",
             topic=asked.topic,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -56,9 +56,17 @@ class Consumer(Protocol):
     """A consumer's connection."""
 
     def assigned(self, assignment: Assignment) -> None: ...
-    def dropped(self) -> None:
-        """It was silent for too long."""
+    def dropped(self, why: str) -> None:
+        """Its session is over, here at least: it must subscribe again."""
         ...
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """A consumer's connection, and what it consumes."""
+
+    topic: str
+    subscription: str
+    consumer: Consumer
 
 
 class _Home(msgspec.Struct):
@@ -83,7 +91,7 @@ class TopicService:
         self.prefix = prefix
         self.lanes = Lanes(open_keeper, prefix)
         self.failures: dict[str, str] = {}  # topic: why its last task failed
-        self.consumers: dict[int, Consumer] = {}  # by connection number
+        self.consumers: dict[int, Attached] = {}  # by connection number
         self.listeners: list[Callable[[set[str], list[str]], None]] = []
         self.connection_number = count(1).__next__
         self._homes: dict[str, _Home] = {}
@@ -230,14 +238,14 @@ class TopicService:
                 case Propose(record):
                     self._propose(record)
                 case Push(connection, _, assignment):
-                    consumer = self.consumers.get(connection)
-                    if consumer is not None:
-                        consumer.assigned(assignment)
+                    attached = self.consumers.get(connection)
+                    if attached is not None:
+                        attached.consumer.assigned(assignment)
                 case Drop(connection, subscription):
                     silent = self.consumers.get(connection)
                     if silent is not None:
                         self._log.warning("consumer.silent", topic=name, subscription=subscription)
-                        silent.dropped()
+                        silent.consumer.dropped("it was silent for too long")
 
     def _forget(self, name: str) -> None:
         home = self._homes.get(name)
@@ -247,9 +255,19 @@ class TopicService:
         if topic is None or not topic.is_restless:
             del self._homes[name]
 
+    def dismiss(self, topics: Collection[str], why: str, subscription: str | None = None) -> None:
+        """Ends the sessions of these topics' consumers, of one subscription or of all."""
+        for attached in list(self.consumers.values()):
+            if attached.topic in topics and subscription in (None, attached.subscription):
+                attached.consumer.dropped(why)
+
     def _discard(self, unit: str) -> None:
-        for name in [name for name, home in self._homes.items() if home.unit == unit]:
+        left = {name for name, home in self._homes.items() if home.unit == unit}
+        for name in left:
             del self._homes[name]
+        if left:
+            # They would notice at their next report, and be without a controller until then.
+            self.dismiss(left, f"{self.runtime.core.me} does not serve bundle {unit} any more")
 
     def _has_work(self, name: str) -> bool:
         view = self.runtime.view
