@@ -3,72 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections import defaultdict
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.client import Client, Producer, TopicLayout, TopicNotFoundError
+from anabranch.client import Client, TopicNotFoundError
 from support.topic_cluster import Body, TopicCluster, run_on, topic_cluster
+from support.traffic import Traffic, stored
 from support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-_WAIT_S = 20.0
 _KEYS = [b"key-%d" % number for number in range(200)]
 
 
 def run(cluster: TopicCluster, body: Body) -> None:
     run_on(cluster, body, 1, 120)
-
-
-def stored(kafka: str, layout: TopicLayout) -> dict[bytes, list[bytes]]:
-    """The values of each key in the order in which consumers get them."""
-    values: dict[bytes, list[bytes]] = defaultdict(list)
-    reader = Consumer(
-        {"bootstrap.servers": kafka, "group.id": "unused", "enable.auto.commit": False}
-    )
-    try:
-        for segment_id in sorted(layout.segments):
-            part = layout.segments[segment_id]
-            for bucket in range(part.info.buckets):
-                place = TopicPartition(part.kafka_topic, bucket, 0)
-                missing = reader.get_watermark_offsets(place, _WAIT_S)[1]
-                reader.assign([place])
-                while missing > 0:
-                    for message in reader.consume(missing, 1.0):
-                        if message.error() is not None:
-                            raise KafkaException(message.error())
-                        values[message.key() or b""].append(message.value() or b"")
-                        missing -= 1
-    finally:
-        reader.close()
-    return dict(values)
-
-
-class Traffic:
-    """Sends numbered values of all keys until it is stopped."""
-
-    def __init__(self, producer: Producer, keys: list[bytes]) -> None:
-        self.sent: dict[bytes, list[bytes]] = defaultdict(list)
-        self._producer = producer
-        self._task = asyncio.create_task(self._run(keys))
-
-    async def _run(self, keys: list[bytes]) -> None:
-        for number in itertools.count():
-            key = keys[number * 7 % len(keys)]
-            await self._producer.post(b"%d" % number, key)
-            self.sent[key].append(b"%d" % number)
-            if number % 5 == 0:
-                await asyncio.sleep(0.001)
-
-    async def stop(self) -> dict[bytes, list[bytes]]:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        await self._producer.flush(60)
-        return dict(self.sent)
 
 
 def test_several_producers_keep_their_keys_in_order_through_splits_and_merges(

@@ -15,6 +15,7 @@ import httpx
 from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client.client import Client
+from support.kafka_brokers import KafkaBrokers
 from support.processes import free_ports
 
 _ANSWER_S = 20.0
@@ -24,7 +25,9 @@ _names = (f"public/default/orders-{number}" for number in itertools.count())
 class TopicCluster:
     """Nodes on one Kafka. Any of them takes a request and sends it on."""
 
-    def __init__(self, kafka: EmbeddedKafka, prefix: str, folder: Path, *settings: str) -> None:
+    def __init__(
+        self, kafka: EmbeddedKafka | KafkaBrokers, prefix: str, folder: Path, *settings: str
+    ) -> None:
         first = free_ports(2)
         self.kafka = kafka.bootstrap_servers
         self.nodes = [
@@ -100,7 +103,7 @@ class TopicCluster:
 
 @contextmanager
 def topic_cluster(
-    kafka: EmbeddedKafka, prefix: str, folder: Path, *settings: str
+    kafka: EmbeddedKafka | KafkaBrokers, prefix: str, folder: Path, *settings: str
 ) -> Iterator[TopicCluster]:
     """Two running nodes."""
     cluster = TopicCluster(kafka, prefix, folder, *settings)

@@ -30,6 +30,13 @@ _LAST_WORDS_BYTES_MAX: Final = 32_768
 _PORT_ATTEMPTS_MAX: Final = 3
 
 
+def new_cluster_id() -> str:
+    """An id as Kafka wants one, for the nodes of one cluster."""
+    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # An option may not begin with a dash, and Kafka's ids do not either.
+    return "A" + cluster_id[1:]
+
+
 class EmbeddedKafka:
     """One Kafka node on 127.0.0.1 with its data, settings and logs in one directory.
 
@@ -40,7 +47,8 @@ class EmbeddedKafka:
 
     `second_listener`: a port on which it listens too, and the port that it tells clients of that
     one to connect to, which may be a proxy's. `creates_topics`: whether a topic that is missing is
-    made when somebody asks for it, which is Kafka's default and not ours.
+    made when somebody asks for it, which is Kafka's default and not ours. `differences`: for a node
+    that is one of several, or that asks its clients who they are.
     """
 
     def __init__(
@@ -50,11 +58,13 @@ class EmbeddedKafka:
         second_listener: tuple[int, int] | None = None,
         *,
         creates_topics: bool = False,
+        differences: settings.Differences | None = None,
     ) -> None:
         self._dir = data_dir.absolute()
         self._port = port
         self._second_listener = second_listener
         self._creates_topics = creates_topics
+        self._differences = differences or settings.Differences()
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._log_bytes_before = 0
 
@@ -158,6 +168,7 @@ class EmbeddedKafka:
             ports.free_port(settings.HOST),
             self._second_listener,
             creates_topics=self._creates_topics,
+            differences=self._differences.server,
         )
         try:
             properties.write_text(text, encoding="ascii")
@@ -172,15 +183,17 @@ class EmbeddedKafka:
             ) from error
 
     @property
+    def _jvm_options(self) -> tuple[str, ...]:
+        return (f"-Xmx{self._differences.heap_mb}m", *settings.JVM_OPTIONS)
+
+    @property
     def _console(self) -> Path:
         return self._dir / "console.log"
 
     def _format(self, java: list[str], properties: Path, lock: int) -> None:
         """Give the empty data directory its cluster id and feature levels, as Kafka wants it."""
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # An option may not begin with a dash, and Kafka's ids do not either.
-        cluster_id = "A" + cluster_id[1:]
-        command = [*java[:1], *settings.JVM_OPTIONS, *java[1:], "kafka.tools.StorageTool", "format"]
+        cluster_id = self._differences.cluster_id or new_cluster_id()
+        command = [*java[:1], *self._jvm_options, *java[1:], "kafka.tools.StorageTool", "format"]
         command += ["-t", cluster_id, "-c", str(properties)]
         try:
             answer = subprocess.run(
@@ -204,7 +217,7 @@ class EmbeddedKafka:
     def _launch(
         self, java: list[str], properties: Path, console: int, lock: int
     ) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-I", "-S", str(_SUPERVISOR), *java[:1], *settings.JVM_OPTIONS]
+        command = [sys.executable, "-I", "-S", str(_SUPERVISOR), *java[:1], *self._jvm_options]
         command += [f"-Dlog4j2.configurationFile={settings.LOG4J_FILE}"]
         command += [f"-Danabranch.kafka.log={self.log_file}"]
         command += [*java[1:], "kafka.Kafka", str(properties)]

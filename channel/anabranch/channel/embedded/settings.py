@@ -1,7 +1,10 @@
 """What the embedded Kafka is started with: server.properties, and the options of its JVM."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 HOST: Final = "127.0.0.1"
 LOG4J_FILE: Final = Path(__file__).with_name("log4j2.yaml")
@@ -43,12 +46,23 @@ _FIXED: Final = {
 # The first compiler alone starts Kafka in two thirds of the time, and a development log never
 # works hard enough to miss the second.
 JVM_OPTIONS: Final = (
-    "-Xmx512m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.awt.headless=true",
 )
+
+
+class Differences(msgspec.Struct, frozen=True):
+    """In what a node differs from one that is alone and open to all.
+
+    `server`: Kafka's own settings, which win over ours. `cluster_id`: that of the cluster whose
+    member it is; without one it gets an id, and so a cluster, of its own. `heap_mb`: of its JVM.
+    """
+
+    server: Mapping[str, str] = {}
+    cluster_id: str = ""
+    heap_mb: int = 512
 
 
 def server_properties(
@@ -58,8 +72,9 @@ def server_properties(
     second_listener: tuple[int, int] | None = None,
     *,
     creates_topics: bool = False,
+    differences: Mapping[str, str] | None = None,
 ) -> str:
-    """The text of server.properties."""
+    """The text of server.properties; `differences` win."""
     values = _FIXED | {
         "auto.create.topics.enable": str(creates_topics).lower(),
         "log.dirs": str(log_dir),
@@ -72,6 +87,7 @@ def server_properties(
         values["listeners"] += f",SECOND://{HOST}:{listens}"
         values["advertised.listeners"] += f",SECOND://{HOST}:{advertised}"
         values["listener.security.protocol.map"] += ",SECOND:PLAINTEXT"
+    values |= differences or {}
     return "".join(f"{name}={_escaped(value)}\n" for name, value in values.items())
 
 

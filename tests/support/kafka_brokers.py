@@ -1,0 +1,83 @@
+"""A Kafka cluster of several brokers: the first one is its controller too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from anabranch.channel.embedded import ports
+from anabranch.channel.embedded.kafka import EmbeddedKafka, new_cluster_id
+from anabranch.channel.embedded.settings import HOST, Differences
+
+_HEAP_MB: Final = 256
+# Replicas of Kafka's own topics; two, so that any one broker but the controller may be missing.
+_COPIES: Final = dict.fromkeys(
+    (
+        "default.replication.factor",
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+        "share.coordinator.state.topic.replication.factor",
+    ),
+    "2",
+)
+_QUICK: Final = {
+    # A follower that is gone must not hold appends up for longer than a test waits.
+    "replica.lag.time.max.ms": "3000",
+    "replica.fetch.wait.max.ms": "50",
+}
+
+
+class KafkaBrokers:
+    """Running brokers, to be killed and started again one by one. Used as a context manager."""
+
+    def __init__(self, folder: Path, count: int, server: Mapping[str, str] | None = None) -> None:
+        self._ports = [ports.free_port(HOST) for _ in range(count)]
+        controller = ports.free_port(HOST)
+        cluster_id = new_cluster_id()
+        self.brokers: list[EmbeddedKafka] = []
+        for number, port in enumerate(self._ports, start=1):
+            named = {"node.id": str(number), "controller.quorum.voters": f"1@{HOST}:{controller}"}
+            if number == 1:
+                named["listeners"] = f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller}"
+            else:
+                named["process.roles"] = "broker"
+                named["listeners"] = f"BROKER://{HOST}:{port}"
+            differences = Differences(
+                {**_COPIES, **_QUICK, **named, **(server or {})}, cluster_id, _HEAP_MB
+            )
+            self.brokers.append(
+                EmbeddedKafka(folder / f"kafka-{number}", port, differences=differences)
+            )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._ports)
+
+    def numbered(self, broker_id: int) -> EmbeddedKafka:
+        """The broker of that number, which Kafka calls its node id."""
+        return self.brokers[broker_id - 1]
+
+    def __enter__(self) -> Self:
+        try:
+            with ThreadPoolExecutor(len(self.brokers)) as pool:
+                list(pool.map(lambda broker: broker.start(), self.brokers))
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        # What is stopped gracefully hands its partitions over, which takes time nobody needs.
+        for broker in reversed(self.brokers):
+            broker.kill()

@@ -1,0 +1,88 @@
+"""Numbered messages of many keys, and what Kafka holds of them in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from anabranch.client import Producer, TopicLayout
+
+_WAIT_S: Final = 20.0
+
+
+def stored(
+    kafka: str, layout: TopicLayout, security: Mapping[str, Any] | None = None
+) -> dict[bytes, list[bytes]]:
+    """The values of each key in the order in which consumers get them."""
+    values: dict[bytes, list[bytes]] = defaultdict(list)
+    reader = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            **(security or {}),
+        }
+    )
+    try:
+        for segment_id in sorted(layout.segments):
+            part = layout.segments[segment_id]
+            for bucket in range(part.info.buckets):
+                place = TopicPartition(part.kafka_topic, bucket, 0)
+                missing = reader.get_watermark_offsets(place, _WAIT_S)[1]
+                reader.assign([place])
+                while missing > 0:
+                    for message in reader.consume(missing, 1.0):
+                        if message.error() is not None:
+                            raise KafkaException(message.error())
+                        values[message.key() or b""].append(message.value() or b"")
+                        missing -= 1
+    finally:
+        reader.close()
+    return dict(values)
+
+
+def wrong(found: Mapping[bytes, list[bytes]], sent: Mapping[bytes, list[bytes]]) -> list[str]:
+    """What is lost, repeated or out of order, a line for each key with some of it."""
+    said = []
+    for key in sorted({*found, *sent}):
+        have, want = found.get(key, []), sent.get(key, [])
+        if have == want:
+            continue
+        lost, extra = Counter(want) - Counter(have), Counter(have) - Counter(want)
+        known = set(want)
+        order = list(dict.fromkeys(value for value in have if value in known))
+        turned = [a for a, b in itertools.pairwise(order) if int(a) > int(b)]
+        said.append(
+            f"{key!r}: lost {sorted(lost)[:5]}, repeated {sorted(extra)[:5]}, turned {turned[:5]}"
+        )
+    return said
+
+
+class Traffic:
+    """Sends numbered values of all keys until it is stopped."""
+
+    def __init__(self, producer: Producer, keys: list[bytes]) -> None:
+        self.sent: dict[bytes, list[bytes]] = defaultdict(list)
+        self._producer = producer
+        self._task = asyncio.create_task(self._run(keys))
+
+    async def _run(self, keys: list[bytes]) -> None:
+        for number in itertools.count():
+            key = keys[number * 7 % len(keys)]
+            await self._producer.post(b"%d" % number, key)
+            self.sent[key].append(b"%d" % number)
+            if number % 5 == 0:
+                await asyncio.sleep(0.001)
+
+    async def stop(self) -> dict[bytes, list[bytes]]:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        await self._producer.flush(60)
+        return dict(self.sent)
