@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from anabranch.core.autoscale_decisions import NoAction
+from anabranch.core.autoscaler import AutoScaler, AutoScaleSettings, Evaluation, LoadOf
 from anabranch.core.coordinator import Assignment, Bucket, SubscriptionCoordinator, Timing
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.ownership import Actor, NewId
@@ -33,7 +35,7 @@ from anabranch.core.segment_tasks import (
 )
 from anabranch.core.state import StateReader
 from anabranch.core.subscriptions import Subscription, SubscriptionOp
-from anabranch.core.topic_proposals import subscription_change, topic_change
+from anabranch.core.topic_proposals import action_change, subscription_change, topic_change
 from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
 
 
@@ -41,6 +43,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     """What a controller must know; durations in seconds."""
 
     timing: Timing = Timing()
+    auto_scale: AutoScaleSettings = AutoScaleSettings()
     retention_s: float = 604_800.0  # of a sealed segment that everybody has drained
     retry_s: float = 1.0
     retry_s_max: float = 30.0
@@ -74,7 +77,13 @@ class Drop(msgspec.Struct, frozen=True):
     subscription: str
 
 
-ControllerEffect = Run | Propose | Push | Drop
+class Evaluated(msgspec.Struct, frozen=True):
+    """The topic's load was looked at; what is to be done is proposed besides."""
+
+    evaluation: Evaluation
+
+
+ControllerEffect = Run | Propose | Push | Drop | Evaluated
 
 
 class TopicController:
@@ -91,12 +100,14 @@ class TopicController:
         actor: Callable[[], Actor],
         may_act: Callable[[float], bool],
         new_id: NewId,
+        load: LoadOf = lambda topic, incarnation: {},
     ) -> None:
         self.name = name
         self.state = state
         self.coordinators: dict[str, SubscriptionCoordinator] = {}
         self.running: Task | None = None
         self.last_failure = ""  # why the last operation was given up, or does not get on
+        self.scaler = AutoScaler(name, settings.auto_scale, load)
         self._settings = settings
         self._actor = actor
         self._may_act = may_act
@@ -124,6 +135,8 @@ class TopicController:
         if not self._may_act(now):
             return []
         effects = self._protocol(topic, now, log_ms)
+        if topic.state is TopicState.STABLE and not effects:
+            effects += self._scale(topic, now, log_ms)
         if topic.is_open:
             effects += self._consumers(topic, now)
         return effects
@@ -238,6 +251,26 @@ class TopicController:
         )
         return self._propose(record, now)
 
+    def _scale(self, topic: ScalableTopic, now: float, log_ms: int) -> list[ControllerEffect]:
+        if self._is_proposed(topic_key(self.name), topic.version, now):
+            return []
+        layout = self._layout_of(topic)
+        evaluation = self.scaler.due(self.state, topic, layout, now, log_ms)
+        if evaluation is None:
+            return []
+        effects: list[ControllerEffect] = [Evaluated(evaluation)]
+        if not isinstance(evaluation.decision, NoAction):
+            decision, actor = evaluation.decision, self._actor()
+            most = self._settings.auto_scale.policy.max_entry_buckets_per_segment
+            record = action_change(actor, self.name, topic, decision, self._new_id(), most)
+            effects += self._propose(record, now)
+        return effects
+
+    def _layout_of(self, topic: ScalableTopic) -> SegmentLayout:
+        if self._layout is None or self._layout[0] != topic.version:
+            self._layout = (topic.version, topic.layout)
+        return self._layout[1]
+
     # --- the consumers --------------------------------------------------------------------
 
     def _sync(self, now: float) -> None:
@@ -247,13 +280,12 @@ class TopicController:
             del self.coordinators[name]
         if topic is None:
             return
-        if self._layout is None or self._layout[0] != topic.version:
-            self._layout = (topic.version, topic.layout)
+        layout = self._layout_of(topic)
         for name, subscription in found.items():
             known = self.coordinators.get(name)
             if known is None or not known.is_of(subscription):
                 self.coordinators[name] = SubscriptionCoordinator(self._settings.timing)
-            self.coordinators[name].changed(self._layout[1], subscription, now)
+            self.coordinators[name].changed(layout, subscription, now)
 
     def _consumers(self, topic: ScalableTopic, now: float) -> list[ControllerEffect]:
         self._sync(now)

@@ -168,10 +168,12 @@ class SegmentLayout:
             new_segment(first + 1, middle + 1, part.end, buckets, (segment_id,)),
         )
 
-    def merge_children(self, first_id: int, second_id: int) -> tuple[SegmentInfo, ...]:
+    def merge_children(
+        self, first_id: int, second_id: int, buckets_max: int = BUCKETS_MAX
+    ) -> tuple[SegmentInfo, ...]:
         """The one segment that a merge of two neighbours would make.
 
-        It gets the buckets of both, at most the ceiling. Raises UnknownSegmentError,
+        It gets the buckets of both, at most `buckets_max`. Raises UnknownSegmentError,
         InvalidInputError.
         """
         first, second = self.segment(first_id), self.segment(second_id)
@@ -186,7 +188,7 @@ class SegmentLayout:
                 f"[{second.start:04x}, {second.end:04x}]"
             )
         low, high = sorted((first, second), key=lambda part: part.start)
-        buckets = min(BUCKETS_MAX, low.buckets + high.buckets)
+        buckets = min(buckets_max, low.buckets + high.buckets)
         parents = (low.segment_id, high.segment_id)
         return (new_segment(self.next_segment_id, low.start, high.end, buckets, parents),)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from anabranch.core.autoscale_decisions import Merge, Rebucket, Split
 from anabranch.core.ownership import Actor
 from anabranch.core.records import SubscriptionChange, TopicCause, TopicChange
 from anabranch.core.subscriptions import Subscription, SubscriptionOp
-from anabranch.core.topics import ScalableTopic, TopicMove
+from anabranch.core.topics import Operation, ScalableTopic, TopicMove
 
 
 def topic_change(
@@ -31,6 +32,43 @@ def topic_change(
         **fields,
     }
     return TopicChange(**form)
+
+
+def action_change(
+    actor: Actor,
+    name: str,
+    topic: ScalableTopic,
+    action: Split | Merge | Rebucket,
+    proposal_id: str,
+    buckets_max: int,
+) -> TopicChange:
+    """The BEGIN of what was decided; of a Rebucket, for its first segment.
+
+    Raises InvalidInputError when the layout does not allow it.
+    """
+    layout = topic.layout
+    match action:
+        case Split(segment_id):
+            operation, children = Operation.SPLIT, layout.split_children(segment_id)
+        case Merge(first_id, second_id):
+            operation, children = (
+                Operation.MERGE,
+                layout.merge_children(first_id, second_id, buckets_max),
+            )
+        case Rebucket(segment_ids, buckets):
+            operation = Operation.REBUCKET
+            children = layout.rebucket_children(segment_ids[0], buckets)
+    return topic_change(
+        actor,
+        name,
+        topic,
+        TopicMove.BEGIN,
+        proposal_id,
+        TopicCause[action.reason.name],
+        operation=operation,
+        parents=children[0].parent_ids,
+        segments=children,
+    )
 
 
 def subscription_change(

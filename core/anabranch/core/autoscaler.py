@@ -1,0 +1,187 @@
+"""`AutoScaler`: when a topic's controller evaluates its load, and what is left to do of a decision.
+
+No timer and no event of its own: whenever its controller reconciles, it compares what the last
+evaluation saw with how things are. A consumer that came or left, an operation that took over, a
+changed policy: each is seen as a difference and evaluated at once; otherwise the load is looked at
+every `interval_s`, and when a cooldown is over (seed 000, "Evaluation triggers").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, unique
+from typing import Final
+
+import msgspec
+
+from anabranch.core.autoscale import Demand, LastActions, decide
+from anabranch.core.autoscale_decisions import Blocked, Decision, NoAction, Rebucket
+from anabranch.core.autoscale_policy import AutoScalePolicy, EffectivePolicy, effective_policy
+from anabranch.core.layout import SegmentLayout
+from anabranch.core.names import namespace_of
+from anabranch.core.segment_load import SegmentLoad
+from anabranch.core.state import StateReader
+from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.core.topics import ScalableTopic, TopicMove
+
+_REPEAT_S: Final = 1.0
+LoadOf = Callable[[str, int], Mapping[int, SegmentLoad]]  # topic and incarnation; by segment id
+
+
+@unique
+class Trigger(Enum):
+    """What made the controller look."""
+
+    TICK = "tick"
+    CONSUMERS = "consumers"
+    OPERATION = "operation"  # one has just taken over, by hand or not
+    POLICY = "policy"
+
+
+class AutoScaleSettings(msgspec.Struct, frozen=True):
+    """`policy`: what namespaces and topics override. `interval_s`: between looks at the load."""
+
+    policy: AutoScalePolicy = AutoScalePolicy()
+    interval_s: float = 60.0
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """One look and what came of it; `at_ms` by the log's clock."""
+
+    at_ms: int
+    trigger: Trigger
+    decision: Decision
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """What the last evaluation was about, but for the load."""
+
+    last: LastActions
+    aborted: int  # log offset of the last record, if it gave an operation up
+    consumers: tuple[tuple[str, int], ...]
+    overrides: tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def demand_of(state: StateReader, topic: str) -> dict[str, Demand]:
+    """The consumers that count: those of a queue share every segment anyway."""
+    return {
+        name: Demand(len(each.consumers), each.kind is SubscriptionKind.STREAM, each.since_ms)
+        for name, each in state.subscriptions(topic)
+        if each.kind is not SubscriptionKind.QUEUE
+    }
+
+
+def policy_of(
+    state: StateReader, name: str, topic: ScalableTopic, broker: AutoScalePolicy
+) -> EffectivePolicy:
+    """The policy in force for a topic."""
+    home = state.namespace(namespace_of(name))
+    return effective_policy(broker, home.auto_scale if home is not None else (), topic.auto_scale)
+
+
+def evaluate(
+    state: StateReader,
+    name: str,
+    topic: ScalableTopic,
+    layout: SegmentLayout,
+    settings: AutoScaleSettings,
+    load: LoadOf,
+    now_ms: int,
+) -> Decision:
+    """What would be done now, from what the log and the load records say."""
+    effective = policy_of(state, name, topic, settings.policy)
+    if effective.fault:
+        return NoAction(Blocked.INVALID_POLICY, effective.fault)
+    last = LastActions(topic.split_ms, topic.merge_ms, topic.rebucket_ms)
+    loads = load(name, topic.incarnation)
+    return decide(layout, loads, demand_of(state, name), effective.policy, now_ms, last)
+
+
+class AutoScaler:
+    """Of one topic; its controller calls it whenever nothing is under way."""
+
+    def __init__(self, name: str, settings: AutoScaleSettings, load: LoadOf) -> None:
+        self.name = name
+        self.settings = settings
+        self._load = load
+        self._seen: _Seen | None = None
+        self._next_at = 0.0
+        self._rolling: tuple[Rebucket, int] | None = None  # and the topic's version before it
+
+    def due(
+        self,
+        state: StateReader,
+        topic: ScalableTopic,
+        layout: SegmentLayout,
+        now: float,
+        at_ms: int,
+    ) -> Evaluation | None:
+        """What there is to do now; None when it is not the time to look.
+
+        A Rebucket of several segments comes out one segment at a time.
+        """
+        if self._rolling is not None:
+            following = self._following(topic, layout)
+            if following is not None:
+                return Evaluation(at_ms, Trigger.OPERATION, following)
+        trigger = self._trigger(state, topic, now)
+        if trigger is None:
+            return None
+        found = evaluate(state, self.name, topic, layout, self.settings, self._load, at_ms)
+        if isinstance(found, NoAction):
+            self._next_at = now + self._pause_s(state, topic, at_ms)
+        else:
+            self._next_at = now + _REPEAT_S  # should its record lose, which nothing else tells
+        if isinstance(found, Rebucket) and len(found.segment_ids) > 1:
+            self._rolling = (found, topic.version)
+            found = self._following(topic, layout) or found
+        return Evaluation(at_ms, trigger, found)
+
+    def _trigger(self, state: StateReader, topic: ScalableTopic, now: float) -> Trigger | None:
+        consumers = tuple((n, each.consumers) for n, each in demand_of(state, self.name).items())
+        home = state.namespace(namespace_of(self.name))
+        overrides = (home.auto_scale if home is not None else (), topic.auto_scale)
+        last = LastActions(topic.split_ms, topic.merge_ms, topic.rebucket_ms)
+        aborted = topic.since_offset if topic.move is TopicMove.ABORT else -1
+        before, self._seen = self._seen, _Seen(last, aborted, consumers, overrides)
+        if before is not None and aborted > before.aborted:
+            self._next_at = now + self.settings.interval_s  # Kafka refused: not again at once
+        if before is None:
+            return Trigger.TICK
+        if before.consumers != consumers:
+            return Trigger.CONSUMERS
+        if before.last != last:
+            return Trigger.OPERATION
+        if before.overrides != overrides:
+            return Trigger.POLICY
+        return Trigger.TICK if now >= self._next_at else None
+
+    def _pause_s(self, state: StateReader, topic: ScalableTopic, at_ms: int) -> float:
+        """Until the next tick, or the end of a cooldown before that."""
+        policy = policy_of(state, self.name, topic, self.settings.policy).policy
+        ends = (
+            (topic.split_ms, policy.split_cooldown_seconds),
+            (topic.rebucket_ms, policy.rebucket_cooldown_seconds),
+        )
+        left = (since + cooldown * 1000 - at_ms for since, cooldown in ends if since)
+        soon = [each / 1000 + 0.001 for each in left if each > 0]
+        return min([self.settings.interval_s, *soon])
+
+    def _following(self, topic: ScalableTopic, layout: SegmentLayout) -> Rebucket | None:
+        """The next segment of a decision; the first failure stops the rest."""
+        if self._rolling is None:
+            return None
+        rolling, began = self._rolling
+        if topic.move is TopicMove.ABORT and topic.version > began:
+            self._rolling = None
+            return None
+        left = tuple(
+            each
+            for each in rolling.segment_ids
+            if each in layout.segments
+            and layout.segments[each].is_active
+            and layout.segments[each].buckets != rolling.buckets
+        )
+        if not left:
+            self._rolling = None
+        return msgspec.structs.replace(rolling, segment_ids=left[:1]) if left else None
