@@ -15,6 +15,7 @@ class Measured(msgspec.Struct, frozen=True):
     """What one figure came to.
 
     `judged` is the number that the goal is about: the value itself, or its ratio to the limit.
+    `floor` is what others alone take for the same; no goal is about it.
     """
 
     value: float
@@ -24,6 +25,8 @@ class Measured(msgspec.Struct, frozen=True):
     at_least: bool = False  # the goal is a lower bound
     limit: float | None = None
     limit_what: str = ""
+    floor: float | None = None
+    floor_what: str = ""
     details: dict[str, Any] = {}
 
     @property

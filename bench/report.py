@@ -30,6 +30,8 @@ def show(row: Row) -> str:
         return f"{figure.name:16} NOT MEASURED: {found}"
     value = f"{_number(found.value)} {found.unit}"
     limit = "" if found.limit is None else f" = {found.ratio:.2f} x {_number(found.limit)}"
+    if found.floor is not None:
+        limit += f", {found.value / found.floor:.2f} x a floor of {_number(found.floor)}"
     word = "met" if found.met else f"MISSED by {found.missed_by:.2f} x"
     return f"{figure.name:16} {value:>20}{limit:20} goal: {figure.goal}: {word}"
 
@@ -44,6 +46,9 @@ def table(rows: Sequence[Row]) -> str:
             continue
         limit = "-" if found.limit is None else f"{_number(found.limit)} {found.unit}"
         ratio = "-" if found.ratio is None else f"{found.ratio:.2f}"
+        if found.floor is not None:
+            limit += f", floor {_number(found.floor)} {found.unit}"
+            ratio += f", {found.value / found.floor:.2f}"
         word = "met" if found.met else f"missed by {found.missed_by:.2f} x"
         value = f"{_number(found.value)} {found.unit}"
         lines.append((figure.what, value, limit, ratio, figure.goal, figure.peer, word))
