@@ -54,6 +54,21 @@ def test_a_subscription_of_the_same_name_is_another_group() -> None:
     assert world.tell(late) is Verdict.STALE_VERSION
 
 
+def test_a_reset_begins_anew_with_another_group_and_the_same_consumers() -> None:
+    world = opened()
+    world.must(world.subscription(SubscriptionOp.CREATE, kind=SubscriptionKind.QUEUE))
+    world.must(world.begin(Operation.SPLIT, split(world)))
+    world.must(world.topic(TopicMove.SEALING))
+    world.must(world.topic(TopicMove.COMMIT, end_offsets=(0, 0)))
+    world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=3))
+    assert drained(world, 0) is Verdict.ACCEPTED
+    offset = world.fold(world.subscription(SubscriptionOp.RESET)).offset
+    found = world.subscribed()
+    assert (found.created_offset, found.drained) == (offset, ())
+    assert (found.kind, found.consumers, found.instances) == (SubscriptionKind.QUEUE, ("c",), (3,))
+    assert drained(world, 0) is Verdict.ACCEPTED
+
+
 def test_consumers_join_once_and_are_kept_by_name() -> None:
     world = opened()
     world.must(world.subscription(SubscriptionOp.CREATE))

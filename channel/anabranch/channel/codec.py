@@ -63,7 +63,7 @@ _RECORDS: Final = SchemaSet(
         stored_family("tenant-change", TenantChange, {}),
         stored_family("namespace-change", NamespaceChange, {1: _with_override}),
         stored_family("topic-change", TopicChange, {1: _with_override}),
-        stored_family("subscription-change", SubscriptionChange, {1: _as_it_was}),
+        stored_family("subscription-change", SubscriptionChange, {1: _as_it_was, 2: _as_it_was}),
     )
 )
 _ENTITIES: Final = SchemaSet(

@@ -32,14 +32,15 @@ class SubscriptionOp(IntEnum):
     JOIN = 2  # a consumer registers, or another process takes its name over
     LEAVE = 3  # by itself, or because its session is over
     DRAINED = 4  # sealed segments are consumed to their ends
+    RESET = 5  # it begins anew, with another Kafka group
 
 
 class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What the log says of one subscription.
 
-    `created_offset`: the log offset that created it, which names its Kafka group. `consumers`:
-    names with a session, sorted; `instances`: for each, the number of the process that serves under
-    it. `drained`: ids of sealed segments that are still in the layout.
+    `created_offset`: the log offset that created it, or reset it last, which names its Kafka group.
+    `consumers`: names with a session, sorted; `instances`: for each, the number of the process that
+    serves under it. `drained`: ids of sealed segments that are still in the layout.
     """
 
     version: int

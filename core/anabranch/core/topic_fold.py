@@ -252,7 +252,7 @@ def fold_subscription(
         return _subscribed(record, offset, timestamp_ms)
     if record.op is SubscriptionOp.DELETE:
         return Outcome(Verdict.ACCEPTED, ((record.key, None),))
-    after, wrong = _changed(topic, before, record)
+    after, wrong = _changed(topic, before, record, offset)
     if after is None:
         return REJECTED[wrong]
     after = msgspec.structs.replace(
@@ -288,7 +288,7 @@ def _subscribed(record: SubscriptionChange, offset: int, timestamp_ms: int) -> O
 
 
 def _changed(
-    topic: ScalableTopic, before: Subscription, record: SubscriptionChange
+    topic: ScalableTopic, before: Subscription, record: SubscriptionChange, offset: int
 ) -> tuple[Subscription | None, Verdict]:
     instance = before.instance_of(record.consumer)
     match record.op:
@@ -302,6 +302,9 @@ def _changed(
             return before.without_consumer(record.consumer), Verdict.ACCEPTED
         case SubscriptionOp.DRAINED:
             return _drained(topic, before, record)
+        case SubscriptionOp.RESET:
+            after = msgspec.structs.replace(before, created_offset=offset, drained=())
+            return after, Verdict.ACCEPTED
         case _:
             return None, Verdict.ILLEGAL_MOVE
 

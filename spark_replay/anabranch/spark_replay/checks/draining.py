@@ -60,6 +60,8 @@ class Draining:
             known.pop(record.subscription, None)
             return
         drained = known.setdefault(record.subscription, set())
+        if record.op is SubscriptionOp.RESET:
+            drained.clear()
         if record.op is SubscriptionOp.DRAINED and topic is not None:
             for fault in _faults(record, topic, drained):
                 where = f"{record.topic}/{record.subscription}"
