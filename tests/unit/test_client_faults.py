@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import socket
+from collections.abc import Iterator
+from typing import cast
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from anabranch.client.data_plane import DataPlane, ReadSettings
 from anabranch.client.errors import ClientError
+from anabranch.client.group_offsets import GroupOffsets
 from anabranch.client.holdings import ConsumerCore
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
+from anabranch.client.read_trouble import Missing, ReadTrouble
+from anabranch.client.reads import ReadSettings, size_of
 from anabranch.client.session import ConsumerSession, Identity
+from anabranch.core.errors import InvalidInputError
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
@@ -33,21 +40,93 @@ def test_a_fault_in_the_session_fails_the_consumer_at_once() -> None:
     asyncio.run(asyncio.wait_for(test(), 20))
 
 
+@contextlib.contextmanager
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
 def test_a_commit_without_kafka_is_given_up_before_the_session_lapses(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # and does not listen
-        servers = f"127.0.0.1:{nobody.getsockname()[1]}"
+    with nobody() as servers:
 
         async def test() -> None:
             kafka = {"bootstrap.servers": servers, "group.id": "billing"}
-            plane = DataPlane(kafka, ReadSettings(), lambda: None)
+            group = GroupOffsets(kafka, session_s=2.0)
             try:
                 with pytest.raises(KafkaException):
-                    await asyncio.wait_for(plane.commit({("orders", 0): 5}), 10.0)
+                    await asyncio.wait_for(group.commit({("orders", 0): 5}, math.inf), 10.0)
             finally:
-                await plane.close()
+                await asyncio.to_thread(group.close)
 
         asyncio.run(test())
     assert capfd.readouterr().err == ""
+
+
+def test_a_commit_whose_session_was_over_when_its_turn_came_is_not_carried_out() -> None:
+    with nobody() as servers:
+
+        async def test() -> None:
+            times = [10.0]
+            kafka = {"bootstrap.servers": servers, "group.id": "billing"}
+            group = GroupOffsets(kafka, 2.0, lambda: times[0])
+            first = asyncio.create_task(group.commit({("orders", 0): 5}, until=11.0))
+            queued = asyncio.create_task(group.commit({("orders", 0): 6}, until=11.0))
+            await asyncio.sleep(0)
+            times[0] = 11.1  # the first one is waiting for Kafka
+            with pytest.raises(KafkaException):
+                await asyncio.wait_for(first, 10.0)
+            assert not await asyncio.wait_for(queued, 0.5), "it asked Kafka"
+            await asyncio.to_thread(group.close)
+
+        asyncio.run(test())
+
+
+def trouble() -> tuple[ReadTrouble, list[str]]:
+    told: list[str] = []
+    return ReadTrouble(lambda: told.append("failed")), told
+
+
+def test_what_kafka_refuses_for_good_is_a_failure_and_what_passes_is_remembered() -> None:
+    async def test() -> None:
+        passing, told = trouble()
+        passing.note(KafkaError(KafkaError.NOT_COORDINATOR), "to commit")
+        assert passing.failure is None
+        assert KafkaError(KafkaError.NOT_COORDINATOR).str() in passing.last
+        passing.well()
+        assert passing.last == ""
+        passing.note(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), "to commit")
+        assert "for good to commit" in str(passing.failure)
+        await asyncio.sleep(0)
+        assert told == ["failed"]
+
+    asyncio.run(test())
+
+
+def test_a_topic_is_gone_for_good_once_it_was_missing_for_long_enough_without_a_break() -> None:
+    missing = Missing(30.0)
+    assert not missing.missed("orders", 100.0)
+    missing.found("orders")
+    assert not missing
+    assert not missing.missed("orders", 120.0)
+    assert not missing.missed("orders", 149.0)
+    assert missing.missed("orders", 150.0)
+
+
+def test_the_size_of_a_long_batch_is_told_by_some_of_its_messages() -> None:
+    def batch(*sizes: int) -> list[Message]:
+        return cast("list[Message]", [b"x" * size for size in sizes])
+
+    assert size_of(batch(1, 2, 3), 7) == 6
+    long = batch(*(1_000 if number % 4 == 0 else 0 for number in range(2_000)))
+    told = [size_of(long, turn) for turn in range(4)]
+    assert sum(told) / 4 == 500_000, "no pattern hides the large ones for long"
+
+
+@pytest.mark.parametrize("changes", [{"bytes_max": 0}, {"batch_messages_max": -1}])
+def test_read_settings_refuse_what_reads_nothing(changes: dict[str, int]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(changes))):
+        ReadSettings(**changes)

@@ -311,6 +311,20 @@ def test_no_more_counts_as_committed_than_is_acknowledged() -> None:
     assert holding.committed == 4
 
 
+def test_all_that_is_acknowledged_can_be_committed_again() -> None:
+    core = subscribed(0, 1)
+    holding = position(core, A, 3)
+    assert core.commits(0.1) == []
+    assert core.commits(0.1, again=True) == [(holding, 3)], "the position of B is not known"
+
+
+def test_no_commit_is_begun_so_late_that_another_consumer_may_have_the_bucket_before_its_end() -> (
+    None
+):
+    core = subscribed(0, now=100.0)
+    assert core.commits_until() == 100.0 + 0.9 * TIMEOUT_S
+
+
 def test_closing_waits_for_commits_and_for_no_acknowledgement() -> None:
     core = subscribed(0, 1)
     holding = position(core, A)

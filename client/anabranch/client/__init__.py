@@ -6,10 +6,10 @@ from anabranch.client.consumer_errors import (
     ConsumerBusyError,
     DeserializationError,
     KafkaReadError,
+    PositionGoneError,
     SessionLapsedError,
     SubscriptionError,
 )
-from anabranch.client.data_plane import ReadSettings
 from anabranch.client.errors import (
     BufferFullError,
     ClientError,
@@ -28,6 +28,7 @@ from anabranch.client.messages import DeliveryResult, ProducerSettings
 from anabranch.client.producer import Producer
 from anabranch.client.queue import QueueBatch, QueueConsumer, QueueMessage, QueueSettings
 from anabranch.client.reading import ConsumerSettings
+from anabranch.client.reads import ReadSettings
 from anabranch.client.received import Batch, Message
 from anabranch.client.stream import StreamConsumer
 from anabranch.client.topic_layout import Segment, TopicLayout
@@ -51,6 +52,7 @@ __all__ = [
     "Message",
     "MessageTooLargeError",
     "NodesUnreachableError",
+    "PositionGoneError",
     "Producer",
     "ProducerSettings",
     "QueueBatch",

@@ -7,12 +7,13 @@ Nothing is committed to Kafka.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
-from anabranch.client.data_plane import DataPlane
+from anabranch.client.consumer_errors import PositionGoneError
 from anabranch.client.errors import ClientError
+from anabranch.client.group_offsets import GroupOffsets
 from anabranch.client.holdings import Fetch, Holding, Place
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
@@ -22,6 +23,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
 PositionOf = Callable[[int, int], Awaitable[int | None]]
+_GONE: Final = "Kafka's retention has removed what comes next; begin without it to pass over that"
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -65,6 +67,7 @@ class CheckpointConsumer(OrderedConsumer):
     """
 
     _kind = ScalableConsumerType.CHECKPOINT
+    _skips_gone = False  # nobody may take the gap for read
 
     def __init__(
         self,
@@ -126,18 +129,31 @@ class CheckpointConsumer(OrderedConsumer):
                 f"the checkpoint is of another {self.topic}, one that was deleted: begin without it"
             )
 
-    async def _positions(self, plane: DataPlane, fetches: list[Fetch]) -> dict[int, int]:
-        return {fetch.number: await self._start_of(fetch.place) for fetch in fetches}
+    async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
+        places = {fetch: (fetch.kafka_topic, fetch.place.bucket) for fetch in fetches}
+        ranges = await group.ranges(places.values())
+        return {
+            fetch.number: await self._start_of(fetch.place, *ranges[place])
+            for fetch, place in places.items()
+        }
 
-    async def _start_of(self, place: Place) -> int:
+    async def _start_of(self, place: Place, first: int, end: int) -> int:
+        """Where to start, of what Kafka has. Raises PositionGoneError and what the caller does."""
         if self._first is not None:
             self._check_incarnation(self._first)
         asked = None if self._position_of is None else await self._position_of(*place)
-        if asked is not None:
-            return asked
-        return self._saved.get(place, 0)
+        position = self._saved.get(place) if asked is None else asked
+        if position is None:
+            return first
+        if not first <= position <= end:
+            raise PositionGoneError(
+                f"bucket {place.bucket} of segment {place.segment_id} of {self.topic} has messages "
+                f"from {first} to {end}, exclusive, and the position to begin at is {position}: "
+                + ("the checkpoint is of something else" if position > end else _GONE)
+            )
+        return position
 
-    async def _commit(self, plane: DataPlane, offsets: list[tuple[Holding, int]]) -> None:
+    async def _commit(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
         # Only what Kafka's retention removed comes here: there is nothing to store of that.
         for holding, end in offsets:
             self._core.on_committed(holding, end, self._now())

@@ -23,3 +23,7 @@ class SessionLapsedError(ClientError):
 
 class KafkaReadError(ClientError):
     """Kafka refuses this consumer for good: the message says what it refuses."""
+
+
+class PositionGoneError(ClientError):
+    """A checkpoint's position is not in what Kafka has of the bucket; the message has the range."""

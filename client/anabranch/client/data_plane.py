@@ -1,10 +1,7 @@
-"""`DataPlane`: reads buckets from Kafka, and commits to their group.
+"""`DataPlane`: reads buckets from Kafka on a thread of its own, which alone changes what is read.
 
-Two threads. One polls a librdkafka consumer, and alone changes what is assigned. The other one asks
-and commits, which waits for Kafka and must not keep the first; it does so with a client of its own,
-because a commit that waits does not end while another thread polls the same client (librdkafka
-2.16). What is read is handed to the event loop in batches; when too much of it lies there, polling
-stops, and librdkafka, whose queue is bounded too, stops fetching.
+What is read is handed to the event loop in batches; when too much of it lies there, polling stops,
+and librdkafka, whose queue is bounded too, stops fetching. Both are bounded by bytes.
 
 Three settings decide how fast it is. With its default queue librdkafka reads a fifth of what it
 can; with the default `fetch.queue.backoff.ms` it rests for a second whenever the queue was full.
@@ -12,6 +9,10 @@ And a fetch that waits for news at the broker keeps everything behind it on the 
 the first fetch of a newly assigned partition and metadata included: `fetch.wait.max.ms` is what a
 hand-over costs, so it is small. Metadata of a topic that librdkafka has never seen is only asked
 for once a second: `warm` asks before it is needed.
+
+librdkafka says of what comes next in a bucket, but is not in Kafka, nothing but an error, and reads
+that bucket no more. It is then begun again at the first message that is left, or, for whoever keeps
+positions of his own, it is the end of reading: he would not learn of the gap in another way.
 """
 
 from __future__ import annotations
@@ -20,73 +21,34 @@ import asyncio
 import collections
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
-from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.holdings import Fetch
-from anabranch.client.read_trouble import LIBRDKAFKA_LOG, ReadTrouble
+from anabranch.client.kafka_options import CONSUMER, Partition, partition_of
+from anabranch.client.read_trouble import LIBRDKAFKA_LOG, Missing, ReadTrouble
+from anabranch.client.reads import Read, ReadSettings, size_of
 from anabranch.wire.log import get_logger
 
-_T = TypeVar("_T")
 _log = get_logger(__name__)
 
-_KAFKA: Final[Mapping[str, Any]] = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "earliest",
-    "fetch.queue.backoff.ms": 1,
-    "fetch.error.backoff.ms": 50,
-    "socket.nagle.disable": True,
-    "socket.timeout.ms": 10_000,
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 500,
-    "retry.backoff.ms": 20,
-    "log_level": 3,  # errors: a lost connection comes back by itself
-}
-# A commit that finds no coordinator is tried for the session time-out, by default for much longer
-# than a consumer's own session lasts, and would then overwrite its successor's.
-_KEEPER: Final[Mapping[str, Any]] = {
-    "session.timeout.ms": 6_000,
-    "heartbeat.interval.ms": 2_000,
-    "socket.timeout.ms": 4_000,
-}
 _ASK_S_MAX: Final = 3.0
 _CLOSE_S_MAX: Final = 5.0
 _IDLE_S: Final = 0.004  # how long an order may wait for the polling thread
 _PARKED_S: Final = 0.1
-
-Partition = tuple[str, int]
-
-
-class ReadSettings(msgspec.Struct, frozen=True):
-    """How much is read ahead, and how patient a fetch is."""
-
-    batch_messages_max: int = 10_000
-    buffered_messages_max: int = 40_000  # read from librdkafka and not taken yet
-    queued_messages_min: int = 1_000_000  # librdkafka reads on below this, per partition
-    queued_kbytes_max: int = 131_072  # in all
-    fetch_wait_ms: int = 10
-
-
-class Read:
-    """Messages in the order in which they were read; of several partitions, mixed.
-
-    `ends`: by fetch number, the exclusive end of what is in here. `fetches`: whose is whose.
-    """
-
-    __slots__ = ("ends", "fetches", "messages")
-
-    def __init__(
-        self, messages: list[Message], ends: dict[int, int], fetches: Mapping[Partition, int]
-    ) -> None:
-        self.messages = messages
-        self.ends = ends
-        self.fetches = fetches
+_MISSING_S: Final = 30.0  # no topic takes so long to be known to all brokers
+_LOOK_S: Final = 2.0  # how often a topic that is missing is looked for
 
 
 class _Warming(msgspec.Struct, frozen=True):
@@ -105,50 +67,44 @@ def _finish(done: asyncio.Future[None], failure: BaseException | None) -> None:
         done.set_exception(failure)
 
 
-def partition_of(message: Message) -> Partition:
-    """The Kafka topic and partition that a message was read from."""
-    topic, partition = message.topic(), message.partition()
-    return topic or "", -1 if partition is None else partition
-
-
 class DataPlane:
     """Reads what `start` names until `stop`; made and used on one event loop.
 
     `kafka`: bootstrap servers, security and group. `on_read` is called on the loop when something
-    came after `take` had found nothing.
+    came after `take` had found nothing. `skips_gone`: whether messages that Kafka has no more, and
+    that come next, are passed over; else that is a failure.
     """
 
     def __init__(
-        self, kafka: Mapping[str, Any], settings: ReadSettings, on_read: Callable[[], None]
+        self,
+        kafka: Mapping[str, Any],
+        settings: ReadSettings,
+        on_read: Callable[[], None],
+        trouble: ReadTrouble,
+        *,
+        skips_gone: bool = True,
     ) -> None:
         self._settings = settings
-        self._consumer = Consumer(
-            {
-                **_KAFKA,
-                "queued.min.messages": settings.queued_messages_min,
-                "queued.max.messages.kbytes": settings.queued_kbytes_max,
-                "fetch.wait.max.ms": settings.fetch_wait_ms,
-                **kafka,
-            },
-            logger=LIBRDKAFKA_LOG,
-        )
-        # Of the group's offsets; reads nothing.
-        self._keeper = Consumer({**_KAFKA, **_KEEPER, **kafka}, logger=LIBRDKAFKA_LOG)
+        self._consumer = Consumer({**CONSUMER, **settings.kafka(), **kafka}, logger=LIBRDKAFKA_LOG)
         self._on_read = on_read
+        self._skips_gone = skips_gone
         self._loop = asyncio.get_running_loop()
-        self._control = ThreadPoolExecutor(1, "anabranch-control")
         self._orders: collections.deque[tuple[Fetch, int] | int | _Warming] = collections.deque()
         self._reads: collections.deque[Read] = collections.deque()
         self._buffered = 0
-        self._lock = threading.Lock()  # of the two above, and of _told
+        self._buffered_bytes = 0
+        self._lock = threading.Lock()  # of the three above, and of _told
         self._told = False
         self._wake = threading.Event()
         self._stopped = False
-        self._trouble = ReadTrouble(on_read)
+        self._trouble = trouble
         # The polling thread's own.
         self._numbers: dict[Partition, int] = {}
         self._position: dict[Partition, int] = {}
         self._partitions: list[TopicPartition] = []
+        self._turn = 0
+        self._missing = Missing(_MISSING_S)
+        self._look_at = 0.0
         self._warm: set[str] = set()  # changed by the polling thread only
         self._thread = threading.Thread(target=self._poll, name="anabranch-poll", daemon=True)
         self._thread.start()
@@ -156,9 +112,9 @@ class DataPlane:
     # On the event loop.
 
     @property
-    def failure(self) -> KafkaReadError | None:
-        """Why nothing can be read any more."""
-        return self._trouble.failure
+    def buffered_bytes(self) -> int:
+        """What was read and is not taken yet, of values, about."""
+        return self._buffered_bytes
 
     def start(self, fetch: Fetch, offset: int) -> None:
         """Read a bucket from an offset on."""
@@ -177,39 +133,17 @@ class DataPlane:
                 self._told = False
                 return None
             read = self._reads.popleft()
-            full = self._buffered >= self._settings.buffered_messages_max
+            full = self._is_full()
             self._buffered -= len(read.messages)
+            self._buffered_bytes -= read.size_bytes
         if full:
             self._wake.set()
         return read
 
-    async def committed(self, places: Iterable[Partition]) -> dict[Partition, int]:
-        """The group's committed offsets; 0 where there is none. Raises KafkaException."""
-        asked = [TopicPartition(topic, partition) for topic, partition in places]
-        found = await self._ask(lambda: self._keeper.committed(asked, timeout=_ASK_S_MAX))
-        for each in found:
-            if each.error is not None:
-                raise KafkaException(each.error)
-        return {(each.topic, each.partition): max(0, each.offset) for each in found}
-
-    async def first_offset(self, place: Partition) -> int:
-        """The first offset that Kafka still has. Raises KafkaException."""
-        asked = TopicPartition(*place)
-        low, _ = await self._ask(
-            lambda: self._keeper.get_watermark_offsets(asked, timeout=_ASK_S_MAX)
-        )
-        return int(low)
-
-    async def commit(self, offsets: Mapping[Partition, int]) -> list[Partition]:
-        """Commits, and says which of them Kafka took. Raises KafkaException."""
-        given = [TopicPartition(*place, offset) for place, offset in offsets.items()]
-        done = await self._ask(lambda: self._keeper.commit(offsets=given, asynchronous=False))
-        return [(each.topic, each.partition) for each in done or () if each.error is None]
-
     async def warm(self, topics: Iterable[str]) -> None:
         """Has librdkafka ask for the topics' metadata, if it was not asked for them before.
 
-        Raises KafkaException.
+        Raises KafkaException, also for a topic that Kafka does not know, or not yet.
         """
         wanted = [topic for topic in topics if topic not in self._warm]
         if wanted:
@@ -219,7 +153,7 @@ class DataPlane:
             await warming.done
 
     async def close(self) -> None:
-        """Ends both threads and the consumer; what was read and not taken is dropped."""
+        """Ends the thread and the consumer; what was read and not taken is dropped."""
         self._stopped = True
         self._wake.set()
         # librdkafka may wait for ever when closed at the moment at which an offset is out of range.
@@ -229,16 +163,11 @@ class DataPlane:
         if closing.is_alive():
             _log.warning("consumer.close_hangs")
 
-    async def _ask(self, question: Callable[[], _T]) -> _T:
-        return await self._loop.run_in_executor(self._control, question)
-
-    # On the threads.
+    # On the thread.
 
     def _end(self) -> None:
         self._thread.join()
-        self._control.shutdown(wait=True)
         self._consumer.close()
-        self._keeper.close()
 
     def _poll(self) -> None:
         try:
@@ -250,11 +179,13 @@ class DataPlane:
         settings, consumer = self._settings, self._consumer
         while not self._stopped:
             self._obey()
-            if not self._partitions or self._buffered >= settings.buffered_messages_max:
-                self._wake.wait(_PARKED_S)
-                self._wake.clear()
-                continue
             try:
+                if not self._partitions:
+                    self._hand_over(consumer.consume(1, 0))  # what goes wrong is told like messages
+                if not self._partitions or self._is_full():
+                    self._wake.wait(_PARKED_S)
+                    self._wake.clear()
+                    continue
                 messages = consumer.consume(settings.batch_messages_max, 0)
                 if not messages:
                     # A batch is only complete when it is full or its time is over: one does not
@@ -262,9 +193,18 @@ class DataPlane:
                     messages = consumer.consume(1, _IDLE_S)
                 if messages:
                     self._hand_over(messages)
+                if self._missing and time.monotonic() >= self._look_at:
+                    self._look_for_missing()
             except KafkaException as error:
                 self._trouble.note(error.args[0])
                 self._wake.wait(_PARKED_S)
+
+    def _is_full(self) -> bool:
+        settings = self._settings
+        return (
+            self._buffered >= settings.buffered_messages_max
+            or self._buffered_bytes >= settings.quarter_bytes
+        )
 
     def _obey(self) -> None:
         while self._orders:
@@ -293,18 +233,75 @@ class DataPlane:
         failure: KafkaException | None = None
         try:
             for topic in warming.topics:
-                found = self._consumer.list_topics(topic, timeout=_ASK_S_MAX)
-                if found.topics[topic].error is None:
-                    self._warm.add(topic)
+                self._ask_for_topic(topic)
+                self._warm.add(topic)
         except KafkaException as error:
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop was closed
             self._loop.call_soon_threadsafe(_finish, warming.done, failure)
 
+    def _ask_for_topic(self, topic: str) -> None:
+        error = self._consumer.list_topics(topic, timeout=_ASK_S_MAX).topics[topic].error
+        if error is not None:
+            raise KafkaException(error)
+
+    def _look_for_missing(self) -> None:
+        """Topics that were there and are not: one that does not come back ends the reading."""
+        self._look_at = time.monotonic() + _LOOK_S
+        for topic in self._missing.topics:
+            try:
+                self._ask_for_topic(topic)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                if self._missing.missed(topic, time.monotonic()):
+                    self._trouble.fail(f"Kafka has no topic {topic} any more: {error}")
+            else:
+                self._missing.found(topic)
+
+    def _went_wrong(self, message: Message, error: KafkaError) -> None:
+        place = partition_of(message)
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            if place in self._numbers:
+                self._begin_again(place)
+            return
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and place in self._numbers:
+            self._missing.missed(place[0], time.monotonic())
+        self._trouble.note(error)
+
+    def _begin_again(self, place: Partition) -> None:
+        """What comes next is not in Kafka: its retention has removed it, or Kafka has lost it."""
+        position = first = self._position[place]
+        if not self._skips_gone:
+            self._trouble.fail(
+                f"Kafka does not have what comes next, offset {position}, in bucket {place[1]} of "
+                f"{place[0]}: it was removed before it was read"
+            )
+            return
+        # When Kafka does not answer it comes here once more.
+        with contextlib.suppress(KafkaException):
+            asked = [TopicPartition(*place, OFFSET_BEGINNING)]
+            answer = self._consumer.offsets_for_times(asked, timeout=_ASK_S_MAX)[0]
+            if answer.error is None:
+                first = answer.offset
+        if 0 < position != first:  # who begins at the beginning misses nothing
+            _log.warning(
+                "consumer.messages_gone",
+                kafka_topic=place[0],
+                bucket=place[1],
+                position=position,
+                goes_on_at=first,
+            )
+        self._position[place] = first
+        self._consumer.incremental_unassign([TopicPartition(*place)])
+        self._consumer.incremental_assign([TopicPartition(*place, first)])
+
     def _hand_over(self, messages: list[Message]) -> None:
         if any(map(Message.error, messages)):
             for message in messages:
-                self._trouble.note(message.error())
+                error = message.error()
+                if error is not None:
+                    self._went_wrong(message, error)
             messages = [message for message in messages if message.error() is None]
         ends = self._ends(messages)
         if ends is None:
@@ -315,10 +312,13 @@ class DataPlane:
                 ends[self._numbers[place]] = self._position[place] = end
         if not messages:
             return
-        read = Read(messages, ends, self._numbers)
+        self._trouble.well()
+        self._turn += 1
+        read = Read(messages, ends, self._numbers, size_of(messages, self._turn))
         with self._lock:
             self._reads.append(read)
             self._buffered += len(messages)
+            self._buffered_bytes += read.size_bytes
             tell, self._told = not self._told, True
         if tell:
             self._loop.call_soon_threadsafe(self._on_read)

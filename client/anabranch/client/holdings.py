@@ -34,12 +34,11 @@ from anabranch.client.grants import (
     AssignedSegment,
     Assignment,
     Fetch,
-    Holding,
-    Phase,
     Place,
     Report,
     SubscribeOrder,
 )
+from anabranch.client.holding import Holding, Phase
 
 __all__ = [
     "AssignedSegment",
@@ -54,6 +53,7 @@ __all__ = [
 ]
 
 KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
+COMMIT_MARGIN: Final = 0.1  # of a session, before its end: what is left is for the commit itself
 
 
 class ConsumerCore:
@@ -145,7 +145,7 @@ class ConsumerCore:
         report = Report(
             number=next(self._numbers),
             released=tuple(p for p, h in self._holdings.items() if h.phase is Phase.RELEASED),
-            drained=tuple(p for p, h in self._holdings.items() if self._drain_untold(h)),
+            drained=tuple(p for p, h in self._holdings.items() if h.drain_untold),
         )
         self._report = (report, now)
         self._sent_at = now
@@ -172,17 +172,15 @@ class ConsumerCore:
     def on_position(self, fetch: int, offset: int) -> None:
         """The fetch starts at that offset: everything below it is committed."""
         holding = self._fetches.get(fetch)
-        if holding is not None and holding.delivered is None:
-            holding.delivered = holding.acknowledged = holding.committed = offset
-            self._skip_removed(holding)
+        if holding is not None:
+            holding.begin(offset)
 
     def on_undrained(self, holding: Holding) -> None:
         """More came of a bucket that was at its end: its position is not known any more."""
         reported = () if self._report is None else self._report[0].drained
         if holding.drain_told or holding.place in reported:
             self.needs_subscribe = True  # only that takes back what was reported
-        holding.delivered = holding.acknowledged = holding.committed = None
-        holding.drain_told = False
+        holding.forget_position()
 
     def may_deliver(self, fetch: int, now: float) -> Holding | None:
         """The holding that what was read for a fetch may be delivered for, at this instant."""
@@ -192,8 +190,7 @@ class ConsumerCore:
 
     def on_delivered(self, holding: Holding, end: int) -> None:
         """The application was given everything below `end`."""
-        if holding.delivered is not None and end > holding.delivered:
-            holding.delivered = end
+        holding.deliver(end)
 
     def on_reached(self, fetch: int, offset: int) -> None:
         """Below `offset` Kafka has nothing that was not delivered.
@@ -203,8 +200,7 @@ class ConsumerCore:
         """
         holding = self._fetches.get(fetch)
         if holding is not None:
-            holding.reached = max(holding.reached, offset)
-            self._skip_removed(holding)
+            holding.reach(offset)
 
     def acknowledge(self, holding: Holding, end: int, now: float) -> bool:
         """The application has done with everything below `end`.
@@ -212,38 +208,37 @@ class ConsumerCore:
         False if the bucket is not held any more: it will be delivered again, by whoever holds it.
         """
         self._lapse_if_due(now)
-        if not holding.is_held or holding.acknowledged is None or holding.delivered is None:
+        if not holding.acknowledge(end):
             return False
-        holding.acknowledged = max(holding.acknowledged, min(end, holding.delivered))
-        self._skip_removed(holding)
-        self._release_if_settled(holding, now)
+        holding.release_if_settled(now)
         return True
 
-    def commits(self, now: float) -> list[tuple[Holding, int]]:
-        """What is acknowledged and not committed, now."""
+    def commits(self, now: float, *, again: bool = False) -> list[tuple[Holding, int]]:
+        """What is acknowledged and not committed, now; or all that is acknowledged, once more."""
         self._lapse_if_due(now)
         return [
             (h, h.acknowledged)
-            for h in self._holdings.values()
-            if h.is_held and h.uncommitted and h.acknowledged is not None
+            for h in self._all()
+            if h.is_held and h.acknowledged is not None and (again or h.uncommitted)
         ]
+
+    def commits_until(self) -> float:
+        """When the last commit may be begun that is over before anybody else has the bucket."""
+        session_s = 0.0 if self.assignment is None else self.assignment.session_timeout_s
+        return self._lapses_at() - COMMIT_MARGIN * session_s
 
     def commit_urgent(self, now: float, holdings: Iterable[Holding] | None = None) -> bool:
         """Whether somebody waits for a commit of one of these, or of any holding.
 
         That is so of a bucket that is settled, and of one at its sealed end.
         """
-        return any(
-            h.is_held and h.uncommitted and (self._settled(h, now) or self._at_end(h))
-            for h in (self._all() if holdings is None else holdings)
-        )
+        return any(h.commit_urgent(now) for h in (self._all() if holdings is None else holdings))
 
     def on_committed(self, holding: Holding, end: int, now: float) -> None:
         """Everything below `end` is committed."""
         self._lapse_if_due(now)
-        if holding.is_held and holding.committed is not None and holding.acknowledged is not None:
-            holding.committed = max(holding.committed, min(end, holding.acknowledged))
-            self._release_if_settled(holding, now)
+        if holding.commit(end):
+            holding.release_if_settled(now)
 
     # The outputs.
 
@@ -263,7 +258,7 @@ class ConsumerCore:
             return False
         if now >= self._keep_alive_at():
             return True
-        return any(h.phase is Phase.RELEASED or self._drain_untold(h) for h in self._all())
+        return any(h.phase is Phase.RELEASED or h.drain_untold for h in self._all())
 
     def wake_at(self) -> float:
         """The next time at which `tick` or `report_due` may have something new."""
@@ -278,7 +273,7 @@ class ConsumerCore:
         if self._lapse_if_due(now):
             return True
         for holding in list(self._all()):
-            self._release_if_settled(holding, now)
+            holding.release_if_settled(now)
         return False
 
     def is_alive(self, now: float) -> bool:
@@ -313,7 +308,7 @@ class ConsumerCore:
         for place, holding in list(self._holdings.items()):
             if place not in granted and holding.phase is Phase.SERVING:
                 self._stop(holding, now + self.settle_s)
-                self._release_if_settled(holding, now)
+                holding.release_if_settled(now)
         in_report = () if self._report is None else self._report[0].released
         for place, segment in granted.items():
             end = segment.end_offsets[place.bucket] if segment.end_offsets else None
@@ -329,42 +324,19 @@ class ConsumerCore:
             if known.fetch is None:
                 self._serve(known)
 
-    def _skip_removed(self, holding: Holding) -> None:
-        delivered = holding.delivered
-        if delivered is not None and not holding.in_flight and holding.reached > delivered:
-            holding.delivered = holding.acknowledged = holding.reached
-
     def _serve(self, holding: Holding) -> None:
-        holding.phase, holding.settle_by = Phase.SERVING, math.inf
         number = next(self._numbers)
-        holding.fetch = Fetch(number, holding.place, holding.kafka_topic, holding.delivered)
+        holding.serve(Fetch(number, holding.place, holding.kafka_topic, holding.delivered))
         self._fetches[number] = holding
 
     def _stop(self, holding: Holding, settle_by: float) -> None:
         self._unfetch(holding)
-        holding.phase = Phase.SETTLING
-        holding.settle_by = min(holding.settle_by, settle_by)
+        holding.settle(settle_by)
 
     def _unfetch(self, holding: Holding) -> None:
         if holding.fetch is not None:
             del self._fetches[holding.fetch.number]
             holding.fetch = None
-
-    def _settled(self, holding: Holding, now: float) -> bool:
-        return holding.phase is Phase.SETTLING and (
-            not holding.in_flight or now >= holding.settle_by
-        )
-
-    def _release_if_settled(self, holding: Holding, now: float) -> None:
-        if self._settled(holding, now) and not holding.uncommitted:
-            holding.phase = Phase.RELEASED
-
-    def _at_end(self, holding: Holding) -> bool:
-        acknowledged, end = holding.acknowledged, holding.end_offset
-        return acknowledged is not None and end is not None and acknowledged >= end
-
-    def _drain_untold(self, holding: Holding) -> bool:
-        return holding.is_held and holding.drained and not holding.drain_told
 
     def _keep_alive_at(self) -> float:
         timeout = math.inf if self.assignment is None else self.assignment.session_timeout_s

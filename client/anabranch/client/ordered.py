@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaException
 
 from anabranch.client.consumer import Consumer
-from anabranch.client.data_plane import DataPlane
 from anabranch.client.errors import DeadlineError
+from anabranch.client.group_offsets import GroupOffsets
 from anabranch.client.holdings import ConsumerCore, Fetch, Holding
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
@@ -42,6 +42,8 @@ class OrderedConsumer(Consumer[Message]):
     Use as an asynchronous context manager, or call `close`.
     """
 
+    _skips_gone: bool
+
     def __init__(
         self,
         nodes: Nodes,
@@ -64,8 +66,10 @@ class OrderedConsumer(Consumer[Message]):
             self._tasks,
             self._readable.set,
             self._changed,
+            skips_gone=self._skips_gone,
         )
         self._commit_at = 0.0
+        self._commit_again_at = now() + settings.commit_again_s
         self._committing = False
         self._current: Batch | None = None  # taken and not given out whole
         self._given = 0  # of it
@@ -145,6 +149,7 @@ class OrderedConsumer(Consumer[Message]):
             raise DeadlineError(
                 f"Kafka did not take the last commits of {self.consumer_name} of {self.topic} in "
                 f"{_LEAVE_S_MAX:g} s: what they acknowledge may be delivered again"
+                f"{self._reading.trouble.last}"
             )
 
     @property
@@ -155,11 +160,11 @@ class OrderedConsumer(Consumer[Message]):
     # What kinds of consumers differ in.
 
     @abstractmethod
-    async def _positions(self, plane: DataPlane, fetches: list[Fetch]) -> dict[int, int]:
+    async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
         """The offsets at which to start, by fetch number. May raise KafkaException."""
 
     @abstractmethod
-    async def _commit(self, plane: DataPlane, offsets: list[tuple[Holding, int]]) -> None:
+    async def _commit(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
         """Commits, and tells the core. May raise KafkaException."""
 
     # Acknowledging.
@@ -193,7 +198,9 @@ class OrderedConsumer(Consumer[Message]):
                         return batch
                     await self._readable.wait()
         except TimeoutError:
-            raise DeadlineError(f"no message of {self.topic} came in {timeout_s:g} s") from None
+            raise DeadlineError(
+                f"no message of {self.topic} came in {timeout_s:g} s{self._reading.trouble.last}"
+            ) from None
 
     @property
     def _read_failure(self) -> BaseException | None:
@@ -231,23 +238,30 @@ class OrderedConsumer(Consumer[Message]):
 
     def _commit_if_due(self, now: float) -> float:
         """Begins a commit if one is due; returns when the next one is."""
-        plane = self._reading.plane
-        if self._committing or plane is None:
+        group = self._reading.offsets
+        if self._committing or group is None:
             return now + self._settings.commit_interval_s
         if now < self._commit_at and not self._core.commit_urgent(now):
             return self._commit_at
         self._commit_at = now + self._settings.commit_interval_s
-        offsets = self._core.commits(now)
+        again = now >= self._commit_again_at
+        offsets = self._core.commits(now, again=again)
+        if again:
+            self._commit_again_at = now + self._settings.commit_again_s
         if offsets:
             self._committing = True
-            self._tasks.spawn(self._commit_now(plane, offsets))
+            self._tasks.spawn(self._commit_now(group, offsets, again=again))
         return self._commit_at
 
-    async def _commit_now(self, plane: DataPlane, offsets: list[tuple[Holding, int]]) -> None:
+    async def _commit_now(
+        self, group: GroupOffsets, offsets: list[tuple[Holding, int]], *, again: bool
+    ) -> None:
         try:
-            await self._commit(plane, offsets)
+            await self._commit(group, offsets)
         except KafkaException as error:
-            self._log.warning("consumer.commit_failed", why=str(error))
+            self._reading.trouble.note(error.args[0], "to commit")
+            if again:
+                self._commit_again_at = 0.0
             await asyncio.sleep(_RETRY_S)
         finally:
             self._committing = False

@@ -16,9 +16,9 @@ import msgspec
 from confluent_kafka import Message as KafkaMessage
 
 from anabranch.client.consumer import Consumer
-from anabranch.client.data_plane import Partition, partition_of
 from anabranch.client.errors import DeadlineError
 from anabranch.client.holdings import ConsumerCore, Holding, Place
+from anabranch.client.kafka_options import Partition, partition_of
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.queue_drain import QuietClock

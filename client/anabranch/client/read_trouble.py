@@ -1,4 +1,4 @@
-"""`ReadTrouble`: what goes wrong in a thread that reads Kafka, and whether reading can go on."""
+"""`ReadTrouble`: what Kafka refuses a consumer, and whether it can go on."""
 
 from __future__ import annotations
 
@@ -23,31 +23,70 @@ _FOR_GOOD: Final = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.INVALID_GROUP_ID,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
     }
 )
 
 
 class ReadTrouble:
-    """Made on the event loop and told by the reading thread; `on_failure` is called on the loop."""
+    """Made on the event loop and told from any thread; `on_failure` is called on the loop."""
 
     def __init__(self, on_failure: Callable[[], None]) -> None:
         self.failure: KafkaReadError | None = None  # why nothing can be read any more
+        self._said = ""
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
 
-    def note(self, error: KafkaError | None) -> None:
+    @property
+    def last(self) -> str:
+        """What Kafka refused or lacked last, for the end of a message; "" when all is well."""
+        return f"; Kafka said last: {self._said}" if self._said else ""
+
+    def well(self) -> None:
+        """Kafka did what it was asked for."""
+        self._said = ""
+
+    def note(self, error: KafkaError | None, doing: str = "to read") -> None:
         """Kafka said so; most errors pass."""
         if error is None:
             return
-        if error.code() in _FOR_GOOD and self.failure is None:
-            self._fail(f"Kafka refuses to be read: {error.str()}")
-        _log.warning("consumer.kafka", why=error.str(), code=error.name())
+        self._said = error.str()
+        if error.code() in _FOR_GOOD:
+            self.fail(f"Kafka refuses for good {doing}: {error.str()}")
+        _log.warning("consumer.kafka", doing=doing, why=error.str(), code=error.name())
 
     def fault(self, error: Exception) -> None:
         """The thread ends by this."""
-        self._fail(f"reading from Kafka ended by a fault: {error!r}")
+        self.fail(f"reading from Kafka ended by a fault: {error!r}")
 
-    def _fail(self, why: str) -> None:
-        self.failure = KafkaReadError(why)
+    def fail(self, why: str) -> None:
+        """Nothing can be read any more; the first reason is kept."""
+        if self.failure is None:
+            self.failure = KafkaReadError(why)
         with contextlib.suppress(RuntimeError):  # the loop was closed
             self._loop.call_soon_threadsafe(self._on_failure)
+
+
+class Missing:
+    """Since when Kafka does not know a topic: a new one may take a while to be known to all."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._since: dict[str, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._since)
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self._since)
+
+    def missed(self, topic: str, now: float) -> bool:
+        """It is not there; returns whether that is so for good, as far as can be told."""
+        return now - self._since.setdefault(topic, now) >= self._patience_s
+
+    def found(self, topic: str) -> None:
+        """It is there."""
+        self._since.pop(topic, None)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Self
 
 import msgspec
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from anabranch.client.consumer_errors import KafkaReadError, SubscriptionError
-from anabranch.client.data_plane import DataPlane, Partition, ReadSettings, partition_of
+from anabranch.client.data_plane import DataPlane
 from anabranch.client.errors import TopicNotFoundError
+from anabranch.client.group_offsets import GroupOffsets
 from anabranch.client.holdings import ConsumerCore, Fetch, Holding
+from anabranch.client.kafka_options import Partition, partition_of
 from anabranch.client.layout_watch import LayoutWatch
+from anabranch.client.read_trouble import Missing, ReadTrouble
+from anabranch.client.reads import ReadSettings
 from anabranch.client.received import Batch, Deserializer, Source
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
@@ -24,9 +29,10 @@ from anabranch.wire.log import get_logger
 
 LOOK_S: Final = 2.0  # how often is asked whether Kafka removed what a sealed bucket lacks
 _RETRY_S: Final = 0.2
+_MISSING_S: Final = 30.0  # no topic takes so long to be known to all brokers
 _log = get_logger(__name__)
 
-Positions = Callable[[DataPlane, list[Fetch]], Awaitable[dict[int, int]]]
+Positions = Callable[[GroupOffsets, list[Fetch]], Awaitable[dict[int, int]]]
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,11 +41,14 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     `settle_timeout_s`: how long a bucket that another consumer is to have waits for the messages
     that the application was given and has not acknowledged; then they are delivered again, there.
     `subscribe_timeout_s`: longer than a former process of the same name may still be serving.
+    `commit_again_s`: how often what is committed is committed once more; Kafka forgets what nobody
+    has committed for `offsets.retention.minutes`, 7 days by default, however much it is in use.
     """
 
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     commit_interval_s: float = 0.1
+    commit_again_s: float = 6 * 3600.0
     settle_timeout_s: float = 30.0
     subscribe_timeout_s: float = 30.0  # longer than a killed process's session
     read: ReadSettings = ReadSettings()
@@ -48,6 +57,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("commit_interval_s", "settle_timeout_s", "subscribe_timeout_s"):
             if getattr(self, name) < 0:
                 raise InvalidInputError(f"{name} must not be negative: {getattr(self, name)}")
+        if not self.commit_again_s > 0:
+            raise InvalidInputError(f"commit_again_s must be greater than 0: {self.commit_again_s}")
 
     @classmethod
     def of(cls, base: Self | None, changes: Mapping[str, Any]) -> Self:
@@ -101,7 +112,8 @@ class Tasks:
 class Reading:
     """Starts and stops fetches. `positions` finds out where to start; it may raise KafkaException.
 
-    `on_read` is called when there is something to take, `on_change` when the core knows more.
+    `on_read` is called when there is something to take, `on_change` when the core knows more, or
+    `trouble` has a failure. `skips_gone` as in `DataPlane`.
     """
 
     def __init__(
@@ -114,8 +126,14 @@ class Reading:
         tasks: Tasks,
         on_read: Callable[[], None],
         on_change: Callable[[], None],
+        *,
+        skips_gone: bool,
     ) -> None:
         self.plane: DataPlane | None = None
+        self.offsets: GroupOffsets | None = None
+        self.trouble = ReadTrouble(on_change)
+        self._skips_gone = skips_gone
+        self._missing = Missing(_MISSING_S)
         self._core = core
         self._positions = positions
         self._settings = settings
@@ -132,7 +150,7 @@ class Reading:
     @property
     def failure(self) -> KafkaReadError | None:
         """Why Kafka lets nothing be read."""
-        return None if self.plane is None else self.plane.failure
+        return self.trouble.failure
 
     def reconcile(self, now: float) -> None:
         """Reads what is to be read, and nothing else. Raises SubscriptionError."""
@@ -149,7 +167,8 @@ class Reading:
         if new:
             self._started.update(fetch.number for fetch in new)
             self._tasks.spawn(self._begin(plane, new))
-        self._look_for_removed(plane, now)
+        if self.offsets is not None:
+            self._look_for_removed(self.offsets, now)
 
     def take(self) -> Batch | None:
         """The next batch; of what is not read any more there is nothing in it."""
@@ -174,6 +193,8 @@ class Reading:
 
     async def close(self) -> None:
         """Ends all reading; once the tasks are cancelled."""
+        if self.offsets is not None:
+            await asyncio.to_thread(self.offsets.close)
         if self.plane is not None:
             await self.plane.close()
 
@@ -190,7 +211,14 @@ class Reading:
                 "bootstrap.servers": servers,
                 "group.id": assignment.group_id,
             }
-            self.plane = DataPlane(kafka, self._settings.read, self._on_read)
+            self.offsets = GroupOffsets(kafka, assignment.session_timeout_s)
+            self.plane = DataPlane(
+                kafka,
+                self._settings.read,
+                self._on_read,
+                self.trouble,
+                skips_gone=self._skips_gone,
+            )
             self.warm(self._watch.layout)
         elif assignment.group_id != self._group_id:
             raise SubscriptionError(
@@ -203,17 +231,34 @@ class Reading:
         """Finds out where to start, and starts."""
         while fetches := [f for f in fetches if f.number in self._core.fetches]:
             try:
-                await plane.warm({fetch.kafka_topic for fetch in fetches})
+                await self._warm_all(plane, {fetch.kafka_topic for fetch in fetches})
                 fresh = [fetch for fetch in fetches if fetch.start is None]
-                found = await self._positions(plane, fresh) if fresh else {}
+                found = await self._positions(self.offsets, fresh) if self.offsets and fresh else {}
             except KafkaException as error:
-                _log.warning("consumer.no_position", topic=self._watch.topic, why=str(error))
+                self.trouble.note(error.args[0], "to find out where to read")
+                if self.failure is not None:
+                    return
                 await asyncio.sleep(_RETRY_S)
                 continue
             for fetch in fetches:
                 self._start(plane, fetch, found.get(fetch.number, fetch.start))
             self._on_change()
             return
+
+    async def _warm_all(self, plane: DataPlane, topics: set[str]) -> None:
+        """Raises KafkaException, for one of a topic that is not there."""
+        for topic in sorted(topics):
+            try:
+                await plane.warm([topic])
+            except KafkaException as error:
+                unknown = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                if unknown and self._missing.missed(topic, time.monotonic()):
+                    self.trouble.fail(
+                        f"Kafka has had no topic {topic}, a segment of {self._watch.topic}, for "
+                        f"{_MISSING_S:g} s"
+                    )
+                raise
+            self._missing.found(topic)
 
     def _start(self, plane: DataPlane, fetch: Fetch, start: int | None) -> None:
         holding = self._core.fetches.get(fetch.number)
@@ -229,7 +274,7 @@ class Reading:
         self._core.on_position(fetch.number, start)
         plane.start(fetch, start)
 
-    def _look_for_removed(self, plane: DataPlane, now: float) -> None:
+    def _look_for_removed(self, offsets: GroupOffsets, now: float) -> None:
         """Asks what Kafka's retention left of sealed buckets on which nothing happens."""
         for number, holding in self._core.fetches.items():
             if number not in self._sources or holding.end_offset is None or holding.drained:
@@ -237,12 +282,13 @@ class Reading:
             if holding.in_flight or now < self._look_at.get(number, 0.0):
                 continue
             self._look_at[number] = now + LOOK_S
-            self._tasks.spawn(self._find_removed(plane, number, holding))
+            self._tasks.spawn(self._find_removed(offsets, number, holding))
 
-    async def _find_removed(self, plane: DataPlane, number: int, holding: Holding) -> None:
+    async def _find_removed(self, offsets: GroupOffsets, number: int, holding: Holding) -> None:
         with contextlib.suppress(KafkaException):  # it is asked again
             place: Partition = (holding.kafka_topic, holding.place.bucket)
-            self._core.on_reached(number, await plane.first_offset(place))
+            first, _ = (await offsets.ranges([place]))[place]
+            self._core.on_reached(number, first)
             self._on_change()
 
     async def _warm_topics(self, plane: DataPlane, topics: list[str]) -> None:

@@ -13,8 +13,8 @@ from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from anabranch.client.consumer_errors import DeserializationError
-from anabranch.client.data_plane import Partition, partition_of
 from anabranch.client.holdings import Holding
+from anabranch.client.kafka_options import Partition, partition_of
 from anabranch.client.messages import PRODUCER_HEADER
 
 Deserializer = Callable[[Any, Any], Any]

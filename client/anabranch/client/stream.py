@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 
 from anabranch.client.consumer_errors import SessionLapsedError
-from anabranch.client.data_plane import DataPlane
 from anabranch.client.errors import DeadlineError
+from anabranch.client.group_offsets import GroupOffsets
 from anabranch.client.holdings import Fetch, Holding
 from anabranch.client.ordered import OrderedConsumer
 from anabranch.client.received import Batch, Message
@@ -24,6 +24,7 @@ class StreamConsumer(OrderedConsumer):
     """
 
     _kind = ScalableConsumerType.STREAM
+    _skips_gone = True
 
     def acknowledge(self, received: Message | Batch) -> bool:
         """Everything up to this message, or this batch, has been processed.
@@ -56,6 +57,7 @@ class StreamConsumer(OrderedConsumer):
         except TimeoutError:
             raise DeadlineError(
                 f"Kafka did not take the commits of {self.topic} in {timeout_s:g} s"
+                f"{self._reading.trouble.last}"
             ) from None
         if self._core.lost:
             self._core.lost = False
@@ -69,15 +71,28 @@ class StreamConsumer(OrderedConsumer):
             if holding.delivered is not None:
                 yield holding, holding.delivered
 
-    async def _positions(self, plane: DataPlane, fetches: list[Fetch]) -> dict[int, int]:
+    async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
         places = {f.number: (f.kafka_topic, f.place.bucket) for f in fetches}
-        found = await plane.committed(places.values())
+        found = await group.committed(places.values())
+        begun = [place for place, position in found.items() if position > 0]
+        for place, (first, end) in (await group.ranges(begun)).items():
+            if not first <= found[place] <= end:
+                # Retention has removed it, or Kafka has lost what it had. What is left is read, and
+                # nothing passed over.
+                self._log.warning(
+                    "consumer.position_gone",
+                    kafka_topic=place[0],
+                    bucket=place[1],
+                    position=found[place],
+                    first=first,
+                    end=end,
+                )
+                found[place] = first
         return {number: found[place] for number, place in places.items()}
 
-    async def _commit(self, plane: DataPlane, offsets: list[tuple[Holding, int]]) -> None:
-        wanted = {(h.kafka_topic, h.place.bucket): (h, end) for h, end in offsets}
-        done = await plane.commit({place: end for place, (_, end) in wanted.items()})
-        now = self._now()
-        for place in done:
-            holding, end = wanted[place]
-            self._core.on_committed(holding, end, now)
+    async def _commit(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
+        wanted = {(h.kafka_topic, h.place.bucket): end for h, end in offsets}
+        if await group.commit(wanted, self._core.commits_until()):
+            now = self._now()
+            for holding, end in offsets:
+                self._core.on_committed(holding, end, now)

@@ -1,0 +1,160 @@
+"""`Holding`: one bucket in a consumer's hands, and its life. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+import enum
+import math
+
+from anabranch.client.grants import Fetch, Place
+
+
+class Phase(enum.Enum):
+    """The life of a holding, in this order; steps may be left out, and SETTLING may be undone."""
+
+    SERVING = "SERVING"
+    SETTLING = "SETTLING"
+    RELEASED = "RELEASED"
+    LOST = "LOST"
+
+
+class Holding:
+    """A bucket from its grant until it is released or lost. Offsets are exclusive ends.
+
+    Its methods say what happened to it; whether the session lasts is `ConsumerCore`'s to know.
+
+    `delivered` is what the application has been given, `acknowledged` what it has done with, and
+    `committed` what will not be delivered again; all are None until the position is known.
+    Below `reached` Kafka has nothing that was not delivered.
+    """
+
+    __slots__ = (
+        "acknowledged",
+        "committed",
+        "delivered",
+        "drain_told",
+        "end_offset",
+        "fetch",
+        "kafka_topic",
+        "phase",
+        "place",
+        "reached",
+        "settle_by",
+    )
+
+    def __init__(self, place: Place, kafka_topic: str, end_offset: int | None) -> None:
+        self.place = place
+        self.kafka_topic = kafka_topic
+        self.end_offset = end_offset
+        self.phase = Phase.SERVING
+        self.fetch: Fetch | None = None
+        self.delivered: int | None = None
+        self.acknowledged: int | None = None
+        self.committed: int | None = None
+        self.reached = 0
+        self.settle_by = math.inf
+        self.drain_told = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the controller must count on this consumer for the bucket."""
+        return self.phase in (Phase.SERVING, Phase.SETTLING)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether something was delivered that is not acknowledged."""
+        if self.delivered is None or self.acknowledged is None:
+            return False
+        return self.acknowledged < self.delivered
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether something is acknowledged that is not committed."""
+        if self.acknowledged is None or self.committed is None:
+            return False
+        return self.committed < self.acknowledged
+
+    @property
+    def drained(self) -> bool:
+        """Whether the segment is sealed and nothing of the bucket will be delivered again."""
+        if self.end_offset is None or self.committed is None:
+            return False
+        return self.committed >= self.end_offset
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the segment is sealed and the application has done with all of the bucket."""
+        if self.end_offset is None or self.acknowledged is None:
+            return False
+        return self.acknowledged >= self.end_offset
+
+    @property
+    def drain_untold(self) -> bool:
+        """Whether the controller is to be told that it is drained."""
+        return self.is_held and self.drained and not self.drain_told
+
+    def settled(self, now: float) -> bool:
+        """Whether it is to be given up and nothing is waited for but a commit."""
+        return self.phase is Phase.SETTLING and (not self.in_flight or now >= self.settle_by)
+
+    def commit_urgent(self, now: float) -> bool:
+        """Whether somebody waits for a commit."""
+        return self.is_held and self.uncommitted and (self.settled(now) or self.at_end)
+
+    def begin(self, offset: int) -> None:
+        """Reading starts there, for the first time: everything below is committed."""
+        if self.delivered is None:
+            self.delivered = self.acknowledged = self.committed = offset
+            self._skip_removed()
+
+    def forget_position(self) -> None:
+        """Nothing is known of how far it is."""
+        self.delivered = self.acknowledged = self.committed = None
+        self.drain_told = False
+
+    def deliver(self, end: int) -> None:
+        """The application was given everything below `end`."""
+        if self.delivered is not None and end > self.delivered:
+            self.delivered = end
+
+    def reach(self, offset: int) -> None:
+        """Below it Kafka has nothing that was not delivered."""
+        self.reached = max(self.reached, offset)
+        self._skip_removed()
+
+    def acknowledge(self, end: int) -> bool:
+        """The application has done with everything below `end`; False if it is not held."""
+        if not self.is_held or self.acknowledged is None or self.delivered is None:
+            return False
+        self.acknowledged = max(self.acknowledged, min(end, self.delivered))
+        self._skip_removed()
+        return True
+
+    def commit(self, end: int) -> bool:
+        """Everything below `end` is committed; False if it is not held."""
+        if not self.is_held or self.acknowledged is None or self.committed is None:
+            return False
+        self.committed = max(self.committed, min(end, self.acknowledged))
+        return True
+
+    def serve(self, fetch: Fetch) -> None:
+        """It is read again, or for the first time."""
+        self.phase, self.settle_by, self.fetch = Phase.SERVING, math.inf, fetch
+
+    def settle(self, by: float) -> None:
+        """It is to be given up once what was delivered is acknowledged, or by then."""
+        self.phase, self.settle_by = Phase.SETTLING, min(self.settle_by, by)
+
+    def release_if_settled(self, now: float) -> None:
+        if self.settled(now) and not self.uncommitted:
+            self.phase = Phase.RELEASED
+
+    def _skip_removed(self) -> None:
+        if self.delivered is not None and not self.in_flight and self.reached > self.delivered:
+            self.delivered = self.acknowledged = self.reached
+
+    def __repr__(self) -> str:
+        return (
+            f"Holding({self.place.segment_id}/{self.place.bucket} {self.phase.name} "
+            f"committed={self.committed} acknowledged={self.acknowledged} "
+            f"delivered={self.delivered} end={self.end_offset})"
+        )

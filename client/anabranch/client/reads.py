@@ -1,0 +1,80 @@
+"""What a consumer reads ahead: how much, in which pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import Message
+
+from anabranch.client.kafka_options import Partition
+from anabranch.core.errors import InvalidInputError
+
+_WEIGHED: Final = 500  # messages of a batch whose sizes stand for all of it
+
+
+class ReadSettings(msgspec.Struct, frozen=True):
+    """How much is read ahead, and how patient a fetch is. Raises InvalidInputError.
+
+    `bytes_max`: of values that one consumer reads ahead, about: a quarter each for librdkafka's
+    queue, for a fetch under way (from each Kafka broker), for what was read and not taken yet, and
+    for the batch that goes to it. What the application has taken is its own. A message that is
+    larger than that is read all the same.
+    """
+
+    bytes_max: int = 64 * 1024 * 1024
+    batch_messages_max: int = 2_000
+    buffered_messages_max: int = 40_000  # read from librdkafka and not taken yet
+    queued_messages_min: int = 1_000_000  # librdkafka reads on below this, per partition
+    fetch_wait_ms: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("bytes_max", "batch_messages_max", "buffered_messages_max"):
+            if not getattr(self, name) > 0:
+                raise InvalidInputError(f"{name} must be greater than 0: {getattr(self, name)}")
+
+    @property
+    def quarter_bytes(self) -> int:
+        return max(1_024, self.bytes_max // 4)
+
+    def kafka(self) -> dict[str, Any]:
+        """What librdkafka is to keep to."""
+        fetch = min(50 * 1024 * 1024, self.quarter_bytes)
+        return {
+            "queued.min.messages": self.queued_messages_min,
+            "queued.max.messages.kbytes": self.quarter_bytes // 1_024,
+            "fetch.message.max.bytes": min(1024 * 1024, fetch),
+            "message.max.bytes": min(1_000_000, fetch),  # else it is the least of the next
+            "fetch.max.bytes": fetch,
+            "fetch.wait.max.ms": self.fetch_wait_ms,
+        }
+
+
+class Read:
+    """Messages in the order in which they were read; of several partitions, mixed.
+
+    `ends`: by fetch number, the exclusive end of what is in here. `fetches`: whose is whose.
+    `size_bytes`: of the values, about.
+    """
+
+    __slots__ = ("ends", "fetches", "messages", "size_bytes")
+
+    def __init__(
+        self,
+        messages: list[Message],
+        ends: dict[int, int],
+        fetches: Mapping[Partition, int],
+        size_bytes: int,
+    ) -> None:
+        self.messages = messages
+        self.ends = ends
+        self.fetches = fetches
+        self.size_bytes = size_bytes
+
+
+def size_of(messages: list[Message], turn: int) -> int:
+    """The bytes of their values. Of many messages some stand for all: other ones each turn."""
+    step = -(-len(messages) // _WEIGHED)
+    some = messages[turn % step :: step] if step > 1 else messages
+    return sum(map(len, some)) * step

@@ -1,0 +1,162 @@
+"""How consumers read Kafka itself: what is read ahead, and what is not there any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.client.data_plane import DataPlane
+from anabranch.client.grants import Fetch, Place
+from anabranch.client.group_offsets import GroupOffsets
+from anabranch.client.read_trouble import ReadTrouble
+from anabranch.client.reads import ReadSettings
+from support.waiting import until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+_WAIT_S = 20.0
+
+
+class Stored:
+    """A Kafka topic of one partition."""
+
+    def __init__(self, kafka: EmbeddedKafka, name: str) -> None:
+        self.name = name
+        self.kafka = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"{name}.group"}
+        self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(_WAIT_S)
+
+    def write(self, values: Sequence[bytes]) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.kafka["bootstrap.servers"],
+                "queue.buffering.max.kbytes": 1_000_000,
+            }
+        )
+        for value in values:
+            producer.produce(self.name, value, partition=0)
+        assert producer.flush(_WAIT_S) == 0
+
+    def remove(self, before: int) -> None:
+        """As retention does."""
+        place = TopicPartition(self.name, 0, before)
+        self._admin.delete_records([place])[place].result(_WAIT_S)
+
+    def fetch(self, number: int = 1) -> Fetch:
+        return Fetch(number, Place(0, 0), self.name, None)
+
+
+@asynccontextmanager
+async def plane(
+    stored: Stored, settings: ReadSettings | None = None, *, skips_gone: bool = True
+) -> AsyncIterator[tuple[DataPlane, asyncio.Event, ReadTrouble]]:
+    told = asyncio.Event()
+    trouble = ReadTrouble(told.set)
+    made = DataPlane(
+        stored.kafka, settings or ReadSettings(), told.set, trouble, skips_gone=skips_gone
+    )
+    try:
+        yield made, told, trouble
+    finally:
+        await made.close()
+
+
+async def read(made: DataPlane, told: asyncio.Event, count: int) -> list[bytes]:
+    values: list[bytes] = []
+    async with asyncio.timeout(_WAIT_S):
+        while len(values) < count:
+            told.clear()
+            found = made.take()
+            if found is None:
+                await told.wait()
+            else:
+                values += [message.value() or b"" for message in found.messages]
+    return values
+
+
+def test_no_more_bytes_are_read_ahead_than_are_allowed_and_all_come(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    budget = 8 * 1024 * 1024
+    values = [b"%d" % number + b"x" * 100_000 for number in range(500)]
+    stored = Stored(kafka, f"{topic_prefix}large")
+    stored.write(values)
+
+    async def test() -> None:
+        async with plane(stored, ReadSettings(bytes_max=budget)) as (made, told, _):
+            made.start(stored.fetch(), 0)
+            await until(lambda: made.buffered_bytes >= budget / 4)
+            most = made.buffered_bytes
+            found: list[bytes] = []
+            while len(found) < len(values):
+                found += await read(made, told, 1)
+                most = max(most, made.buffered_bytes)
+            assert found == values
+            assert most <= budget / 2, "what lies here and one batch"
+
+    asyncio.run(test())
+
+
+def test_what_retention_removed_is_passed_over_with_a_warning(
+    kafka: EmbeddedKafka, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = Stored(kafka, f"{topic_prefix}removed")
+    stored.write([b"%d" % number for number in range(10)])
+    stored.remove(6)
+
+    async def test() -> None:
+        async with plane(stored) as (made, told, trouble):
+            made.start(stored.fetch(), 2)
+            assert await read(made, told, 4) == [b"6", b"7", b"8", b"9"]
+            assert trouble.failure is None
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(test())
+    assert "messages_gone" in caplog.text
+
+
+def test_whoever_keeps_positions_learns_of_a_gap_by_a_failure(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    stored = Stored(kafka, f"{topic_prefix}removed")
+    stored.write([b"%d" % number for number in range(10)])
+    stored.remove(6)
+
+    async def test() -> None:
+        async with plane(stored, skips_gone=False) as (made, _, trouble):
+            made.start(stored.fetch(), 2)
+            await until(lambda: trouble.failure is not None)
+            assert "offset 2" in str(trouble.failure)
+            assert stored.name in str(trouble.failure)
+
+    asyncio.run(test())
+
+
+def test_a_group_is_asked_what_it_committed_and_kafka_what_it_has(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    stored = Stored(kafka, f"{topic_prefix}ranges")
+    stored.write([b"%d" % number for number in range(10)])
+    stored.remove(4)
+    place = (stored.name, 0)
+
+    async def test() -> None:
+        group = GroupOffsets(stored.kafka, 10.0, lambda: 5.0)
+        try:
+            assert await group.ranges([place]) == {place: (4, 10)}
+            assert await group.committed([place]) == {place: 0}
+            assert await group.commit({place: 7}, until=6.0)
+            assert not await group.commit({place: 9}, until=4.0)
+            assert await group.committed([place]) == {place: 7}
+        finally:
+            await asyncio.to_thread(group.close)
+
+    asyncio.run(test())
