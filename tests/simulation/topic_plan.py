@@ -6,6 +6,7 @@ import random
 
 import msgspec
 
+from anabranch.core.autoscale_policy import Override
 from anabranch.core.controller import ControllerSettings
 from anabranch.core.coordinator import Timing
 from simulation.plan import Plan
@@ -86,3 +87,14 @@ def with_topics(plan: Plan, rng: random.Random) -> Plan:
         exile=plan.exile if rng.random() < 0.3 else -1,
         namespaces=1,
     )
+
+
+def draw_override(rng: random.Random) -> Override:
+    """What an operator sets for a topic: some fields, or none, which removes what was set."""
+    wanted: dict[str, tuple[bool | int | float, ...]] = {
+        "enabled": (True, True, False),
+        "maxSegments": (2, 3, 5),
+        "minSegments": (1, 2),
+        "splitCooldownSeconds": (0.5, 3.0),
+    }
+    return {name: rng.choice(values) for name, values in wanted.items() if rng.random() < 0.3}

@@ -8,6 +8,7 @@ from typing import Any
 
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.core import ownership
+from anabranch.core.autoscale_policy import override_flat
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.layout import SegmentLayout, initial_segments
 from anabranch.core.segment_topics import kafka_topic
@@ -24,7 +25,7 @@ from simulation.producers import Producer
 from simulation.segment_store import Place, SegmentStore
 from simulation.topic_checks import TopicChecks
 from simulation.topic_host import TopicHost
-from simulation.topic_plan import SETTINGS, TopicPlan
+from simulation.topic_plan import SETTINGS, TopicPlan, draw_override
 
 HOME = "public/default"
 ACTIVE_MAX = 6  # segments of one topic, so that splits do not go on for ever
@@ -185,6 +186,11 @@ class TopicWorld:
             actor, new_id = process.core.actor(), process.new_id()
             delete = SubscriptionOp.DELETE
             process.append(subscription_change(actor, name, topic, "s0", known, delete, new_id))
+            return
+        if what > 0.95:
+            override = draw_override(self.sched.rng)
+            flat = override_flat(override)
+            self._propose(process, name, topic, TopicMove.POLICY, auto_scale=flat)
             return
         try:
             operation, children = self._operation(layout)
