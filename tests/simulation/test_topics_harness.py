@@ -10,7 +10,7 @@ import pytest
 from anabranch.client.flows import Flow, FlowTable, Held
 from anabranch.client.holdings import ConsumerCore, Holding
 from anabranch.client.topic_layout import TopicLayout
-from anabranch.core import assignment, controller, coordinator, topic_fold
+from anabranch.core import assignment, controller, instances, topic_fold
 from anabranch.core.coordinator import SubscriptionCoordinator, Timing
 from anabranch.core.hashing import hash32, segment_hash
 from anabranch.core.layout import SegmentLayout
@@ -163,7 +163,7 @@ def test_segments_given_out_before_what_is_above_them_is_drained(
 
 
 def test_buckets_granted_while_another_may_serve_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator._Held, "allows", lambda self, bucket, asker: True)
+    monkeypatch.setattr(instances.Held, "allows", lambda self, bucket, asker: True)
     violation_found("both serve")
 
 
@@ -176,12 +176,12 @@ def test_a_controller_that_takes_a_silent_consumer_for_gone_too_soon(
 
 
 def test_a_new_controller_that_takes_consumers_for_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = coordinator._Instance.__init__
+    begin = instances.Instance.__init__
 
     def idle(self: object, number: int, now: float, *, known: bool) -> None:
         begin(self, number, now, known=True)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(coordinator._Instance, "__init__", idle)
+    monkeypatch.setattr(instances.Instance, "__init__", idle)
     violation_found("both serve")
 
 

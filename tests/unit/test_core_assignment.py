@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.assignment import assignable, target
+from anabranch.core.assignment import assignable, drainable, target
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.subscriptions import Subscription, SubscriptionKind
 
@@ -76,3 +76,34 @@ def test_a_merged_segment_waits_for_both_parents() -> None:
 def test_a_pruned_parent_counts_as_drained() -> None:
     layout = SegmentLayout.initial(1).split_segment(0).prune_segment(0)
     assert [part.segment_id for part in assignable(layout, ())] == [1, 2]
+
+
+# --- a backlog that several drain ----------------------------------------------------------------
+
+
+def test_a_draining_segment_is_dealt_out_by_buckets_whatever_else_its_readers_have() -> None:
+    layout = SegmentLayout.initial(3, bucket_budget=12).split_segment(1)
+    waiting = subscribed("a", "b")
+    assert drainable(layout, waiting) == {1}
+    full = (0, 1, 2, 3)
+    assert target(layout, waiting) == {"a": {0: full, 2: full}, "b": {1: full}}
+    shares = target(layout, waiting, drainable(layout, waiting))
+    assert shares == {"a": {0: full, 2: full, 1: (2, 3)}, "b": {1: (0, 1)}}, "nothing else moves"
+
+
+def test_as_many_drain_a_segment_as_it_has_buckets() -> None:
+    layout = SegmentLayout.initial(2, bucket_budget=4).split_segment(0).split_segment(1)
+    waiting = subscribed("a", "b", "c", "d")
+    shares = target(layout, waiting, drainable(layout, waiting))
+    assert shares == {"a": {0: (0,)}, "b": {0: (1,)}, "c": {1: (0,)}, "d": {1: (1,)}}
+    alone = target(layout, subscribed("a"), drainable(layout, waiting))
+    assert alone == {"a": {0: (0, 1), 1: (0, 1)}}
+
+
+def test_what_has_one_bucket_or_waits_or_is_a_checkpoint_groups_is_not_drained_by_several() -> None:
+    layout = SegmentLayout.initial(1, bucket_budget=4).split_segment(0).split_segment(1)
+    assert drainable(layout, subscribed("a", "b")) == {0}, "segment 1 waits for segment 0"
+    assert drainable(layout, subscribed("a", "b", kind=CHECKPOINT)) == frozenset()
+    narrow = SegmentLayout.initial(1, bucket_budget=1).split_segment(0)
+    assert drainable(narrow, subscribed("a", "b")) == frozenset()
+    assert drainable(layout, subscribed("a", drained=(0,))) == {1}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.core.coordinator import Assignment, Bucket, SubscriptionCoordinator, Timing
+from anabranch.core.coordinator import Assignment, SubscriptionCoordinator, Timing
+from anabranch.core.instances import Bucket
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.subscriptions import Subscription, SubscriptionKind
 
@@ -269,3 +270,42 @@ def test_nothing_is_sent_twice() -> None:
     desk = Desk()
     desk.join("a", 1, 11)
     assert desk.send() == []
+
+
+# --- a backlog that several drain ----------------------------------------------------------------
+
+
+def test_a_backlog_is_shared_after_a_while_and_the_readers_go_back_to_segments_after_it() -> None:
+    desk = Desk(SegmentLayout.initial(2, bucket_budget=4))
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    desk.report("a", 11, released=((1, 0), (1, 1)))
+    assert desk.has == {11: ((0, (0, 1)),), 12: ((1, (0, 1)),)}
+    desk.layout = desk.layout.split_segment(0).split_segment(1)
+    desk.show()
+    assert desk.has == {11: ((0, (0, 1)),), 12: ((1, (0, 1)),)}, "who keeps up needs no help"
+    desk.subscription = msgspec.structs.replace(desk.subscription, drained=(1,))
+    desk.now += TIMING.drain_after_s or 0
+    desk.show()
+    desk.report("b", 12)
+    assert desk.coordinator.draining == {0}
+    assert desk.coordinator.withheld() == 1, "until its reader has settled what it has of it"
+    desk.report("a", 11, released=((0, 1),))
+    assert desk.coordinator.withheld() == 0
+    assert dict(desk.has[11])[0] == (0,)
+    assert dict(desk.has[12])[0] == (1,)
+    assert desk.coordinator.moved == 3, "two buckets for the second consumer, one for the drain"
+    desk.subscription = msgspec.structs.replace(desk.subscription, drained=(0, 1))
+    desk.show()
+    assert desk.coordinator.draining == frozenset()
+    assert 0 not in {segment for shares in desk.has.values() for segment, _ in shares}
+
+
+def test_a_backlog_is_never_shared_when_that_is_switched_off() -> None:
+    coordinator = SubscriptionCoordinator(Timing(drain_after_s=None))
+    layout = SegmentLayout.initial(2, bucket_budget=4).split_segment(0)
+    both = NOBODY.with_consumer("a", 1).with_consumer("b", 2)
+    coordinator.changed(layout, both, 0.0)
+    for now in (0.0, 1_000.0):
+        coordinator.assignments(now)
+        assert coordinator.draining == frozenset()

@@ -7,6 +7,7 @@ comes to the same one. When a bucket may actually be given out is another matter
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.segments import SegmentInfo
@@ -32,8 +33,21 @@ def assignable(layout: SegmentLayout, drained: Iterable[int]) -> list[SegmentInf
     return sorted(found, key=lambda part: (part.start, part.end, part.segment_id))
 
 
-def target(layout: SegmentLayout, subscription: Subscription) -> dict[str, Shares]:
+def drainable(layout: SegmentLayout, subscription: Subscription) -> frozenset[int]:
+    """Sealed segments whose backlog several consumers could read at once, each its buckets."""
+    if subscription.kind is not SubscriptionKind.STREAM:
+        return frozenset()
+    parts = assignable(layout, subscription.drained)
+    return frozenset(p.segment_id for p in parts if not p.is_active and p.buckets > 1)
+
+
+def target(
+    layout: SegmentLayout, subscription: Subscription, draining: frozenset[int] = frozenset()
+) -> dict[str, Shares]:
     """What each registered consumer shall have; every name of the subscription is a key.
+
+    The buckets of `draining` segments, which are among the `drainable`, are dealt out to as many
+    consumers as can have one (seed 002, use case 1), whatever else those have.
 
     Segments go round-robin, by range, to consumers by name. When there are more consumers than
     segments, those left over are dealt out one by one over the segments that have more buckets than
@@ -42,22 +56,37 @@ def target(layout: SegmentLayout, subscription: Subscription) -> dict[str, Share
     """
     names = sorted(subscription.consumers)
     parts = assignable(layout, subscription.drained)
+    whole = subscription.kind is SubscriptionKind.CHECKPOINT
     shares: dict[str, dict[int, Buckets]] = {name: {} for name in names}
     if not names or not parts:
         return dict(shares)
-    whole = subscription.kind is SubscriptionKind.CHECKPOINT
     if len(names) <= len(parts) or whole:
         for place, part in enumerate(parts):
             shares[names[place % len(names)]][part.segment_id] = tuple(range(part.buckets))
-        return dict(shares)
-    taken = 0
-    for part, owners in zip(parts, _owner_counts(parts, len(names)), strict=True):
-        for place in range(owners):
-            low = place * part.buckets // owners
-            high = (place + 1) * part.buckets // owners
-            shares[names[taken + place]][part.segment_id] = tuple(range(low, high))
-        taken += owners
+    else:
+        taken = 0
+        for part, owners in zip(parts, _owner_counts(parts, len(names)), strict=True):
+            for place, run in enumerate(_runs(part.buckets, owners)):
+                shares[names[taken + place]][part.segment_id] = run
+            taken += owners
+    for part in parts:
+        if part.segment_id in draining:
+            _fan_out(part, names, shares)
     return dict(shares)
+
+
+def _fan_out(part: SegmentInfo, names: list[str], shares: dict[str, dict[int, Buckets]]) -> None:
+    """Deals a segment out to as many as can share it, from the consumer on who has it anyway."""
+    having = [name for name in names if shares[name].pop(part.segment_id, None) is not None]
+    first = names.index(having[0])
+    for place, run in enumerate(_runs(part.buckets, min(len(names), part.buckets))):
+        shares[names[(first + place) % len(names)]][part.segment_id] = run
+
+
+def _runs(buckets: int, owners: int) -> list[Buckets]:
+    """Consumer j of k has buckets floor(j * N / k) up to but without floor((j + 1) * N / k)."""
+    edges = [place * buckets // owners for place in range(owners + 1)]
+    return [tuple(range(low, high)) for low, high in pairwise(edges)]
 
 
 def _owner_counts(parts: list[SegmentInfo], consumers: int) -> list[int]:

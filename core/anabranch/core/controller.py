@@ -14,7 +14,8 @@ import msgspec
 
 from anabranch.core.autoscale_decisions import NoAction
 from anabranch.core.autoscaler import AutoScaler, AutoScaleSettings, Evaluation, LoadOf
-from anabranch.core.coordinator import Assignment, Bucket, SubscriptionCoordinator, Timing
+from anabranch.core.coordinator import Assignment, SubscriptionCoordinator, Timing
+from anabranch.core.instances import Bucket
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.ownership import Actor, NewId
 from anabranch.core.records import (

@@ -20,21 +20,25 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.assignment import Buckets, target
+from anabranch.core.assignment import Buckets, Shares, drainable, target
+from anabranch.core.instances import Bucket, Held, Instance
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.subscriptions import Subscription, SubscriptionKind
-
-Bucket = tuple[int, int]  # segment id, bucket
 
 _QUEUE: Final = SubscriptionKind.QUEUE
 LAPSE_MARGIN: Final = 1.2  # far more than two clocks differ over a session time
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Durations in seconds. A consumer must report at least every sixth of `session_timeout_s`."""
+    """Durations in seconds. A consumer must report at least every sixth of `session_timeout_s`.
+
+    `drain_after_s`: a segment that is not drained so long after its seal was seen has a backlog,
+    which several consumers read at once from then on; None: never.
+    """
 
     grace_s: float = 60.0  # a registration survives its consumer's absence for this long
     session_timeout_s: float = 10.0  # a consumer serves on without an answer for this long
+    drain_after_s: float | None = 2.0
 
     @property
     def lapse_s(self) -> float:
@@ -53,44 +57,6 @@ class Assignment(msgspec.Struct, frozen=True):
     shares: tuple[tuple[int, Buckets], ...]
 
 
-class _Instance:
-    """One process under a consumer's name, as far as the controller knows of it."""
-
-    __slots__ = ("connection", "drained", "heard_at", "holdings", "number", "sent", "sequence")
-
-    def __init__(self, number: int, now: float, *, known: bool) -> None:
-        self.number = number
-        self.connection: int | None = None
-        self.heard_at = now
-        self.holdings: set[Bucket] | None = set() if known else None  # None: could be anything
-        self.drained: set[Bucket] = set()
-        self.sequence = 0
-        self.sent: tuple[int, tuple[tuple[int, Buckets], ...]] | None = None
-
-
-class _Held:
-    """What may be served now, by anybody: one look at all instances for many buckets."""
-
-    def __init__(self, instances: Iterable[_Instance]) -> None:
-        self._buckets: set[Bucket] = set()
-        self._unknown: list[_Instance] = []
-        for each in instances:
-            if each.holdings is None:
-                self._unknown.append(each)
-            else:
-                self._buckets |= each.holdings
-
-    def allows(self, bucket: Bucket, asker: _Instance | None) -> bool:
-        """Whether the asker may serve the bucket: it does already, or nobody else may."""
-        if asker is not None and asker.holdings is not None and bucket in asker.holdings:
-            return True
-        return bucket not in self._buckets and all(each is asker for each in self._unknown)
-
-    def take(self, buckets: Iterable[Bucket]) -> None:
-        """These are served from now on."""
-        self._buckets.update(buckets)
-
-
 class SubscriptionCoordinator:
     """The consumers of one subscription. Its controller calls it from one task only."""
 
@@ -98,10 +64,14 @@ class SubscriptionCoordinator:
         self._timing = timing
         self._layout: SegmentLayout | None = None
         self._subscription: Subscription | None = None
-        self._current: dict[str, _Instance] = {}  # by consumer name
-        self._former: list[_Instance] = []  # replaced instances that may still be serving
+        self._current: dict[str, Instance] = {}  # by consumer name
+        self._former: list[Instance] = []  # replaced instances that may still be serving
         self._away_since: dict[str, float] = {}
         self._stale = True  # something has happened since the assignments were worked out
+        self._backlog_since: dict[int, float] = {}  # sealed segments that could be shared
+        self._draining: frozenset[int] = frozenset()
+        self._owners: dict[Bucket, str] = {}  # to whom each was granted last
+        self.moved = 0  # buckets granted to another consumer than before
 
     # --- questions ----------------------------------------------------------------------
 
@@ -151,6 +121,7 @@ class SubscriptionCoordinator:
         self._stale = True
         for each in self._current.values():
             each.drained = {b for b in each.drained if b[0] not in subscription.drained}
+        self._owners = {b: who for b, who in self._owners.items() if b[0] in layout.segments}
         if subscription.kind is _QUEUE:
             return
         registered = zip(subscription.consumers, subscription.instances, strict=True)
@@ -158,7 +129,7 @@ class SubscriptionCoordinator:
             known = self._current.get(name)
             if known is None or known.number != number:
                 self._retire(name)
-                self._current[name] = _Instance(number, now, known=not first)
+                self._current[name] = Instance(number, now, known=not first)
                 self._away_since[name] = now
         for name in [name for name in self._current if name not in subscription.consumers]:
             self._retire(name)
@@ -182,7 +153,7 @@ class SubscriptionCoordinator:
             if before is not None and before.number != instance and before.connection is None:
                 self._former.append(before)  # it may be taking messages yet
                 del self._current[name]
-            self._current.setdefault(name, _Instance(instance, now, known=True))
+            self._current.setdefault(name, Instance(instance, now, known=True))
         known = self._current.get(name)
         if known is None or known.number != instance:
             return False
@@ -303,6 +274,7 @@ class SubscriptionCoordinator:
         if layout is None or subscription is None:
             return []
         self._lapse(now)
+        self._look_for_backlog(layout, subscription, now)
         if not self._stale:
             return []
         self._stale = False
@@ -314,7 +286,7 @@ class SubscriptionCoordinator:
                 if part.segment_id not in subscription.drained
             )
             return self._send(layout.epoch, dict.fromkeys(self._current, everything))
-        wanted = target(layout, subscription)
+        wanted = target(layout, subscription, self._draining)
         held = self._held()
         shares: dict[str, tuple[tuple[int, Buckets], ...]] = {}
         for name, known in self._current.items():
@@ -326,10 +298,22 @@ class SubscriptionCoordinator:
                 if free:
                     granted.append((segment_id, free))
             taken = {(segment_id, b) for segment_id, buckets in granted for b in buckets}
+            self._note_owner(name, taken - known.holdings)
             known.holdings |= taken
             held.take(taken)
             shares[name] = tuple(granted)
         return self._send(layout.epoch, shares)
+
+    def wanted(self) -> dict[str, Shares]:
+        """Who shall have what in the end; what is withheld included."""
+        if self._layout is None or self._subscription is None:
+            return {}
+        return target(self._layout, self._subscription, self._draining)
+
+    @property
+    def draining(self) -> frozenset[int]:
+        """Sealed segments whose backlog is dealt out to as many consumers as can share it."""
+        return self._draining
 
     def withheld(self) -> int:
         """Buckets that are somebody's by the target but may still be served by another."""
@@ -338,12 +322,32 @@ class SubscriptionCoordinator:
         held = self._held()
         return sum(
             not held.allows((segment_id, bucket), self._current.get(name))
-            for name, shares in target(self._layout, self._subscription).items()
+            for name, shares in self.wanted().items()
             for segment_id, buckets in shares.items()
             for bucket in buckets
         )
 
     # --- inside -------------------------------------------------------------------------
+
+    def _look_for_backlog(
+        self, layout: SegmentLayout, subscription: Subscription, now: float
+    ) -> None:
+        """Readers that keep up are through with a sealed segment before this comes to share it."""
+        after_s = self._timing.drain_after_s
+        if after_s is None:
+            return
+        if self._stale:
+            found = drainable(layout, subscription)
+            self._backlog_since = {each: self._backlog_since.get(each, now) for each in found}
+        late = frozenset(e for e, since in self._backlog_since.items() if now - since >= after_s)
+        if late != self._draining:
+            self._draining = late
+            self._stale = True
+
+    def _note_owner(self, name: str, buckets: Iterable[Bucket]) -> None:
+        for bucket in buckets:
+            self.moved += self._owners.get(bucket, name) != name
+            self._owners[bucket] = name
 
     def _existing(self, buckets: Iterable[Bucket]) -> set[Bucket]:
         """Those that the layout has: whatever else is named is not kept."""
@@ -354,8 +358,8 @@ class SubscriptionCoordinator:
             if segment_id in segments and 0 <= bucket < segments[segment_id].buckets
         }
 
-    def _held(self) -> _Held:
-        return _Held([*self._current.values(), *self._former])
+    def _held(self) -> Held:
+        return Held([*self._current.values(), *self._former])
 
     def _retire(self, name: str) -> None:
         """The name is no instance's any more; what the last one may serve lapses with time."""

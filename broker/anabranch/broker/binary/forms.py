@@ -9,8 +9,9 @@ import msgspec
 
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.topics.watches import Seen
-from anabranch.core.coordinator import Assignment, Bucket
+from anabranch.core.coordinator import Assignment
 from anabranch.core.hashing import bucket_starts
+from anabranch.core.instances import Bucket
 from anabranch.core.segment_topics import kafka_group, kafka_topic
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.subscriptions import Subscription

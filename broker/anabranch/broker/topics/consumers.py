@@ -22,7 +22,7 @@ from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.service import Attached, Consumer
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.core import names
-from anabranch.core.coordinator import Bucket
+from anabranch.core.instances import Bucket
 from anabranch.core.names import full_name
 from anabranch.core.records import Record
 from anabranch.core.segment_topics import kafka_group
