@@ -11,7 +11,7 @@ from bench.bare import BareKafka
 from bench.figure import Measured, spread
 from bench.place import Place
 from bench.scalable import TopicUnderTest
-from bench.steps import BareSteps, change, create, settle
+from bench.steps import BareSteps, all_of, ask_to_change, create, settle
 
 _GOAL_MS = 60.0
 _RATIO = 1.5
@@ -81,4 +81,4 @@ def _all(place: Place) -> dict[str, list[float]]:
 def _change(kafka: BareKafka, topics: int, partitions: int) -> None:
     """What no split or merge can do without."""
     names = create(kafka, topics, partitions)
-    change(kafka, names[:1], "1000")
+    all_of(ask_to_change(kafka, names[:1], "1000"))

@@ -24,6 +24,8 @@ _PROBE_MS: Final = 1 << 55
 _TAKES: Final = {"message.timestamp.after.max.ms": "3600000"}  # so that a probe is never stored
 _AGAIN_S: Final = 0.001
 
+Answers = Mapping[Any, Future[Any]]
+
 
 class BareSteps:
     """Its topics split and merge in turn, beginning with one. Ends its clients with `close`."""
@@ -50,7 +52,10 @@ class BareSteps:
         self._write_down()
         made = self._create(children)
         self._write_down()
-        change(self._kafka, self._parents, "0")
+        changed = ask_to_change(self._kafka, self._parents, "0")
+        for name in self._parents:
+            self._prober.list_topics(name, _ANSWER_S)  # else it finds the leaders in its own time
+        all_of(changed)
         places = [(name, number) for name in self._parents for number in range(self._partitions)]
         self._await_refusals(places[:1])
         self._await_refusals(places[1:])
@@ -95,24 +100,24 @@ def create(
     """Makes that many topics by one request; their names."""
     names = [kafka.new_name() for _ in range(count)]
     new = [NewTopic(name, partitions, 1, config=dict(settings or {})) for name in names]
-    _all(kafka.admin.create_topics(new))
+    all_of(kafka.admin.create_topics(new))
     return names
 
 
-def change(kafka: BareKafka, names: Sequence[str], bytes_max: str) -> None:
-    """Changes one setting of the topics by one request."""
+def ask_to_change(kafka: BareKafka, names: Sequence[str], bytes_max: str) -> Answers:
+    """Changes one setting of the topics by one request, which is not waited for."""
     entry = ConfigEntry("max.message.bytes", bytes_max, incremental_operation=AlterConfigOpType.SET)
     resources = [
         ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
         for name in names
     ]
-    _all(kafka.admin.incremental_alter_configs(resources))
+    return kafka.admin.incremental_alter_configs(resources)
 
 
 def latest(kafka: BareKafka, places: Sequence[tuple[str, int]]) -> None:
     """Asks for the partitions' ends. Raises KafkaException when one is not led."""
     asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
-    _all(kafka.admin.list_offsets(asked))
+    all_of(kafka.admin.list_offsets(asked))
 
 
 def settle(kafka: BareKafka) -> None:
@@ -135,6 +140,7 @@ def settle(kafka: BareKafka) -> None:
         time.sleep(_AGAIN_S)
 
 
-def _all(futures: Mapping[Any, Future[Any]]) -> None:
+def all_of(futures: Answers) -> None:
+    """Waits for Kafka's answers. Raises KafkaException for a refusal."""
     for future in futures.values():
         future.result(_ANSWER_S)

@@ -19,7 +19,7 @@ from anabranch.channel.errors import (
 
 _T = TypeVar("_T")
 
-_POLL_S_MIN: Final = 0.001
+_POLL_S_MIN: Final = 0.002  # oftener keeps Kafka from what is waited for
 _POLL_S_MAX: Final = 0.1
 _POLL_SHARE: Final = 0.1  # so that what is noticed late is late by a twentieth on average
 
