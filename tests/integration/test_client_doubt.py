@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
 from anabranch.channel.embedded import ports
 from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.client import Client, Producer
+from anabranch.client import Client, DeliveryResult, Producer, UnknownOutcomeError
 from support.hand_made_topic import HandMadeTopic
 from support.tcp_proxy import TcpProxy
 from support.waiting import until
@@ -36,7 +37,11 @@ Body = Callable[[HandMadeTopic, Producer], Awaitable[None]]
 
 
 def run(
-    proxied: tuple[EmbeddedKafka, TcpProxy], prefix: str, body: Body, segments: int = 2
+    proxied: tuple[EmbeddedKafka, TcpProxy],
+    prefix: str,
+    body: Body,
+    segments: int = 2,
+    **settings: Any,
 ) -> None:
     kafka, proxy = proxied
 
@@ -49,7 +54,7 @@ def run(
             ) as topic,
             Client(topic.url) as client,
         ):
-            await body(topic, await client.create_producer(topic.name, linger_ms=0))
+            await body(topic, await client.create_producer(topic.name, linger_ms=0, **settings))
 
     asyncio.run(test())
 
@@ -154,3 +159,102 @@ def test_the_seal_of_one_segment_repeats_nothing_in_another_when_the_connection_
         assert topic.by_key() == sent
 
     run(proxied, topic_prefix, body)
+
+
+class Told:
+    """Sends, and keeps what was told of each value."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.delivered: dict[bytes, list[bytes]] = {}
+        self.failed: dict[bytes, Exception] = {}
+        self._producer = producer
+
+    async def send(self, numbers: range) -> None:
+        for number in numbers:
+            key, value = b"key-%d" % (number % 40), b"%d" % number
+            await self._producer.post(value, key, on_delivery=self._told_of(key, value))
+
+    def _told_of(
+        self, key: bytes, value: bytes
+    ) -> Callable[[DeliveryResult | None, Exception | None], None]:
+        def told(_result: DeliveryResult | None, error: Exception | None) -> None:
+            if error is None:
+                self.delivered.setdefault(key, []).append(value)
+            else:
+                self.failed[value] = error
+
+        return told
+
+
+def test_what_was_given_up_before_is_not_counted_for_what_is_in_doubt_at_the_seal(
+    proxied: tuple[EmbeddedKafka, TcpProxy], topic_prefix: str
+) -> None:
+    _, proxy = proxied
+
+    async def body(topic: HandMadeTopic, producer: Producer) -> None:
+        told = Told(producer)
+        await told.send(range(200))
+        await producer.flush(20)
+        proxy.hold_answers()
+        await told.send(range(200, 240))
+        await until(lambda: _stored(topic) > 200)  # some arrived, and nobody is told
+        await until(lambda: len(told.failed) == 40)
+        proxy.cut()
+        proxy.let_answers_through()
+        await told.send(range(240, 400))
+        await producer.flush(20)
+        proxy.hold_answers()
+        before = _stored(topic)
+        await told.send(range(400, 440))
+        await until(lambda: _stored(topic) > before)
+        topic.begin((0,), topic.layout.split_children(0))
+        await topic.make(topic.children)
+        ends = await topic.seal()
+        proxy.cut()
+        proxy.let_answers_through()
+        topic.start_sealing()
+        topic.commit(ends)
+        await told.send(range(440, 600))
+        await producer.flush(30)
+
+        stored = topic.by_key()
+        unknown = {value for value, error in told.failed.items()}
+        assert all(isinstance(error, UnknownOutcomeError) for error in told.failed.values())
+        assert sum(map(len, stored.values())) == len({v for each in stored.values() for v in each})
+        kept = {k: [v for v in values if v not in unknown] for k, values in stored.items()}
+        assert kept == told.delivered
+        assert unknown <= {b"%d" % number for number in (*range(200, 240), *range(400, 440))}
+
+    run(proxied, topic_prefix, body, delivery_timeout_s=3.0)
+
+
+def test_a_producer_goes_on_after_kafka_was_away_for_longer_than_messages_may_take(
+    proxied: tuple[EmbeddedKafka, TcpProxy], topic_prefix: str
+) -> None:
+    _, proxy = proxied
+
+    async def body(topic: HandMadeTopic, producer: Producer) -> None:
+        told = Told(producer)
+        await told.send(range(100))
+        await producer.flush(20)
+        proxy.refuse(True)
+        proxy.cut()
+        await told.send(range(100, 200))
+        await producer.flush(20)
+        assert len(told.failed) == 100
+        assert all("segment " in str(error) for error in told.failed.values())
+        assert any(
+            "refused" in str(error).lower()
+            or "disconnected" in str(error).lower()
+            or "down" in str(error).lower()
+            for error in told.failed.values()
+        )
+        proxy.refuse(False)
+        await told.send(range(200, 300))
+        await producer.flush(20)
+        stored = topic.by_key()
+        kept = {k: [v for v in values if v not in told.failed] for k, values in stored.items()}
+        assert kept == told.delivered
+        assert sum(map(len, kept.values())) == 200
+
+    run(proxied, topic_prefix, body, delivery_timeout_s=2.0)

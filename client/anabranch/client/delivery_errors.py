@@ -8,25 +8,40 @@ from confluent_kafka import KafkaError
 
 from anabranch.client.errors import DeliveryError, UnknownOutcomeError
 
-# After these nobody knows whether Kafka has the message.
-_UNKNOWN: Final = frozenset(
-    {
-        KafkaError._PURGE_INFLIGHT,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._FATAL,
-        KafkaError._DESTROY,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
+_GIVEN_UP: Final = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE})
+# After these nobody knows whether Kafka has the message. What is purged from a queue may have been
+# there to be tried again.
+_UNKNOWN: Final = _GIVEN_UP | {
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._FATAL,
+    KafkaError._DESTROY,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
 
 
-def delivery_error(error: KafkaError, topic: str) -> DeliveryError:
-    """The error for a message that Kafka, or its client, gave up for good."""
+def delivery_error(error: KafkaError, where: str, why: str, trouble: str) -> DeliveryError:
+    """The error for a message that Kafka, or its client, gave up for good.
+
+    `where`: topic, segment and bucket. `why`: it was given up, if it was. `trouble`: what Kafka's
+    client complained of last, if of anything.
+    """
     code = error.code()
-    if code == KafkaError._PURGE_QUEUE:
-        return DeliveryError(f"a message to {topic} was given up before it was sent to Kafka")
+    cause = why if code in _GIVEN_UP and why else error.str()
+    if trouble and trouble != cause:
+        cause = f"{cause} (the last trouble with Kafka: {trouble})"
     if code in _UNKNOWN:
-        return UnknownOutcomeError(f"a message to {topic}: {error.str()}; Kafka may have it")
-    return DeliveryError(f"Kafka refused a message to {topic}: {error.str()}")
+        return UnknownOutcomeError(f"a message to {where}: {cause}; Kafka may have it or get it")
+    if code == KafkaError.INVALID_TIMESTAMP:
+        return DeliveryError(
+            f"Kafka refused a message to {where} for its event time, or for that of another one in "
+            "its batch: it is older than what the topic keeps, or too far in the future"
+        )
+    return DeliveryError(f"Kafka refused a message to {where}: {cause}")
+
+
+def not_sent(where: str, patience_s: float, trouble: str) -> DeliveryError:
+    """The error for a message that was in our hands when its time was up: Kafka never gets it."""
+    cause = f"; the last trouble with Kafka: {trouble}" if trouble else ""
+    return DeliveryError(f"a message to {where} could not be sent in {patience_s:g} s{cause}")

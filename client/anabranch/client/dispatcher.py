@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -31,12 +31,13 @@ from anabranch.client.flows import FlowTable, Held, Step
 from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettings
 from anabranch.client.segment_writer import Lane, Tally
 from anabranch.client.topic_layout import Segment, TopicLayout
+from anabranch.client.upkeep import LOOK_S, Upkeep
 from anabranch.client.writer_pool import WriterPool
+from anabranch.wire import clock
 from anabranch.wire.log import get_logger
 
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.5
-_LOOK_S: Final = 1.0  # between two looks for what makes no progress
 _FAILURES_MAX: Final = 100
 _log = get_logger(__name__)
 
@@ -54,7 +55,7 @@ class Report:
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         lane = self.lane
         if error is not None:
-            lane.troubled(lane, error, self.held, lane.is_doubtful(message))
+            lane.troubled(lane, error, self.held, message)
             return
         offset = message.offset()
         if offset is None:
@@ -67,7 +68,11 @@ class Dispatcher:
     """Appends each message where the newest layout wants it, once, and says what became of it."""
 
     def __init__(
-        self, layout: TopicLayout, settings: ProducerSettings, kafka: Mapping[str, Any]
+        self,
+        layout: TopicLayout,
+        settings: ProducerSettings,
+        kafka: Mapping[str, Any],
+        now: Callable[[], float] = clock.now,
     ) -> None:
         self.tally = Tally()
         self.table: FlowTable[Lane] = FlowTable(layout, self._make_lane)
@@ -79,12 +84,15 @@ class Dispatcher:
         self._settings = settings
         self._kafka = kafka
         self._topic = f"topic://{layout.topic}"
-        self._writers = WriterPool(settings, kafka, self._spawn)
+        self._writers = WriterPool(settings, kafka, self._spawn, now)
         self._finished: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: list[Lane] = []  # whose first append is under way
         self._loop = asyncio.get_running_loop()
-        self._look_at = time.monotonic() + _LOOK_S
+        self._now = now
+        self._look_at = now() + LOOK_S
+        patience_s = settings.delivery_timeout_s
+        self._upkeep = Upkeep(self.table, self._writers, patience_s, self.fail, self._send_on)
 
     # --- layouts ------------------------------------------------------------------------
 
@@ -95,17 +103,22 @@ class Dispatcher:
 
     def update(self, layout: TopicLayout) -> None:
         """Takes a newer layout; the listener of a watch."""
-        began = time.monotonic()
+        began = self._now()
         for lane in self.table.update(layout):
             lane.leaving_since = began
-        self._writers.update(layout)
+        if layout.deleted:
+            self.table.routes.clear()
+            for writer in self._writers:
+                writer.give_up("the topic was deleted")
+        else:
+            self._writers.update(layout)
         self._advance()
         self._writers.retire(layout, (lane.writer for lane in self.table.flows()))
         self._finish()
 
     def _make_lane(self, incarnation: int, part: Segment, bucket: int) -> Lane:
         writer = self._writers.of(self.table.layout, incarnation, part)
-        return Lane(incarnation, part, bucket, writer, self.tally, self._troubled)
+        return Lane(incarnation, part, bucket, self._topic, writer, self.tally, self._troubled)
 
     # --- messages -----------------------------------------------------------------------
 
@@ -113,6 +126,7 @@ class Dispatcher:
         """Appends a new message, or holds it while its bucket is moving."""
         self.tally.count += 1
         self.tally.bytes += len(held.value or b"")
+        held.since = self._now()
         self._append(held, self.table.route(held.key))
         if self.timer is None:
             self.arm()
@@ -163,19 +177,30 @@ class Dispatcher:
                 headers,
             )
         except KafkaException as error:
-            self.fail(held, delivery_error(error.args[0], self._topic))
+            self.fail(held, delivery_error(error.args[0], lane.where, "", ""))
         else:
             lane.sent()
+            lane.mark(held.since)
 
-    def _troubled(self, lane: Lane, error: KafkaError, held: Held, doubtful: bool) -> None:
+    def _send_on(self, messages: list[Held]) -> None:
+        for held in messages:
+            self._append(held, self.table.route(held.key))
+
+    def _troubled(self, lane: Lane, error: KafkaError, held: Held, message: Message) -> None:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            lane.was_refused(held, doubtful)
+            now = self._now()
+            held.since = held.since or now - (message.latency() or 0.0)
+            lane.was_refused(held, lane.is_doubtful(message))
             if lane.open:
-                lane.leaving_since = time.monotonic()
+                lane.leaving_since = now
                 self.table.close(lane)
             return
         lane.failed()
-        self.fail(held, delivery_error(error, self._topic))
+        if self.table.layout.deleted:
+            self.fail(held, self.gone())
+        else:
+            writer = lane.writer
+            self.fail(held, delivery_error(error, lane.where, writer.given_up, writer.trouble))
 
     # --- what goes on while something is under way ----------------------------------------
 
@@ -199,10 +224,12 @@ class Dispatcher:
             self._open_up()
         if self.table.leaving:
             self._advance()
-        now = time.monotonic()
+        now = self._now()
+        if self._upkeep.ending:
+            self._upkeep.go_on(now)
         if now >= self._look_at:
-            self._look_at = now + _LOOK_S
-            self._give_up_the_overdue(now)
+            self._look_at = now + LOOK_S
+            self._upkeep.look(now)
         self._finish()
 
     def _open_up(self) -> None:
@@ -254,15 +281,15 @@ class Dispatcher:
             segment=lane.segment.info.descriptor,
             bucket=lane.bucket,
             messages=len(messages),
-            pause_ms=round(1000 * (time.monotonic() - lane.leaving_since), 1),
+            pause_ms=round(1000 * (self._now() - lane.leaving_since), 1),
         )
-        for held in messages:
-            self._append(held, self.table.route(held.key))
+        self._send_on(messages)
 
     async def _resolve(self, lane: Lane) -> None:
         """Asks Kafka what the sealed partition holds of what is in doubt."""
         try:
-            found = await self._found(lane, self._settings.delivery_timeout_s)
+            waited_s = self._now() - lane.refused[0].since
+            found = await self._found(lane, max(0.0, self._settings.delivery_timeout_s - waited_s))
         except ClientError as error:
             self._fail_all(lane.fail_refused(), self._unknown(lane, f"not known: {error}"))
         else:
@@ -301,47 +328,17 @@ class Dispatcher:
             await self.changed.wait()  # set at every tick, and there are ticks while it is in doubt
         raise DeadlineError("Kafka's client did not tell its producer id in time")
 
-    # --- the end of patience --------------------------------------------------------------
-
-    def _give_up_the_overdue(self, now: float) -> None:
-        patience_s = self._settings.delivery_timeout_s
-        for writer in self._writers:
-            position = writer.position()
-            if position != writer.progress or not position[1]:
-                writer.progress, writer.progress_at = position, now
-            elif now - writer.progress_at > patience_s:
-                writer.progress_at = now
-                _log.warning("producer.stalled", topic=self._topic, waiting=position[1])
-                writer.give_up()
-        for lane in list(self.table.leaving):
-            if (
-                not lane.outstanding
-                and not lane.resolving
-                and now - lane.leaving_since > patience_s
-            ):
-                self._abandon(lane)
-
-    def _abandon(self, lane: Lane) -> None:
-        """A flow that could not move in time: what Kafka refused of it is given up."""
-        why = (
-            f"Kafka refused messages to segment {lane.segment.info.descriptor} of {self._topic} as "
-            f"too large, but for {self._settings.delivery_timeout_s:g} s no node said that the "
-            "segment is being sealed: check the topic's max.message.bytes and the nodes"
-        )
-        error = UnknownOutcomeError(why) if lane.in_doubt else DeliveryError(why)
-        self._fail_all(lane.fail_refused(), error)
-        for held in self.table.reopen(lane):
-            self._append(held, self.table.route(held.key))
-
     def _fail_all(self, messages: list[Held], error: Exception) -> None:
         for held in messages:
             self.fail(held, error)
 
     def _unknown(self, lane: Lane, why: str) -> UnknownOutcomeError:
-        where = f"partition {lane.bucket} of segment {lane.segment.info.descriptor}"
         return UnknownOutcomeError(
-            f"a message to {self._topic} may or may not be in {where}, which is sealed and {why}"
+            f"a message to {lane.where} may or may not be there; the segment is sealed and {why}"
         )
+
+    def _closed(self) -> DeliveryError:
+        return DeliveryError(f"a message to {self._topic} was not sent: the producer was closed")
 
     def gone(self) -> TopicNotFoundError:
         """What happens to messages of a topic that was deleted."""
@@ -362,8 +359,10 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Gives up what is under way and ends the writers."""
+        for lane in self.table.flows():
+            lane.pause()
         for writer in self._writers:
-            writer.give_up()
+            writer.give_up("the producer was closed")
         for _ in range(2):
             self.poll()
             await asyncio.sleep(0)
@@ -371,7 +370,10 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for lane in list(self.table.leaving):
-            self._fail_all(self.table.leave(lane), self._unknown(lane, "was not read yet"))
+            self._fail_all(lane.fail_refused(), self._unknown(lane, "was not read yet"))
+            self._fail_all(self.table.leave(lane), self._closed())
+        for lane in self.table.flows():
+            self._fail_all(self.table.renew(lane), self._closed())
         self._finish()
         for timer in (self.timer, self._idle_timer):
             if timer is not None:

@@ -19,7 +19,13 @@ A flow begins with a single append; until that is acknowledged, all else is held
 is new may refuse the first append, since Kafka tells who leads before that one does. If it accepted
 the second one then, as it does any first one of a producer that it does not know, librdkafka would
 take that for the proof that the first one was stored as well, and report it as such: it would be
-lost. (So it was: by 4 of 40 new topics, on a busy machine, also with librdkafka alone.)
+lost. (So it was: by 4 of 40 new topics, on a busy machine, also with librdkafka alone.) Kafka
+forgets a producer that has not appended to a partition for a day, so a flow that rested for long
+begins again with a single append.
+
+A message whose time is up is *given up*, its outcome unknown if it was appended. From then on the
+flow cannot tell any more which of its numbers are whose: it is *renewed*, that is, replaced by
+another flow to the same bucket through a producer that is new to Kafka.
 
 Why keys keep their order, over any number of splits and merges in flight: a key has one place in
 each segment, and at any time at most one flow takes it, the oldest one that has not been left yet
@@ -43,7 +49,7 @@ _ROUTES_MAX: Final = 200_000  # keys remembered; then all are forgotten, which c
 class Held:
     """A message in our hands: refused, or waiting for its flow to have left."""
 
-    __slots__ = ("headers", "key", "on_delivery", "timestamp_ms", "value")
+    __slots__ = ("headers", "key", "on_delivery", "since", "timestamp_ms", "value")
 
     def __init__(
         self,
@@ -58,6 +64,7 @@ class Held:
         self.headers = headers
         self.timestamp_ms = timestamp_ms  # 0: when it is appended
         self.on_delivery = on_delivery
+        self.since = 0.0  # when it was sent, on the producer's clock; 0: not noted
 
 
 class Step(Enum):
@@ -75,12 +82,14 @@ class Flow:
     __slots__ = (
         "appended",
         "bucket",
+        "forgone",
         "held",
         "in_doubt",
         "incarnation",
         "last_offset",
         "leaving_since",
         "open",
+        "paused",
         "proven",
         "ready",
         "refused",
@@ -96,11 +105,13 @@ class Flow:
         self.segment = segment
         self.bucket = bucket
         self.open = True
+        self.paused = False  # open, but nothing is appended for now
         self.proven = False  # Kafka has acknowledged an append, so it knows our sequence
-        self.ready = False  # open and proven: appends may follow one another
+        self.ready = False  # open, proven, not paused: appends may follow one another
         self.appended = 0
         self.settled = 0  # of those, what has been reported
-        self.unacked = 0  # of those, what Kafka refused or gave up
+        self.unacked = 0  # of those, what Kafka refused or was given up
+        self.forgone = 0  # of those, what was told to have failed; Kafka may have some of it
         self.last_offset = -1  # of the last acknowledged append, where offsets are kept
         self.unlocated = 0  # acknowledged after that one, without being told where
         self.refused: list[Held] = []
@@ -132,7 +143,7 @@ class Flow:
     @property
     def may_append(self) -> bool:
         """Whether a message may be appended now; else it is to be held."""
-        return self.ready or (self.open and not self.outstanding)
+        return self.ready or (self.open and not self.paused and not self.outstanding)
 
     def sent(self) -> None:
         """An append was handed to Kafka's client."""
@@ -146,7 +157,19 @@ class Flow:
         else:
             self.last_offset, self.unlocated = offset, 0
         self.proven = True
-        self.ready = self.open
+        self.ready = self.open and not self.paused
+
+    def pause(self) -> None:
+        """Nothing more is appended until `resume`."""
+        self.paused, self.ready = True, False
+
+    def resume(self) -> None:
+        """Appends may go on."""
+        self.paused, self.ready = False, self.open and self.proven
+
+    def rested(self) -> None:
+        """Nothing was appended for so long that Kafka may have forgotten the producer."""
+        self.proven = self.ready = False
 
     def was_refused(self, message: Held, in_doubt: bool) -> None:
         """Kafka refused it as to a sealed segment; `in_doubt` unless it was tried only once."""
@@ -156,9 +179,10 @@ class Flow:
         self.in_doubt |= in_doubt
 
     def failed(self) -> None:
-        """Kafka refused it for good, for a reason of its own."""
+        """It was given up, or Kafka refused it for a reason of its own; its sender is told."""
         self.settled += 1
         self.unacked += 1
+        self.forgone += 1
 
     def step(self, layout: TopicLayout) -> Step:
         """What comes next, as far as that layout tells."""
@@ -181,8 +205,15 @@ class Flow:
 
     def fail_refused(self) -> list[Held]:
         """Gives the refused messages up; returns them. What is held can go on."""
-        lost, self.refused = self.refused, []
+        lost = self.forgo(len(self.refused))
         self.in_doubt = self.resolving = False
+        return lost
+
+    def forgo(self, count: int) -> list[Held]:
+        """Gives the first ones of the refused messages up; returns them."""
+        lost, self.refused = self.refused[:count], self.refused[count:]
+        self.forgone += len(lost)
+        self.in_doubt = self.in_doubt and bool(self.refused)
         return lost
 
 
@@ -232,13 +263,22 @@ class FlowTable(Generic[FlowT]):
     def reopen(self, flow: FlowT) -> list[Held]:
         """A flow that closed for no reason goes on; returns what it held, to be sent again."""
         flow.open = True
-        flow.ready = flow.proven
+        flow.ready = flow.proven and not flow.paused
         self.leaving.remove(flow)
         return self._emptied(flow)
 
     def leave(self, flow: FlowT) -> list[Held]:
         """The flow is left for ever; returns what is to be sent on, in its order."""
         self.leaving.remove(flow)
+        del self._flows[flow.incarnation, flow.segment.segment_id, flow.bucket]
+        return self._emptied(flow)
+
+    def renew(self, flow: FlowT) -> list[Held]:
+        """Another flow takes the place of an open one, of which nothing is under way; else as
+        `leave`.
+        """
+        flow.open = flow.ready = False
+        self._rotation = []
         del self._flows[flow.incarnation, flow.segment.segment_id, flow.bucket]
         return self._emptied(flow)
 

@@ -24,6 +24,7 @@ import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ _PRODUCER_ID_BYTES: Final = 8
 _METADATA_S: Final = 5.0
 _STATS_MS: Final = 250
 _CLOSE_S_MAX: Final = 5.0
+_MARK_S: Final = 0.5  # between two notes of when something was sent
 _FIXED: Final[Mapping[str, Any]] = {
     # Else a producer would make its segment again after it was deleted, and append to what no
     # consumer is ever given.
@@ -64,8 +66,8 @@ _FIXED: Final[Mapping[str, Any]] = {
 _log = logging.getLogger("anabranch.client.librdkafka")  # the one thing librdkafka can log to
 _log.addHandler(logging.NullHandler())
 
-# Called with the lane, what went wrong, the message, and whether an earlier try may have succeeded.
-Troubled = Callable[["Lane", KafkaError, Held, bool], None]
+# Called with the lane, what went wrong, the message, and Kafka's report of it.
+Troubled = Callable[["Lane", KafkaError, Held, Message], None]
 
 
 class Tally:
@@ -93,17 +95,19 @@ class SegmentWriter:
         header = (PRODUCER_HEADER, self.producer_id)
         self.headers: list[tuple[str, Any]] | None = None if self.counts else [header]
         self.lanes: set[Lane] = set()
-        self.progress = (-1, 0)  # what the last look at `position` saw
-        self.progress_at = time.monotonic()
+        self.trouble = ""  # what Kafka's client complained of last
+        self.given_up = ""  # why everything under way is being given up, or was
         backoff_ms = _BACKOFF_MS + 2 * int(settings.linger_ms)
         self.certain_s = _CERTAIN_SHARE * backoff_ms / 1000
         limit = layout.max_message_bytes or _BATCH_BYTES
+        self.given_at = 0.0  # when it became the writer of its segment
         self._stats = ""
         self._stats_at = -math.inf
         identified = {"statistics.interval.ms": _STATS_MS, "stats_cb": self._take_stats}
         producer = Producer(
             {
                 **_FIXED,
+                "error_cb": self._take_trouble,
                 **(identified if self.counts else {}),
                 "bootstrap.servers": layout.bootstrap_servers,
                 "client.id": "anabranch-producer",
@@ -126,12 +130,10 @@ class SegmentWriter:
         """What of a layout a writer is made for."""
         return layout.bootstrap_servers, layout.max_message_bytes
 
-    def position(self) -> tuple[int, int]:
-        """How many reports Kafka has given, and how many it has yet to give."""
-        return (
-            sum(lane.settled for lane in self.lanes),
-            sum(lane.outstanding for lane in self.lanes),
-        )
+    @property
+    def outstanding(self) -> int:
+        """How many reports Kafka has yet to give."""
+        return sum(lane.outstanding for lane in self.lanes)
 
     async def warm(self, kafka_topic: str) -> None:
         """Connects, gets a producer id and learns where that topic's partitions are.
@@ -148,6 +150,9 @@ class SegmentWriter:
                 self._producer.list_topics(kafka_topic, _METADATA_S)
         except KafkaException as error:
             _log.info("WARM %s: %s", kafka_topic, error)
+
+    def _take_trouble(self, error: KafkaError) -> None:
+        self.trouble = error.str()
 
     def _take_stats(self, text: str) -> None:
         self._stats, self._stats_at = text, time.monotonic()
@@ -174,8 +179,9 @@ class SegmentWriter:
             raise ConnectionError(f"{kafka_topic}[{partition}] has no leader: {error}") from None
         return broker.host, broker.port
 
-    def give_up(self) -> None:
+    def give_up(self, why: str) -> None:
         """Everything under way is reported as failed, at the next polls."""
+        self.given_up = self.given_up or why
         self._producer.purge()
 
     def close(self) -> None:
@@ -193,26 +199,72 @@ class SegmentWriter:
 class Lane(Flow):
     """A flow with what the hot path needs at hand."""
 
-    __slots__ = ("headers", "produce", "report", "tally", "topic", "troubled", "writer")
+    __slots__ = (
+        "headers",
+        "marks",
+        "produce",
+        "report",
+        "seen",
+        "seen_at",
+        "tally",
+        "topic",
+        "troubled",
+        "where",
+        "writer",
+    )
 
     def __init__(
         self,
         incarnation: int,
         segment: Segment,
         bucket: int,
+        topic: str,
         writer: SegmentWriter,
         tally: Tally,
         troubled: Troubled,
     ) -> None:
         super().__init__(incarnation, segment, bucket)
         self.topic = segment.kafka_topic
+        self.where = f"segment {segment.info.descriptor}, bucket {bucket} of {topic}"
         self.writer = writer
         self.headers = writer.headers
         self.produce = writer.produce
         self.tally = tally
         self.troubled = troubled
         self.report = self._count if writer.counts else self._note
+        # Of some appends, the oldest first: when all up to that number had been sent.
+        self.marks: deque[tuple[float, int]] = deque()
+        self.seen = 0  # how many appends there were, and
+        self.seen_at = -math.inf  # since when there were no more
         writer.lanes.add(self)
+
+    def look(self, now: float) -> None:
+        """Notes how far it is: by these notes it is known what takes long."""
+        marks = self.marks
+        while marks and marks[0][1] <= self.settled:
+            marks.popleft()
+        if self.appended != self.seen or self.seen_at < 0:
+            self.seen, self.seen_at = self.appended, now
+            if self.outstanding:
+                marks.append((now, self.appended))
+
+    def mark(self, sent_at: float) -> None:
+        """The newest append had been sent by then."""
+        marks = self.marks
+        if not marks or abs(sent_at - marks[-1][0]) >= _MARK_S:
+            marks.append((sent_at, self.appended))
+
+    def waiting_since(self) -> float:
+        """When the oldest append that is under way was sent, or a little later."""
+        return min(
+            (sent_at for sent_at, number in self.marks if number > self.settled), default=math.inf
+        )
+
+    def resting_since(self) -> float:
+        """Since when nothing was appended; infinite while something is under way or held."""
+        if self.appended != self.seen or self.outstanding or self.held:
+            return math.inf
+        return self.seen_at
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         """Takes Kafka's report of a message that nobody else waits for."""
@@ -234,7 +286,7 @@ class Lane(Flow):
             return
         stamp = message.timestamp()[1]
         held = Held(message.key(), message.value(), (), stamp)
-        self.troubled(self, error, held, self.is_doubtful(message))
+        self.troubled(self, error, held, message)
 
     def is_doubtful(self, message: Message) -> bool:
         """Whether librdkafka may have tried the message more than once."""

@@ -7,11 +7,15 @@ is sealed, so what it has now it has for ever, and no more comes.
 
 * By number: the partition's leader tells the sequence number of the last message it has stored of
   the producer (`producer_state`), which counts them. What exceeds the acknowledged ones are the
-  first ones of those in doubt. It holds while the producer kept one id and, in this partition, the
-  first epoch of it; librdkafka leaves them after errors of its own (the seal of this very partition
-  included, whose messages go elsewhere). If it did, the outcome is called unknown.
+  first ones of those in doubt (`first_of`). It holds while the producer kept one id and, in this
+  partition, the first epoch of it; librdkafka leaves them after errors of its own (the seal of this
+  very partition included, whose messages go elsewhere). If it did, the outcome is called unknown.
 * By header: every message carries the producer's id, and the partition is read between the last
   acknowledged offset and its sealed end. Those found are the first ones of those in doubt.
+
+Messages that were given up before, so that their senders have been told, come before those in
+doubt, and Kafka may have some of them. Where that makes the count mean more than one thing the
+outcome is called unknown.
 """
 
 from __future__ import annotations
@@ -59,12 +63,30 @@ def by_number(lane: Lane, kafka_id: int, kafka: Mapping[str, Any], timeout_s: fl
         raise UnknownOutcomeError("Kafka's client has changed its epoch meanwhile")
     stored = 0 if mine is None else mine.last_sequence + 1
     beyond = (stored - lane.acked_count) % producer_state.SEQUENCES
-    if beyond > len(lane.refused):
+    return [(-1, -1)] * first_of(len(lane.refused), beyond, lane.forgone)
+
+
+def first_of(refused: int, beyond: int, forgone: int) -> int:
+    """How many of the refused messages Kafka has, which are the first ones of them.
+
+    Kafka has `beyond` messages that it has not acknowledged; they may be of the `forgone` ones as
+    well, which were given up before. Raises UnknownOutcomeError.
+
+    >>> first_of(3, 2, 0), first_of(3, 0, 5)
+    (2, 0)
+    """
+    if beyond > refused + forgone:
         raise UnknownOutcomeError(
-            f"Kafka knows of {stored} messages of this producer, which cannot be, after "
-            f"{lane.acked_count} acknowledged and {len(lane.refused)} refused ones"
+            f"Kafka has {beyond} more messages of this producer than it acknowledged, which cannot "
+            f"be: {refused} were refused, {forgone} given up"
         )
-    return [(-1, -1)] * beyond
+    least, most = max(0, beyond - forgone), min(beyond, refused)
+    if least != most:
+        raise UnknownOutcomeError(
+            f"Kafka has {beyond} more messages of this producer than it acknowledged, and "
+            f"{forgone} were given up before the {refused} refused ones"
+        )
+    return least
 
 
 def by_header(lane: Lane, end: int, kafka: Mapping[str, Any], timeout_s: float) -> Found:
@@ -91,7 +113,9 @@ def by_header(lane: Lane, end: int, kafka: Mapping[str, Any], timeout_s: float) 
     try:
         consumer.assign([place])
         found = _scan(consumer, place, end, lane.writer.producer_id, deadline)
-        return found[lane.unlocated :]  # those before are acknowledged
+        beyond = found[lane.unlocated :]  # those before are acknowledged
+        count = first_of(len(lane.refused), len(beyond), lane.forgone)
+        return beyond[len(beyond) - count :]
     except KafkaException as error:
         raise UnknownOutcomeError(f"it cannot be read: {error.args[0].str()}") from None
     finally:

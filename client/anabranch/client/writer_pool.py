@@ -3,6 +3,10 @@
 A new librdkafka producer needs a connection and a producer id before it can append: some 20 ms, but
 half a second when its first try for the id comes too early. A split may take less than that from
 its beginning to the seal, so children are given writers that are ready.
+
+Each writer has three threads of librdkafka's, or more where Kafka has several brokers, and 0.6 MB.
+So of a topic of many segments only the first ones are got ready beforehand, and a writer that
+nothing was sent through for some minutes is closed (`upkeep`).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from anabranch.client.topic_layout import Segment, TopicLayout
 
 _SPARES: Final = 2
 _WARM_AT_ONCE: Final = 4
+_READY_AT_START: Final = 8
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -24,16 +29,24 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 class WriterPool:
     """`spawn` runs what takes a while; its owner waits for it or cancels it."""
 
-    def __init__(self, settings: ProducerSettings, kafka: Mapping[str, Any], spawn: Spawn) -> None:
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        kafka: Mapping[str, Any],
+        spawn: Spawn,
+        now: Callable[[], float],
+    ) -> None:
         self._settings = settings
         self._kafka = kafka
         self._spawn = spawn
+        self._now = now
         self._writers: dict[tuple[int, int], SegmentWriter] = {}
         self._spares: list[SegmentWriter] = []
+        self._spent: list[SegmentWriter] = []  # replaced, and still in use by flows that leave
         self._warming = asyncio.Semaphore(_WARM_AT_ONCE)
 
     def __iter__(self) -> Iterator[SegmentWriter]:
-        return iter(self._writers.values())
+        return iter((*self._writers.values(), *self._spent))
 
     def poll_spares(self) -> None:
         """Takes what librdkafka has to say of the spare ones: it would pile up."""
@@ -41,9 +54,10 @@ class WriterPool:
             writer.poll(0)
 
     async def start(self, layout: TopicLayout) -> None:
-        """Gets ready to append to the active segments."""
-        writers = [self.of(layout, layout.incarnation, part) for part in layout.active]
-        pairs = zip(writers, layout.active, strict=True)
+        """Gets ready to append to the active segments, if they are not many."""
+        parts = layout.active[:_READY_AT_START]
+        writers = [self.of(layout, layout.incarnation, part) for part in parts]
+        pairs = zip(writers, parts, strict=True)
         await asyncio.gather(*[self._warm(each, part.kafka_topic) for each, part in pairs])
         self._keep_spares(layout)
 
@@ -68,13 +82,27 @@ class WriterPool:
                 spare.close()
                 spare = None
             found = spare or SegmentWriter(layout, self._settings, self._kafka)
+            found.given_at = self._now()
             self._writers[number] = found
         return found
 
+    def replace(self, writer: SegmentWriter) -> None:
+        """From now on its segment has another writer, made when it is needed."""
+        for number, each in list(self._writers.items()):
+            if each is writer:
+                del self._writers[number]
+                self._spent.append(writer)
+
     def retire(self, layout: TopicLayout, used: Iterable[SegmentWriter]) -> None:
-        """Closes the writers of segments that are sealed and left, or were never made."""
-        wanted = {part.segment_id for part in (*layout.active, *layout.children)}
+        """Closes the writers of segments that are sealed and left, deleted, or were never made."""
+        parts = () if layout.deleted else (*layout.active, *layout.children)
+        wanted = {part.segment_id for part in parts}
         in_use = {id(writer) for writer in used}
+        for writer in [each for each in self._spent if id(each) not in in_use]:
+            self._spent.remove(writer)
+            writer.close()
+        while layout.deleted and self._spares:
+            self._spares.pop().close()
         for number, writer in list(self._writers.items()):
             is_wanted = number[0] == layout.incarnation and number[1] in wanted
             if not is_wanted and id(writer) not in in_use:
@@ -83,10 +111,11 @@ class WriterPool:
 
     def close(self) -> None:
         """Ends all writers."""
-        for writer in (*self._writers.values(), *self._spares):
+        for writer in (*self, *self._spares):
             writer.close()
         self._writers.clear()
         self._spares.clear()
+        self._spent.clear()
 
     def _keep_spares(self, layout: TopicLayout) -> None:
         while len(self._spares) < _SPARES and layout.active:

@@ -1,0 +1,237 @@
+"""What a producer gives up and when, and what it rests: on a clock of the test's, without Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from anabranch.client.dispatcher import Dispatcher
+from anabranch.client.errors import DeliveryError, TopicNotFoundError, UnknownOutcomeError
+from anabranch.client.flows import Held
+from anabranch.client.messages import DeliveryResult, ProducerSettings
+from anabranch.client.segment_writer import Lane
+from anabranch.client.topic_layout import Segment, TopicLayout
+from anabranch.core.layout import SegmentLayout
+from support.waiting import until
+
+_PATIENCE_S = 10.0
+
+
+class Stage:
+    """A dispatcher on a clock that stands still; `told` has what became of which value."""
+
+    def __init__(self, servers: str, segments: int = 1) -> None:
+        self.at = 1_000.0
+        self.told: dict[bytes, DeliveryResult | Exception | None] = {}
+        plain = SegmentLayout.initial(segments, 4 * segments)
+        self.layout = TopicLayout(
+            "public/default/orders",
+            incarnation=1,
+            epoch=1,
+            segments={each: Segment(part, f"t{each}") for each, part in plain.segments.items()},
+            bootstrap_servers=servers,
+        )
+        settings = ProducerSettings(delivery_timeout_s=_PATIENCE_S)
+        self.dispatcher = Dispatcher(self.layout, settings, {}, lambda: self.at)
+
+    def send(self, value: bytes, key: bytes) -> Lane:
+        def told(result: DeliveryResult | None, error: Exception | None) -> None:
+            assert value not in self.told
+            self.told[value] = result or error
+
+        lane = self.dispatcher.table.route(key)
+        self.dispatcher.take(Held(key, value, (), 0, told))
+        return lane
+
+    def lane(self, bucket: int) -> tuple[Lane, bytes]:
+        """A bucket's flow and a key that goes there."""
+        for number in range(1_000):
+            key = b"key-%d" % number
+            lane = self.dispatcher.table.route(key)
+            if lane.bucket == bucket:
+                return lane, key
+        raise AssertionError("no key goes there")
+
+    def proven(self, bucket: int) -> tuple[Lane, bytes]:
+        """The same, once Kafka has acknowledged an append there."""
+        lane, key = self.lane(bucket)
+        lane.sent()
+        lane.acked(0)
+        return lane, key
+
+    def pass_s(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.at += 1.0
+            self.dispatcher.poll()
+
+    async def settled(self, *values: bytes) -> None:
+        def are_told() -> bool:
+            self.dispatcher.poll()
+            return all(value in self.told for value in values)
+
+        await until(are_told)
+
+
+@pytest.fixture
+def servers() -> Iterator[str]:
+    """An address where nobody answers."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{nobody.getsockname()[1]}"
+
+
+def run(servers: str, body: Callable[[Stage], Awaitable[None]], segments: int = 1) -> None:
+    async def test() -> None:
+        stage = Stage(servers, segments)
+        try:
+            await body(stage)
+        finally:
+            await stage.dispatcher.close()
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+def test_a_bucket_that_gets_nowhere_is_given_up_while_others_get_on(servers: str) -> None:
+    async def body(stage: Stage) -> None:
+        stuck, key = stage.proven(0)
+        busy, _ = stage.proven(1)
+        stage.send(b"one", key)
+        for _ in range(20):
+            busy.sent()
+            stage.pass_s(1)
+            busy.acked(-1)
+        await stage.settled(b"one")
+
+        error = stage.told[b"one"]
+        assert isinstance(error, UnknownOutcomeError)
+        assert stuck.where in str(error)
+        assert "did not acknowledge it in 10 s" in str(error)
+        assert "Kafka may have it" in str(error)
+
+    run(servers, body)
+
+
+def test_time_is_up_for_each_message_by_itself_and_not_before(servers: str) -> None:
+    async def body(stage: Stage) -> None:
+        lane, key = stage.lane(0)
+        stage.send(b"first", key)  # goes alone, so the others are held
+        stage.pass_s(5)
+        stage.send(b"second", key)
+        stage.pass_s(4)
+        assert stage.told == {}
+        stage.pass_s(3)
+        await stage.settled(b"first")
+        assert list(stage.told) == [b"first"]
+        stage.pass_s(5)
+        await stage.settled(b"second")
+        error = stage.told[b"second"]
+        assert isinstance(error, DeliveryError)
+        assert lane.where in str(error)
+
+    run(servers, body)
+
+
+def test_what_was_never_handed_to_kafka_is_said_to_be_not_sent(servers: str) -> None:
+    async def body(stage: Stage) -> None:
+        lane, key = stage.lane(0)
+        lane.pause()
+        stage.send(b"held", key)
+        stage.pass_s(12)
+        await stage.settled(b"held")
+        error = stage.told[b"held"]
+        assert type(error) is DeliveryError
+        assert f"to {lane.where} could not be sent in 10 s" in str(error)
+
+    run(servers, body)
+
+
+def test_what_follows_something_given_up_goes_by_a_writer_that_is_new_to_kafka(
+    servers: str,
+) -> None:
+    async def body(stage: Stage) -> None:
+        lane, key = stage.proven(0)
+        stage.send(b"one", key)
+        stage.pass_s(12)
+        await stage.settled(b"one")
+        again = stage.send(b"two", key)
+        assert (again.segment, again.bucket) == (lane.segment, lane.bucket)
+        assert again.writer is not lane.writer
+        assert (again.forgone, again.proven, again.appended) == (0, False, 1)
+        assert lane.writer not in list(stage.dispatcher._writers)
+
+    run(servers, body)
+
+
+def test_a_flow_that_rested_for_long_begins_with_a_single_append_again(servers: str) -> None:
+    async def body(stage: Stage) -> None:
+        rested, key = stage.proven(0)
+        busy, _ = stage.proven(1)
+        for _ in range(100):
+            busy.sent()
+            busy.acked(-1)
+            stage.at += 60.0
+            stage.dispatcher.poll()
+        assert busy.ready
+        assert not rested.ready
+        appended = rested.appended
+        assert stage.send(b"one", key) is rested
+        stage.send(b"two", key)
+        assert rested.appended == appended + 1
+        assert [held.value for held in rested.held] == [b"two"]
+
+    run(servers, body)
+
+
+def test_writers_that_nothing_goes_through_are_closed_with_their_threads(servers: str) -> None:
+    async def body(stage: Stage) -> None:
+        for number in range(200):
+            lane = stage.dispatcher.table.route(b"key-%d" % number)
+            if not lane.proven:
+                lane.sent()
+                lane.acked(0)
+        assert len(list(stage.dispatcher._writers)) == 16
+        stage.pass_s(3)
+        stage.at += 400.0
+        stage.dispatcher.poll()
+        assert list(stage.dispatcher._writers) == []
+        assert stage.dispatcher.table.flows() == []
+        await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
+
+    run(servers, body, segments=16)
+
+
+_CLOSING = "segment-writer-close"
+
+
+def test_a_deleted_topic_leaves_no_flow_and_no_writer(servers: str) -> None:
+    async def body(stage: Stage) -> None:
+        lane, key = stage.proven(0)
+        stage.lane(1)
+        stage.send(b"one", key)
+        stage.dispatcher.update(stage.layout.as_deleted())
+        await stage.settled(b"one")
+        assert isinstance(stage.told[b"one"], TopicNotFoundError)
+        assert stage.dispatcher.table.flows() == []
+        assert list(stage.dispatcher._writers) == []
+        assert stage.dispatcher.table.routes == {}
+        assert lane.outstanding == 0
+
+    run(servers, body)
+
+
+def test_closing_tells_of_every_message_what_became_of_it(servers: str) -> None:
+    async def body(stage: Stage) -> None:
+        _, key = stage.lane(0)
+        stage.send(b"first", key)
+        stage.send(b"held", key)
+        await stage.dispatcher.close()
+        assert isinstance(stage.told[b"first"], UnknownOutcomeError)
+        assert type(stage.told[b"held"]) is DeliveryError
+        assert "the producer was closed" in str(stage.told[b"first"])
+        assert stage.dispatcher.tally.count == 0
+
+    run(servers, body)
