@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -13,11 +15,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.client import Checkpoint, Client, Message, PositionGoneError
 from anabranch.client.data_plane import DataPlane
 from anabranch.client.grants import Fetch, Place
 from anabranch.client.group_offsets import GroupOffsets
+from anabranch.client.ordered import OrderedConsumer
 from anabranch.client.read_trouble import ReadTrouble
 from anabranch.client.reads import ReadSettings
+from support.topic_cluster import TopicCluster, run_on
 from support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -103,6 +108,103 @@ def test_no_more_bytes_are_read_ahead_than_are_allowed_and_all_come(
             assert most <= budget / 2, "what lies here and one batch"
 
     asyncio.run(test())
+
+
+async def filled(client: Client, topic: str, count: int) -> None:
+    producer = await client.create_producer(topic)
+    for number in range(count):
+        await producer.post(b"%d" % number, "key")
+    await producer.close()
+
+
+async def received(consumer: OrderedConsumer, count: int) -> list[Message]:
+    return [await consumer.receive(_WAIT_S) for _ in range(count)]
+
+
+def remove(cluster: TopicCluster, message: Message, before: int) -> TopicPartition:
+    """As retention does, in the bucket of a message."""
+    place = TopicPartition(message.raw.topic() or "", message.bucket, before)
+    admin = AdminClient({"bootstrap.servers": cluster.kafka})
+    admin.delete_records([place])[place].result(_WAIT_S)
+    return place
+
+
+def test_a_checkpoint_outside_of_what_kafka_has_is_refused_and_says_what_it_has(
+    cluster: TopicCluster,
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, name: str) -> None:
+        topic = f"topic://{name}"
+        await filled(client, topic, 10)
+        async with await client.subscribe_checkpoint(topic, "lake") as consumer:
+            message = (await received(consumer, 10))[5]
+            incarnation = consumer.checkpoint().incarnation
+        remove(cluster, message, 4)
+        for position, why in ((11, "something else"), (3, "retention")):
+            begun = Checkpoint(incarnation, {message.segment_id: {message.bucket: position}})
+            async with await client.subscribe_checkpoint(
+                topic, "lake", checkpoint=begun
+            ) as consumer:
+                with pytest.raises(PositionGoneError) as refused:
+                    await consumer.receive(_WAIT_S)
+            said = str(refused.value)
+            assert f"bucket {message.bucket} of segment {message.segment_id} of {name}" in said
+            assert f"from 4 to 10, exclusive, and the position to begin at is {position}" in said
+            assert why in said
+        async with await client.subscribe_checkpoint(topic, "lake") as consumer:
+            assert [m.value for m in await received(consumer, 6)] == [
+                b"%d" % n for n in range(4, 10)
+            ]
+            assert consumer.checkpoint().position(message.segment_id, message.bucket) == 10
+
+    run_on(cluster, body, 1, 40)
+
+
+def test_a_subscription_whose_position_retention_removed_goes_on_at_what_is_left(
+    cluster: TopicCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, name: str) -> None:
+        topic = f"topic://{name}"
+        await filled(client, topic, 10)
+        async with await client.subscribe(topic, "billing") as consumer:
+            message = (await received(consumer, 3))[-1]
+            assert consumer.acknowledge(message)
+        remove(cluster, message, 6)
+        async with await client.subscribe(topic, "billing") as consumer:
+            assert [m.value for m in await received(consumer, 4)] == [b"6", b"7", b"8", b"9"]
+        async with await client.subscribe(topic, "a-new-one") as consumer:
+            assert [m.value for m in await received(consumer, 4)] == [b"6", b"7", b"8", b"9"]
+
+    with caplog.at_level(logging.WARNING):
+        run_on(cluster, body, 1, 40)
+    assert caplog.text.count("position_gone") == 1, "who begins at the beginning misses nothing"
+    assert "messages_gone" not in caplog.text
+
+
+def test_what_is_committed_is_committed_again_before_kafka_forgets_it(
+    cluster: TopicCluster,
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, name: str) -> None:
+        topic = f"topic://{name}"
+        await filled(client, topic, 10)
+        async with await client.subscribe(topic, "billing", commit_again_s=0.2) as consumer:
+            message = (await received(consumer, 10))[-1]
+            assert consumer.acknowledge(message)
+            await consumer.flush()
+            stats = await cluster.call("GET", f"{name}/stats")
+            group_id = stats["subscriptions"]["billing"]["groupId"]
+            kafka = {"bootstrap.servers": cluster.kafka, "group.id": group_id}
+            place = (message.raw.topic() or "", message.bucket)
+            group = GroupOffsets(kafka, 10.0)
+            try:
+                await group.commit({place: 0}, math.inf)  # nobody has committed anything
+                deadline = time.monotonic() + _WAIT_S
+                while await group.committed([place]) != {place: 10}:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.05)
+            finally:
+                await asyncio.to_thread(group.close)
+
+    run_on(cluster, body, 1, 40)
 
 
 def test_what_retention_removed_is_passed_over_with_a_warning(

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from anabranch.client.closing import Closing
 from anabranch.client.errors import ClosedError
@@ -21,6 +21,8 @@ from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 from anabranch.wire.log import get_logger
 
 MessageT = TypeVar("MessageT")
+
+LEAVE_S_MAX: Final = 5.0
 
 
 class Consumer(Closing, Generic[MessageT]):
@@ -55,6 +57,8 @@ class Consumer(Closing, Generic[MessageT]):
         self._poke = asyncio.Event()
         self._readable = asyncio.Event()
         self._failure: BaseException | None = None
+        self._is_committing = False
+        self._leaving: asyncio.Task[None] | None = None
         self._log = get_logger(__name__).bind(
             topic=self.topic, subscription=subscription, consumer=consumer_name
         )
@@ -91,6 +95,12 @@ class Consumer(Closing, Generic[MessageT]):
             await self._watch.close()
             raise
 
+    async def _leave(self) -> None:
+        """Says goodbye, unless a failure has seen to that."""
+        if self._leaving is not None:
+            await self._leaving
+        await self._session.close(LEAVE_S_MAX)
+
     def _stop_listening(self) -> None:
         if self._layout_changed in self._watch.listeners:
             self._watch.listeners.remove(self._layout_changed)
@@ -110,5 +120,9 @@ class Consumer(Closing, Generic[MessageT]):
     def _task_failed(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._log.error("consumer.failed", why=repr(error))
-        self._session.stop()  # nothing is served any more: others shall have the share
+        self._core.give_up()  # nothing is served any more: others shall have the share
+        if self._is_committing:
+            self._session.stop()  # it may be carried out yet: nobody is to start before it
+        elif self._leaving is None:
+            self._leaving = asyncio.create_task(self._session.close(LEAVE_S_MAX))
         self._changed()

@@ -288,6 +288,11 @@ class ConsumerCore:
                 self._stop(holding, now)
         self.tick(now)
 
+    def give_up(self) -> None:
+        """Stop serving for good, and do nothing more for what is held."""
+        self._closing = True
+        self._lose_all()
+
     @property
     def is_settled(self) -> bool:
         """Whether nothing is held any more."""
@@ -350,12 +355,15 @@ class ConsumerCore:
     def _lapse_if_due(self, now: float) -> bool:
         if now <= self._lapses_at():
             return False
-        for holding in list(self._all()):
-            self.lost |= holding.uncommitted
-            self._lose(holding)
+        self._lose_all()
         self.lapses += 1
         self.on_disconnected()
         return True
+
+    def _lose_all(self) -> None:
+        for holding in list(self._all()):
+            self.lost |= holding.uncommitted
+            self._lose(holding)
 
     def _lose(self, holding: Holding) -> None:
         self._unfetch(holding)

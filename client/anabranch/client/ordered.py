@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException
 
-from anabranch.client.consumer import Consumer
+from anabranch.client.consumer import LEAVE_S_MAX, Consumer
 from anabranch.client.errors import DeadlineError
 from anabranch.client.group_offsets import GroupOffsets
 from anabranch.client.holdings import ConsumerCore, Fetch, Holding
@@ -29,7 +29,6 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.wire import clock
 
 _RETRY_S: Final = 0.2
-_LEAVE_S_MAX: Final = 5.0
 _MESSAGES_MAX: Final = 10_000
 # The loop has its turn after so many messages at the latest: a backlog that is taken without a
 # pause would keep the session and the commits waiting.
@@ -70,7 +69,6 @@ class OrderedConsumer(Consumer[Message]):
         )
         self._commit_at = 0.0
         self._commit_again_at = now() + settings.commit_again_s
-        self._committing = False
         self._current: Batch | None = None  # taken and not given out whole
         self._given = 0  # of it
 
@@ -134,21 +132,21 @@ class OrderedConsumer(Consumer[Message]):
         self._changed()
         self._stop_listening()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LEAVE_S_MAX):
+            async with asyncio.timeout(LEAVE_S_MAX):
                 while not self._core.is_settled and self._failure is None:
                     self._settled.clear()
                     await self._settled.wait()
         left = self._core.is_settled
         if not left:
             self._session.stop()  # a commit may be under way yet: nobody is to start before it
-        await self._session.close(_LEAVE_S_MAX)
+        await self._leave()
         await self._tasks.cancel()
         await self._reading.close()
         await self._watch.close()
         if not left and self._failure is None:
             raise DeadlineError(
                 f"Kafka did not take the last commits of {self.consumer_name} of {self.topic} in "
-                f"{_LEAVE_S_MAX:g} s: what they acknowledge may be delivered again"
+                f"{LEAVE_S_MAX:g} s: what they acknowledge may be delivered again"
                 f"{self._reading.trouble.last}"
             )
 
@@ -174,7 +172,7 @@ class OrderedConsumer(Consumer[Message]):
         kept = True
         for holding, end in ends:
             kept = self._core.acknowledge(holding, end, now) and kept
-            if not self._committing and self._core.commit_urgent(now, (holding,)):
+            if not self._is_committing and self._core.commit_urgent(now, (holding,)):
                 self._poke.set()
         return kept
 
@@ -239,7 +237,7 @@ class OrderedConsumer(Consumer[Message]):
     def _commit_if_due(self, now: float) -> float:
         """Begins a commit if one is due; returns when the next one is."""
         group = self._reading.offsets
-        if self._committing or group is None:
+        if self._is_committing or group is None:
             return now + self._settings.commit_interval_s
         if now < self._commit_at and not self._core.commit_urgent(now):
             return self._commit_at
@@ -249,7 +247,7 @@ class OrderedConsumer(Consumer[Message]):
         if again:
             self._commit_again_at = now + self._settings.commit_again_s
         if offsets:
-            self._committing = True
+            self._is_committing = True
             self._tasks.spawn(self._commit_now(group, offsets, again=again))
         return self._commit_at
 
@@ -264,5 +262,5 @@ class OrderedConsumer(Consumer[Message]):
                 self._commit_again_at = 0.0
             await asyncio.sleep(_RETRY_S)
         finally:
-            self._committing = False
+            self._is_committing = False
             self._changed()

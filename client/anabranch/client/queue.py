@@ -30,7 +30,6 @@ from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
 _TICK_S: Final = 1.0
-_LEAVE_S_MAX: Final = 5.0
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +197,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         if self._reader is not None:
             await self._reader.close(self._delivery)
         self._core.close(self._now())
-        await self._session.close(_LEAVE_S_MAX)
+        await self._leave()
         await self._watch.close()
 
     @property
