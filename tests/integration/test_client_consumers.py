@@ -16,7 +16,12 @@ from anabranch.client.consumer_errors import (
     DeserializationError,
     SubscriptionError,
 )
-from anabranch.client.errors import ClosedError, DeadlineError, TopicNotFoundError
+from anabranch.client.errors import (
+    ClosedError,
+    DeadlineError,
+    NodesUnreachableError,
+    TopicNotFoundError,
+)
 from anabranch.client.ordered import OrderedConsumer
 from anabranch.client.stream import StreamConsumer
 from anabranch.core.errors import InvalidInputError
@@ -326,6 +331,30 @@ def test_bad_input_gets_errors_of_its_own(cluster: TopicCluster) -> None:
         await served([consumer], 4)
         with pytest.raises(InvalidInputError):
             Checkpoint.from_json("[]")
+
+    run(cluster, body)
+
+
+def test_a_refused_subscribe_leaves_no_task_behind(cluster: TopicCluster) -> None:
+    def tasks() -> list[str]:
+        return sorted(str(task.get_coro()).partition(" at ")[0] for task in asyncio.all_tasks())
+
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        await client.subscribe(topic, "billing", "one")
+        before = tasks()
+        with pytest.raises(ConsumerBusyError):
+            await client.subscribe(topic, "billing", "one")
+        with pytest.raises(SubscriptionError):
+            await client.subscribe_checkpoint(topic, "billing", "two")
+        with pytest.raises(SubscriptionError):
+            await client.subscribe_queue(topic, "billing", "two")
+        with pytest.raises(InvalidInputError):
+            await client.subscribe(topic, "a/b")
+        with pytest.raises(TopicNotFoundError):
+            await client.subscribe("topic://public/default/nothing", "billing")
+        with pytest.raises(NodesUnreachableError):
+            await client.subscribe(topic, "billing", "one", subscribe_timeout_s=0.0)
+        await await_that(lambda: tasks() == before)
 
     run(cluster, body)
 

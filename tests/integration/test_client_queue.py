@@ -17,6 +17,7 @@ from anabranch.client.client import Client
 from anabranch.client.errors import ClosedError, DeadlineError
 from anabranch.client.queue import QueueConsumer
 from support.topic_cluster import Body, TopicCluster, run_on, topic_cluster
+from support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -170,7 +171,7 @@ def test_a_consumer_does_not_notice_that_its_controller_is_killed(
 
 
 def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = (
         "scalableTopicConsumerSessionTimeoutSeconds=1.5",
@@ -200,6 +201,9 @@ def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
                 os.kill(pid, signal.SIGCONT)
         again = [await consumer.receive(_WAIT_S) for _ in range(50)]
         assert held.value in {message.value for message in again}
+        time.sleep(1.0)  # noqa: ASYNC251 - work that keeps the event loop from running
+        consumer.acknowledge(again[-1])
+        await until(lambda: "loop_blocked" in caplog.text)
 
     with topic_cluster(kafka, topic_prefix, tmp_path, *session) as running:
         run(running, body)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client.closing import Closing
@@ -16,16 +16,22 @@ from anabranch.client.queue import QueueConsumer, QueueSettings
 from anabranch.client.reading import ConsumerSettings, fresh_name
 from anabranch.client.stream import StreamConsumer
 from anabranch.core.errors import InvalidInputError
+from anabranch.wire.log import get_logger
+
+ConsumerT = TypeVar("ConsumerT", StreamConsumer, CheckpointConsumer, QueueConsumer)
 
 _SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
+
+_log = get_logger(__name__)
 
 
 class Client(Closing):
     """A cluster, named by the URL of one or several of its nodes.
 
     `kafka`: librdkafka's security properties, when Kafka asks for some; its address comes from the
-    nodes. Use as an asynchronous context manager, on one event loop. Nothing is connected before
-    the first producer or consumer is made. Raises InvalidInputError.
+    nodes. Use as an asynchronous context manager, on one event loop: it closes, or after an error
+    abandons, what it made. Nothing is connected before the first producer or consumer is made.
+    Raises InvalidInputError.
     """
 
     def __init__(self, url: str, *, kafka: Mapping[str, Any] | None = None) -> None:
@@ -80,16 +86,10 @@ class Client(Closing):
         SubscriptionError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError.
         """
         made = ConsumerSettings.of(settings, changes)
-        consumer = StreamConsumer(
-            self.nodes,
-            await self.watch(topic),
-            self.kafka,
-            subscription,
-            consumer_name or fresh_name(),
-            made,
+        name = consumer_name or fresh_name()
+        return await self._started(
+            topic, lambda w: StreamConsumer(self.nodes, w, self.kafka, subscription, name, made)
         )
-        self.adopt(consumer)
-        return await consumer.start()
 
     async def subscribe_checkpoint(
         self,
@@ -104,18 +104,13 @@ class Client(Closing):
     ) -> CheckpointConsumer:
         """An ordered consumer whose positions the caller keeps; else as `subscribe`."""
         made = ConsumerSettings.of(settings, changes)
-        consumer = CheckpointConsumer(
-            self.nodes,
-            await self.watch(topic),
-            self.kafka,
-            subscription,
-            consumer_name or fresh_name(),
-            made,
-            checkpoint,
-            position_of,
+        name = consumer_name or fresh_name()
+        return await self._started(
+            topic,
+            lambda w: CheckpointConsumer(
+                self.nodes, w, self.kafka, subscription, name, made, checkpoint, position_of
+            ),
         )
-        self.adopt(consumer)
-        return await consumer.start()
 
     async def subscribe_queue(
         self,
@@ -127,14 +122,18 @@ class Client(Closing):
     ) -> QueueConsumer:
         """An unordered consumer; messages are acknowledged one by one. Else as `subscribe`."""
         made = QueueSettings.of(settings, changes)
-        consumer = QueueConsumer(
-            self.nodes,
-            await self.watch(topic),
-            self.kafka,
-            subscription,
-            consumer_name or fresh_name(),
-            made,
+        name = consumer_name or fresh_name()
+        return await self._started(
+            topic, lambda w: QueueConsumer(self.nodes, w, self.kafka, subscription, name, made)
         )
+
+    async def _started(self, topic: str, make: Callable[[LayoutWatch], ConsumerT]) -> ConsumerT:
+        watch = await self.watch(topic)
+        try:
+            consumer = make(watch)
+        except BaseException:
+            await watch.close()
+            raise
         self.adopt(consumer)
         return await consumer.start()
 
@@ -154,6 +153,15 @@ class Client(Closing):
                 failures.append(error)
         if failures:
             raise failures[0]
+
+    async def abandon(self) -> None:
+        """Closes all at once; producers wait for a moment only. For the end after an error."""
+        self._closed = True
+        parts, self._parts = self._parts, []
+        ends = [getattr(part, "abandon", part.close)() for part in reversed(parts)]
+        for failure in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(failure, BaseException):
+                _log.warning("client.not_closed_well", why=str(failure))
 
     def _check_open(self) -> None:
         if self._closed:

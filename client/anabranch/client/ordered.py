@@ -29,7 +29,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.wire import clock
 
 _RETRY_S: Final = 0.2
-_MESSAGES_MAX: Final = 10_000
+_MESSAGES_MAX: Final = 1_000  # at 3 ms each the session is in no danger
 # The loop has its turn after so many messages at the latest: a backlog that is taken without a
 # pause would keep the session and the commits waiting.
 _TURN: Final = 200
@@ -229,10 +229,23 @@ class OrderedConsumer(Consumer[Message]):
                 self._session.poke()
             if self.is_closed:
                 self._settled.set()
-            pause_s = min(self._core.wake_at(), commit_at) - self._now()
+            now = self._now()
+            pause_s = min(max(min(self._core.wake_at(), commit_at) - now, 0.001), LOOK_S)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(max(pause_s, 0.001), LOOK_S)):
+                async with asyncio.timeout(pause_s):
                     await self._poke.wait()
+            self._warn_if_blocked(self._now() - now - pause_s)
+
+    def _warn_if_blocked(self, late_s: float) -> None:
+        """Whoever keeps the event loop from running keeps the session from being kept."""
+        assignment = self._core.assignment
+        if assignment is not None and late_s > assignment.session_timeout_s / 3:
+            self._log.warning(
+                "consumer.loop_blocked",
+                blocked_s=round(late_s, 1),
+                session_s=assignment.session_timeout_s,
+                advice="receive_many fewer at a time, or work in a thread (asyncio.to_thread)",
+            )
 
     def _commit_if_due(self, now: float) -> float:
         """Begins a commit if one is due; returns when the next one is."""

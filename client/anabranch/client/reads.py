@@ -24,7 +24,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
     """
 
     bytes_max: int = 64 * 1024 * 1024
-    batch_messages_max: int = 2_000
+    batch_messages_max: int = 1_000
     buffered_messages_max: int = 40_000  # read from librdkafka and not taken yet
     queued_messages_min: int = 1_000_000  # librdkafka reads on below this, per partition
     fetch_wait_ms: int = 10
