@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -258,3 +259,78 @@ def test_a_producer_goes_on_after_kafka_was_away_for_longer_than_messages_may_ta
         assert sum(map(len, kept.values())) == 200
 
     run(proxied, topic_prefix, body, delivery_timeout_s=2.0)
+
+
+_LEFT = """
+import asyncio, os, signal, sys
+from anabranch.client import Client, sync
+
+how, url, topic = sys.argv[1:]
+
+async def main():
+    async with Client(url) as client:
+        producer = await client.create_producer(topic)
+        await producer.send(b"there", "key")
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        for number in range(100):
+            await producer.post(b"%d" % number, "key")
+        if how == "raises":
+            raise RuntimeError("of the application")
+        if how == "interrupted":
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+
+def script():
+    with sync.connect(url) as client:
+        producer = client.create_producer(topic)
+        producer.send(b"there", "key")
+        print("ready", flush=True)
+        sys.stdin.readline()
+        producer.send_many([("key", b"lost")] * 100)
+        raise RuntimeError("of the application")
+
+script() if how == "script" else asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("raises", "RuntimeError: of the application"),
+        ("interrupted", "KeyboardInterrupt"),
+        ("script", "RuntimeError: of the application"),
+    ],
+)
+def test_a_process_ends_after_an_error_while_kafka_is_out_of_reach(
+    proxied: tuple[EmbeddedKafka, TcpProxy], topic_prefix: str, how: str, says: str
+) -> None:
+    _, proxy = proxied
+
+    async def body(topic: HandMadeTopic, _producer: Producer) -> None:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            _LEFT,
+            how,
+            topic.url,
+            topic.name,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+        )
+        assert process.stdout is not None
+        assert (await asyncio.wait_for(process.stdout.readline(), 30)) == b"ready\n"
+        proxy.refuse(True)
+        proxy.cut()
+        try:
+            _, stderr = await asyncio.wait_for(process.communicate(b"go\n"), 30)
+        finally:
+            proxy.refuse(False)
+            if process.returncode is None:
+                process.kill()
+        assert process.returncode != 0
+        assert says in stderr.decode().splitlines()[-1]
+
+    run(proxied, topic_prefix, body)

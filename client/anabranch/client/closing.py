@@ -14,6 +14,12 @@ class Closing(ABC):
     async def close(self) -> None:
         """Ends it; calling it again does nothing."""
 
+    async def abandon(self) -> None:
+        """Ends it after an error: waits for nothing that may never come, and raises nothing of its
+        own that would hide the error.
+        """
+        await self.close()
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -23,4 +29,4 @@ class Closing(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        await (self.close() if error is None else self.abandon())

@@ -30,6 +30,7 @@ from anabranch.client.errors import (
 from anabranch.client.flows import FlowTable, Held, Step
 from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettings
 from anabranch.client.segment_writer import Lane, Tally
+from anabranch.client.threads import on_thread
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.client.upkeep import LOOK_S, Upkeep
 from anabranch.client.writer_pool import WriterPool
@@ -310,13 +311,11 @@ class Dispatcher:
     async def _found(self, lane: Lane, patience_s: float) -> settlement.Found:
         if lane.writer.counts:
             kafka_id = await self._kafka_id(lane, patience_s)
-            return await asyncio.to_thread(
-                settlement.by_number, lane, kafka_id, self._kafka, patience_s
-            )
+            return await on_thread(settlement.by_number, lane, kafka_id, self._kafka, patience_s)
         layout = self.table.layout
         end = layout.segments[lane.segment.segment_id].info.end_offsets[lane.bucket]
         kafka = {"bootstrap.servers": layout.bootstrap_servers, **self._kafka}
-        return await asyncio.to_thread(settlement.by_header, lane, end, kafka, patience_s)
+        return await on_thread(settlement.by_header, lane, end, kafka, patience_s)
 
     async def _kafka_id(self, lane: Lane, patience_s: float) -> int:
         began = time.monotonic()

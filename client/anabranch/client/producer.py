@@ -10,9 +10,11 @@ from typing import Any, Final
 
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from anabranch.client.closing import Closing
 from anabranch.client.dispatcher import Dispatcher, Report
 from anabranch.client.errors import (
     BufferFullError,
+    ClientError,
     ClosedError,
     DeliveryError,
     MessageTooLargeError,
@@ -29,6 +31,7 @@ from anabranch.client.messages import (
 )
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
+from anabranch.wire.log import get_logger
 
 __all__ = ["Producer", "ProducerSettings"]
 
@@ -37,10 +40,14 @@ _OVERHEAD_BYTES: Final = 256  # of a batch of one record, with our header
 _KEY_SMALL_BYTES: Final = 1_024
 _MESSAGE_BYTES_MAX: Final = 1_000_000  # when a node does not tell the limit
 _WARM_S_MAX: Final = 5.0
+_SETTLE_S_MAX: Final = 10.0  # what giving up may take
+_ABANDON_S: Final = 2.0
+_log = get_logger(__name__)
 
 
-class Producer:
-    """Made by `Client.create_producer`; to be used on the client's event loop.
+class Producer(Closing):
+    """Made by `Client.create_producer`; to be used on the client's event loop. It is closed by its
+    client, or at the end of an `async with` block of its own.
 
     A message's key decides its segment and bucket; messages without one go round. Keys and values
     are bytes or str, unless serializers are set. `event_time_ms` becomes the Kafka timestamp; 0
@@ -219,9 +226,12 @@ class Producer:
     async def flush(self, timeout_s: float | None = None) -> None:
         """Returns once everything sent so far is settled.
 
-        Raises DeliveryError if messages failed whose failure nobody has been told, DeadlineError.
+        That takes no longer than the delivery time-out and a little. Raises DeliveryError if
+        messages failed whose failure nobody has been told, DeadlineError.
         """
-        patience_s = 2 * self.settings.delivery_timeout_s if timeout_s is None else timeout_s
+        patience_s = timeout_s
+        if patience_s is None:
+            patience_s = self.settings.delivery_timeout_s + _SETTLE_S_MAX
         await self._dispatcher.wait_until_idle(patience_s)
         self._raise_failures()
 
@@ -241,6 +251,13 @@ class Producer:
                 self._watch.listeners.remove(self._dispatcher.update)
             await self._dispatcher.close()
             await self._watch.close()
+
+    async def abandon(self) -> None:
+        """Closes it after a moment for what is under way; what failed then is only logged."""
+        try:
+            await self.close(_ABANDON_S)
+        except ClientError as error:
+            _log.warning("producer.abandoned", topic=self.topic, why=str(error))
 
     @property
     def layout(self) -> TopicLayout:

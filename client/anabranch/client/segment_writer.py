@@ -17,7 +17,6 @@ throughput.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import math
@@ -34,6 +33,7 @@ from anabranch.client import producer_state
 from anabranch.client.errors import UnknownOutcomeError
 from anabranch.client.flows import Flow, Held
 from anabranch.client.messages import PRODUCER_HEADER, ProducerSettings
+from anabranch.client.threads import on_thread
 from anabranch.client.topic_layout import Segment, TopicLayout
 
 _BACKOFF_MS: Final = 50
@@ -140,7 +140,7 @@ class SegmentWriter:
 
         Best effort: what failed is done again by the first append.
         """
-        await asyncio.to_thread(self._ask, kafka_topic)
+        await on_thread(self._ask, kafka_topic)
 
     def _ask(self, kafka_topic: str) -> None:
         try:

@@ -80,7 +80,7 @@ class Blocking:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self._thread.call(self._part.__aexit__, kind, error, trace)
 
 
 class BlockingClient(Blocking):
@@ -90,6 +90,17 @@ class BlockingClient(Blocking):
         """Closes the client and what it made, and ends its thread."""
         try:
             self._thread.call(self._part.close)
+        finally:
+            self._thread.stop()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            super().__exit__(kind, error, trace)
         finally:
             self._thread.stop()
 
