@@ -238,6 +238,8 @@ def _is_hot_spot_resting(look: _Look, part: SegmentInfo) -> bool:
     useless, at = 0, part
     while useless < _USELESS_MAX and len(at.parent_ids) == 1:
         parent = look.layout.segments[at.parent_ids[0]]
+        if parent.size < at.size:
+            break  # merged, of others that are pruned
         beside = sum(
             sum(look.rates(other))
             for other in look.active

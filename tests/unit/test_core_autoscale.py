@@ -1,0 +1,320 @@
+"""What is decided for consumers: splits, or more buckets (seed 000, pass 1a; seed 002)."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.core.autoscale import LastActions
+from anabranch.core.autoscale_decisions import (
+    Blocked,
+    Merge,
+    Reason,
+    Rebucket,
+    Split,
+)
+from anabranch.core.layout import SegmentLayout
+from anabranch.core.segment_load import SegmentLoad
+from anabranch.core.segments import RING16_END, new_segment
+from support.autoscale import (
+    NOW_MS,
+    ago,
+    checkpoints,
+    decided,
+    load,
+    one_hash,
+    policy,
+    quiet,
+    rates_in,
+    rebucket,
+    segments,
+    split,
+    streams,
+)
+
+# --- the order of the passes ------------------------------------------------------------------
+
+
+def test_nothing_is_decided_when_it_is_switched_off() -> None:
+    found = decided(segments(1), rates_in(500), streams(9), policy(enabled=False))
+    assert quiet(found) == "auto-scaling is switched off"
+
+
+def test_a_topic_without_load_or_consumers_is_left_alone_and_every_pass_says_why() -> None:
+    assert quiet(decided(segments(1))) == (
+        "0 consumers have 1 segments; no segment is over a split threshold; "
+        "1 segments are the fewest allowed; no segment has entry buckets to spare"
+    )
+
+
+def test_consumers_go_before_load_and_load_before_a_merge() -> None:
+    cold_and_hot = {**rates_in(40, 0, 0), 3: load(bytes_in=1_500)}
+    topic = segments(4)
+    assert split(decided(topic, cold_and_hot, streams(5))) == (0, Reason.CONSUMER_COUNT)
+    assert split(decided(topic, cold_and_hot, streams(4))) == (3, Reason.BYTES_RATE_IN)
+    assert isinstance(decided(topic, rates_in(40, 0, 0, 0), streams(2)), Merge)
+
+
+def test_a_pass_that_waits_for_its_cooldown_lets_the_next_one_act() -> None:
+    loads = rates_in(150, 0, 0)
+    found = decided(segments(3), loads, streams(1), last=ago(split=1))
+    assert isinstance(found, Merge)
+    found = decided(segments(3), rates_in(40, 0, 0), streams(4), last=ago(split=1))
+    assert "waits for the split cooldown" in quiet(found)
+
+
+def test_a_merge_goes_before_buckets_to_spare() -> None:
+    loads = rates_in(0, 0)
+    assert isinstance(decided(segments(2, buckets=8), loads), Merge)
+    found = decided(segments(2, buckets=8), loads, policy=policy(min_segments=2))
+    assert rebucket(found) == ((0, 1), 2, Reason.BUCKET_SURPLUS)
+
+
+def test_of_several_things_in_the_way_the_first_is_told() -> None:
+    eight = segments(8)
+    busy = rates_in(*[150.0] * 8)
+    found = decided(eight, busy, streams(200), policy(max_entry_buckets_per_segment=1))
+    assert "over 100, but there are 8 segments" in quiet(found, Blocked.MAX_ENTRY_BUCKETS)
+    assert "over 100, but there are 8 segments" in quiet(
+        decided(eight, busy, streams(3)), Blocked.MAX_SEGMENTS
+    )
+
+
+def test_a_range_of_one_hash_ends_the_evaluation_before_what_else_could_be_done() -> None:
+    parts = [new_segment(0, 0, 0, 1)]
+    parts += [new_segment(n, 1 + (n - 1) * 100, n * 100, 1) for n in (1, 2)]
+    parts += [new_segment(3, 201, RING16_END, 1)]
+    topic = SegmentLayout(0, 4, parts)
+    cold_beside = rates_in(150, 0, 0, 0)
+    assert quiet(decided(topic, cold_beside), Blocked.UNSPLITTABLE) == (
+        "segment 0 should be split, but its range is one hash"
+    )
+    assert isinstance(decided(topic, rates_in(100, 0, 0, 0)), Merge)
+
+
+# --- more consumers than segments -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("consumers", "acts"), [((1,), False), ((2,), False), ((3,), True), ((2, 2), False)]
+)
+def test_consumers_ask_for_a_segment_when_one_subscription_has_more_than_there_are(
+    consumers: tuple[int, ...], acts: bool
+) -> None:
+    found = decided(segments(2), rates_in(50, 50), streams(*consumers))
+    assert isinstance(found, Split) is acts
+
+
+def test_consumers_of_a_checkpoint_subscription_ask_for_segments_too() -> None:
+    found = decided(segments(2), rates_in(50, 60), checkpoints(3))
+    assert split(found) == (1, Reason.CONSUMER_COUNT)
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        (29.9, ((0, 1), 2, Reason.BELOW_SPLIT_RATE_FLOOR)),
+        (30.0, (1, Reason.CONSUMER_COUNT)),
+        (30.1, (1, Reason.CONSUMER_COUNT)),
+    ],
+)
+def test_the_busiest_segment_is_split_from_the_rate_floor_on(
+    rate: float, expected: tuple[object, ...]
+) -> None:
+    found = decided(segments(2), rates_in(5, rate), streams(3))
+    assert (split(found) if isinstance(found, Split) else rebucket(found)) == expected
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (1, ((0, 1), 2, Reason.AT_MAX_SEGMENTS)),
+        (2, ((0, 1), 2, Reason.AT_MAX_SEGMENTS)),
+        (3, (0, Reason.CONSUMER_COUNT)),
+    ],
+)
+def test_at_the_most_segments_consumers_are_given_buckets_instead(
+    most: int, expected: tuple[object, ...]
+) -> None:
+    found = decided(segments(2), rates_in(50, 40), streams(3), policy(max_segments=most))
+    assert (split(found) if isinstance(found, Split) else rebucket(found)) == expected
+
+
+@pytest.mark.parametrize(
+    ("loads", "busiest"),
+    [
+        (rates_in(50, 50, 50), 0),
+        (rates_in(40, 50, 50), 1),
+        (rates_in(40, 50, 51), 2),
+        ({1: load(30), 2: load(30, 99_999)}, 1),  # bytes do not count here
+    ],
+)
+def test_the_busiest_segment_takes_most_messages_and_has_the_lowest_id_of_equals(
+    loads: dict[int, SegmentLoad], busiest: int
+) -> None:
+    assert split(decided(segments(3), loads, streams(4))) == (busiest, Reason.CONSUMER_COUNT)
+
+
+def test_the_lowest_id_is_not_the_first_of_the_ring() -> None:
+    parts = [new_segment(2, 0, 99, 1), new_segment(1, 100, RING16_END, 1)]
+    topic = SegmentLayout(0, 3, parts)
+    loads = {1: load(50), 2: load(50)}
+    assert split(decided(topic, loads, streams(3)))[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "acts"), [(-5, False), (0, False), (9.999, False), (10, True), (10.001, True)]
+)
+def test_a_split_for_consumers_waits_for_the_split_cooldown(seconds: float, acts: bool) -> None:
+    found = decided(segments(2), rates_in(50, 50), streams(3), last=ago(split=seconds))
+    assert isinstance(found, Split) is acts
+    busy = LastActions(merge_ms=NOW_MS, rebucket_ms=NOW_MS)
+    assert isinstance(decided(segments(2), rates_in(50, 50), streams(3), last=busy), Split)
+
+
+def test_a_cooldown_of_nothing_is_over_at_once() -> None:
+    policy_ = policy(split_cooldown_seconds=0)
+    found = decided(segments(2), rates_in(50, 50), streams(3), policy_, ago(split=0))
+    assert isinstance(found, Split)
+
+
+def test_the_busiest_segment_of_one_hash_is_told_and_ends_the_evaluation() -> None:
+    found = decided(one_hash(), {0: load(50), 1: load(150)}, streams(3))
+    assert split(found) == (1, Reason.CONSUMER_COUNT)
+    found = decided(one_hash(), {0: load(160), 1: load(150)}, streams(3))
+    quiet(found, Blocked.UNSPLITTABLE)
+    within = decided(one_hash(), {0: load(160), 1: load(1)}, streams(3), last=ago(split=1))
+    assert "a split for the consumers waits" in quiet(within)
+
+
+def test_a_split_for_consumers_says_the_figures() -> None:
+    found = decided(segments(2), rates_in(50, 45), streams(3))
+    assert isinstance(found, Split)
+    assert found.why == (
+        "3 consumers have 2 segments, and segment 0, the busiest, takes 50 msg/s, which is 30 or "
+        "more"
+    )
+
+
+# --- more buckets -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "buckets", "consumers", "expected"),
+    [
+        (1, 4, 4, None),  # what is there absorbs them
+        (1, 4, 5, 8),
+        (1, 4, 8, 8),
+        (1, 4, 9, 16),
+        (2, 2, 4, None),
+        (2, 2, 5, 4),
+        (2, 1, 3, 2),
+        (2, 1, 9, 8),  # five each, at least
+        (3, 1, 6, 2),
+        (3, 1, 7, 4),
+    ],
+)
+def test_each_segment_gets_the_power_of_two_that_gives_every_consumer_a_bucket(
+    count: int, buckets: int, consumers: int, expected: int | None
+) -> None:
+    found = decided(segments(count, buckets), {}, streams(consumers))
+    if expected is None:
+        assert f"can share {count * buckets} entry buckets" in quiet(found)
+    else:
+        ids = tuple(range(count))
+        assert rebucket(found) == (ids, expected, Reason.BELOW_SPLIT_RATE_FLOOR)
+
+
+def test_only_segments_with_fewer_buckets_are_rebucketed_lowest_id_first() -> None:
+    quarter = (RING16_END + 1) // 4
+    sizes = {3: 1, 0: 8, 2: 2, 1: 4}  # in the order of the ring
+    parts = [
+        new_segment(segment_id, place * quarter, (place + 1) * quarter - 1, buckets)
+        for place, (segment_id, buckets) in enumerate(sizes.items())
+    ]
+    topic = SegmentLayout(0, 4, parts)
+    found = decided(topic, {}, streams(16))
+    assert rebucket(found) == ((2, 3), 4, Reason.BELOW_SPLIT_RATE_FLOOR)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "consumers", "expected"),
+    [
+        (16, 16, 16),
+        (16, 17, 16),  # as many as can be
+        (12, 9, 12),  # a ceiling needs not be a power of two
+        (12, 8, 8),
+        (4, 5, None),
+        (3, 5, None),
+        (5, 5, 5),
+    ],
+)
+def test_buckets_are_raised_to_the_ceiling_and_no_further(
+    ceiling: int, consumers: int, expected: int | None
+) -> None:
+    policy_ = policy(max_entry_buckets_per_segment=ceiling)
+    found = decided(segments(1, buckets=4), {}, streams(consumers), policy_)
+    if expected is None:
+        assert f"{consumers} consumers would need more than {ceiling} entry buckets" in quiet(
+            found, Blocked.MAX_ENTRY_BUCKETS
+        )
+    else:
+        assert rebucket(found)[:2] == ((0,), expected)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "acts"), [(-5, False), (0, False), (19.999, False), (20, True), (20.001, True)]
+)
+def test_more_buckets_wait_for_the_rebucket_cooldown_alone(seconds: float, acts: bool) -> None:
+    found = decided(segments(1), {}, streams(2), last=ago(rebucket=seconds))
+    assert isinstance(found, Rebucket) is acts
+    if not acts:
+        assert "wait for the rebucket cooldown" in quiet(found)
+    assert isinstance(decided(segments(1), {}, streams(2), last=ago(split=0, merge=0)), Rebucket)
+
+
+def test_checkpoint_consumers_read_whole_segments_so_buckets_do_not_help_them() -> None:
+    found = decided(segments(1), {}, checkpoints(5))
+    assert "0 consumers can share 1 entry buckets" in quiet(found)
+    both = {**checkpoints(9), **streams(2)}
+    assert rebucket(decided(segments(1), {}, both)) == ((0,), 2, Reason.BELOW_SPLIT_RATE_FLOOR)
+
+
+def test_more_buckets_say_the_figures_and_why_not_a_segment() -> None:
+    found = decided(segments(2), rates_in(29, 5), streams(3))
+    assert isinstance(found, Rebucket)
+    assert found.why == (
+        "3 consumers have 2 entry buckets, and no segment takes 30 msg/s, which would justify a "
+        "split"
+    )
+    found = decided(segments(2), rates_in(50, 5), streams(3), policy(max_segments=2))
+    assert isinstance(found, Rebucket)
+    assert (
+        found.why == "3 consumers have 2 entry buckets, and there are 2 segments, the most allowed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rate", "whole", "last", "expected"),
+    [
+        (50.0, 3, ago(), Blocked.MAX_SEGMENTS),
+        (29.0, 3, ago(), None),  # the rate would not justify one
+        (50.0, 3, ago(split=1), None),  # none would be made now
+        (50.0, 2, ago(), None),  # each has a segment
+    ],
+)
+def test_the_cap_is_told_of_when_it_keeps_whole_segment_readers_from_a_segment(
+    rate: float, whole: int, last: LastActions, expected: Blocked | None
+) -> None:
+    policy_ = policy(max_segments=2)
+    demand = {**checkpoints(whole), **streams(4)}
+    absorbed = decided(segments(2, buckets=2), rates_in(rate, rate), demand, policy_, last)
+    quiet(absorbed, expected)
+    waiting = LastActions(last.split_ms, 0, NOW_MS)
+    resting = decided(segments(2), rates_in(rate, rate), demand, policy_, waiting)
+    assert "more entry buckets wait" in quiet(resting, expected)
+
+
+def test_no_cap_is_told_of_where_buckets_absorb_the_consumers() -> None:
+    policy_ = policy(max_segments=2)
+    found = decided(segments(2, buckets=2), rates_in(50, 50), streams(4), policy_)
+    quiet(found, None)

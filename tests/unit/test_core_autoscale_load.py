@@ -1,0 +1,229 @@
+"""What is decided for load, and what comes of a hot key (seed 000, pass 1b)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from anabranch.core.autoscale_decisions import (
+    Blocked,
+    Decision,
+    Merge,
+    NoAction,
+    Reason,
+    Rebucket,
+    Split,
+    describe,
+)
+from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.layout import SegmentLayout
+from anabranch.core.segment_load import SegmentLoad
+from support.autoscale import (
+    NOW_MS,
+    ago,
+    decided,
+    load,
+    one_hash,
+    policy,
+    quiet,
+    rates_in,
+    segments,
+    split,
+)
+
+# --- too much load ----------------------------------------------------------------------------
+
+_METRICS = {
+    "msg_rate_in": (100, Reason.MSG_RATE_IN),
+    "bytes_rate_in": (1_000, Reason.BYTES_RATE_IN),
+    "msg_rate_out": (200, Reason.MSG_RATE_OUT),
+    "bytes_rate_out": (2_000, Reason.BYTES_RATE_OUT),
+}
+
+
+@pytest.mark.parametrize("metric", _METRICS)
+@pytest.mark.parametrize("beyond", [-0.1, 0.0, 0.1])
+def test_a_segment_is_split_when_a_rate_is_over_its_threshold(metric: str, beyond: float) -> None:
+    threshold, reason = _METRICS[metric]
+    found = decided(segments(1), {0: replace(load(), **{metric: threshold + beyond})})
+    if beyond > 0:
+        assert split(found) == (0, reason)
+    else:
+        assert "no segment is over a split threshold" in quiet(found)
+
+
+def test_a_split_for_load_says_the_figures() -> None:
+    found = decided(segments(1), {0: load(bytes_in=1_234.5)})
+    assert isinstance(found, Split)
+    assert found.why == "byteRateIn of segment 0 is 1234.5/s, over 1000"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (load(200, 1_500), Reason.MSG_RATE_IN),
+        (load(150, 2_000), Reason.BYTES_RATE_IN),
+        (load(200, 2_000, 400, 4_000), Reason.MSG_RATE_IN),
+        (load(0, 2_000, 400, 4_000), Reason.BYTES_RATE_IN),
+        (load(0, 0, 400, 4_000), Reason.MSG_RATE_OUT),
+        (load(0, 0, 400, 4_001), Reason.BYTES_RATE_OUT),
+    ],
+)
+def test_the_reason_is_the_rate_that_is_furthest_over_and_the_first_of_equals(
+    given: SegmentLoad, reason: Reason
+) -> None:
+    assert split(decided(segments(1), {0: given})) == (0, reason)
+
+
+@pytest.mark.parametrize(
+    ("loads", "worst"),
+    [
+        (rates_in(150, 151), 1),
+        (rates_in(151, 150), 0),
+        (rates_in(150, 150), 0),
+        ({0: load(150), 1: load(bytes_out=3_001)}, 1),
+        ({0: load(150), 1: load(bytes_out=3_000)}, 0),
+    ],
+)
+def test_the_most_overloaded_segment_is_split_and_the_lowest_id_of_equals(
+    loads: dict[int, SegmentLoad], worst: int
+) -> None:
+    assert split(decided(segments(2), loads))[0] == worst
+
+
+@pytest.mark.parametrize(("most", "acts"), [(1, False), (2, False), (3, True)])
+def test_the_cap_of_segments_stops_splits_for_load_and_is_told_of(most: int, acts: bool) -> None:
+    found = decided(segments(2), rates_in(150, 5), {}, policy(max_segments=most))
+    if acts:
+        assert split(found)[0] == 0
+    else:
+        why = quiet(found, Blocked.MAX_SEGMENTS)
+        assert f"msgRateIn of segment 0 is 150/s, over 100, but there are {most} segments" in why
+
+
+def test_the_cap_is_told_of_only_when_something_is_overloaded() -> None:
+    found = decided(segments(2), rates_in(99, 50), {}, policy(max_segments=2))
+    quiet(found, None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "acts"), [(-5, False), (0, False), (9.999, False), (10, True), (10.001, True)]
+)
+def test_a_split_for_load_waits_for_the_split_cooldown(seconds: float, acts: bool) -> None:
+    found = decided(segments(1), rates_in(150), last=ago(split=seconds))
+    assert isinstance(found, Split) is acts
+    if not acts:
+        assert "over 100, but the split cooldown is on" in quiet(found)
+
+
+def test_the_age_of_a_load_record_does_not_delay_a_split() -> None:
+    for since_ms in (0, NOW_MS, NOW_MS + 60_000):
+        assert isinstance(decided(segments(1), {0: load(150, since_ms=since_ms)}), Split)
+
+
+def test_load_of_segments_that_are_not_active_plays_no_part() -> None:
+    topic = segments(1).split_segment(0)
+    quiet(decided(topic, rates_in(900, 50, 50)))
+
+
+def test_the_cap_goes_before_the_cooldown_and_that_before_a_range_of_one_hash() -> None:
+    loads = {0: load(150), 1: load(5)}
+    at_cap = decided(one_hash(), loads, {}, policy(max_segments=2), ago(split=1))
+    quiet(at_cap, Blocked.MAX_SEGMENTS)
+    assert "cooldown" in quiet(decided(one_hash(), loads, last=ago(split=1)))
+    quiet(decided(one_hash(), loads), Blocked.UNSPLITTABLE)
+
+
+# --- what splits do not divide ----------------------------------------------------------------
+
+
+def halved(times: int) -> SegmentLayout:
+    """A topic whose lowest half was split again and again: the hot key is at hash 0."""
+    topic = segments(1)
+    for _ in range(times):
+        topic = topic.split_segment(topic.active[0].segment_id)
+    return topic
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 5])
+@pytest.mark.parametrize("over", [False, True])
+def test_each_split_that_left_all_load_on_one_side_doubles_the_wait_for_the_next(
+    times: int, over: bool
+) -> None:
+    topic = halved(times)
+    hot = topic.active[0].segment_id
+    wait_s = 10 * 2**times
+    last = ago(split=wait_s if over else wait_s - 0.001)
+    found = decided(topic, {hot: load(150)}, policy=policy(max_segments=64), last=last)
+    if over:
+        assert split(found) == (hot, Reason.MSG_RATE_IN)
+    else:
+        why = quiet(found)
+        assert "cooldown is on" in why or "left nearly all of it on one side" in why
+
+
+def test_the_wait_is_doubled_six_times_at_most() -> None:
+    topic = halved(9)
+    hot = topic.active[0].segment_id
+    many = policy(max_segments=64)
+    assert isinstance(decided(topic, {hot: load(150)}, {}, many, ago(split=640)), Split)
+    assert isinstance(decided(topic, {hot: load(150)}, {}, many, ago(split=639)), NoAction)
+
+
+@pytest.mark.parametrize(("beside", "acts"), [(11.0, False), (11.1, True), (60.0, True)])
+def test_a_split_that_divided_the_load_was_of_use(beside: float, acts: bool) -> None:
+    topic = halved(1)
+    hot, cool = (part.segment_id for part in topic.active)
+    found = decided(topic, {hot: load(110), cool: load(beside)}, last=ago(split=10))
+    assert isinstance(found, Split) is acts
+
+
+def test_the_next_most_overloaded_segment_is_split_while_a_hot_key_waits() -> None:
+    topic = segments(2).split_segment(0)  # 2 and 3 in place of 0
+    found = decided(topic, {2: load(200), 1: load(150)}, last=ago(split=10))
+    assert split(found) == (1, Reason.MSG_RATE_IN)
+
+
+def test_a_rebucket_in_between_says_nothing_of_a_hot_key() -> None:
+    topic = halved(1)
+    hot = topic.active[0].segment_id
+    topic = topic.rebucket_segment(hot, 7)
+    hot = topic.active[0].segment_id
+    for seconds, acts in ((19.9, False), (20, True)):
+        found = decided(topic, {hot: load(150)}, last=ago(split=seconds))
+        assert isinstance(found, Split) is acts
+
+
+def test_a_merge_is_a_new_beginning_for_a_hot_key_even_when_a_parent_is_pruned() -> None:
+    topic = segments(2)
+    topic = topic.split_segment(0).split_segment(1)  # 2, 3 and 4, 5
+    topic = topic.merge_segments(3, 4)
+    assert isinstance(decided(topic, {6: load(150)}, last=ago(split=10)), Split)
+    for gone in (0, 3):
+        topic = topic.prune_segment(gone)
+    assert topic.segments[6].parent_ids == (4,)
+    assert isinstance(decided(topic, {6: load(150)}, last=ago(split=10)), Split)
+
+
+# --- in words ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("decision", "words"),
+    [
+        (Split(3, Reason.COLD, ""), "split 3"),
+        (Merge(3, 4, Reason.COLD, ""), "merge 3 4"),
+        (Rebucket((1, 2), 8, Reason.COLD, ""), "rebucket 1,2 to 8"),
+        (Rebucket(tuple(range(9)), 8, Reason.COLD, ""), "rebucket 0,1,2,3,4,5,6,7,... to 8"),
+        (NoAction(None, ""), "none"),
+    ],
+)
+def test_a_decision_is_described_in_few_words(decision: Decision, words: str) -> None:
+    assert describe(decision) == words
+
+
+def test_a_whole_number_of_seconds_is_not_needed() -> None:
+    quick = AutoScalePolicy(split_cooldown_seconds=0.25, split_msg_rate_in_threshold=1)
+    for seconds, acts in ((0.249, False), (0.25, True)):
+        found = decided(segments(1), rates_in(5), {}, quick, ago(split=seconds))
+        assert isinstance(found, Split) is acts
