@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from anabranch.broker.autoscale_settings import AutoScaleFields
 from anabranch.core.effects import NodeSettings
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import BrokerId, broker_id
 from anabranch.core.ring import BUNDLES_MAX
-from anabranch.core.segments import BUCKETS_MAX as BUCKETS_PER_SEGMENT_MAX
 
 ENVIRONMENT_PREFIX: Final = "ANABRANCH_"
 # Variables of the same prefix that are no settings of a node.
@@ -38,12 +38,8 @@ class SettingsError(AnabranchError):
         super().__init__("the settings cannot be used:\n" + "\n".join(f"  {p}" for p in problems))
 
 
-class Settings(BaseModel):
+class Settings(AutoScaleFields):
     """What a node can be told. People write the names in camelCase, as `to_camel` makes them."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=False
-    )
 
     cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")
     bootstrap_servers: str = Field(
@@ -133,15 +129,6 @@ class Settings(BaseModel):
         ge=0.2,
         le=3_600,
         description="Time without an answer after which a consumer stops to serve its share.",
-    )
-    scalable_topic_entry_bucket_budget: int = Field(
-        4, ge=1, le=1_000_000, description="Entry buckets of a new topic, all segments together."
-    )
-    scalable_topic_entry_bucket_max_per_segment: int = Field(
-        BUCKETS_PER_SEGMENT_MAX,
-        ge=1,
-        le=BUCKETS_PER_SEGMENT_MAX,
-        description="Most entry buckets, which are Kafka partitions, of one segment.",
     )
     scalable_topic_retention_seconds: int = Field(
         604_800,
@@ -332,6 +319,9 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
                 f"{grace * _SESSION_SHARE_MAX:g}"
             ),
         )
+    wrong = settings.auto_scale_problem()
+    if wrong:
+        yield tuple(map(to_camel, AutoScaleFields.model_fields)), f"scalableTopic...: {wrong}"
     if settings.min_insync_replicas > settings.replication_factor:
         yield (
             ("minInsyncReplicas", "replicationFactor"),

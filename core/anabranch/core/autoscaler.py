@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from anabranch.core.autoscale import Demand, LastActions, decide
-from anabranch.core.autoscale_decisions import Blocked, Decision, NoAction, Rebucket
+from anabranch.core.autoscale_decisions import Blocked, Decision, Merge, NoAction, Rebucket, Split
 from anabranch.core.autoscale_policy import AutoScalePolicy, EffectivePolicy, effective_policy
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.names import namespace_of
@@ -46,11 +46,15 @@ class AutoScaleSettings(msgspec.Struct, frozen=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """One look and what came of it; `at_ms` by the log's clock."""
+    """One look and what came of it; `at_ms` by the log's clock.
+
+    `done`: what was decided before and has taken over since.
+    """
 
     at_ms: int
     trigger: Trigger
     decision: Decision
+    done: Split | Merge | Rebucket | None = None
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -106,6 +110,7 @@ class AutoScaler:
         self._load = load
         self._seen: _Seen | None = None
         self._next_at = 0.0
+        self._acted: tuple[Split | Merge | Rebucket, int] | None = None  # and its clock before it
         self._rolling: tuple[Rebucket, int] | None = None  # and the topic's version before it
 
     def due(
@@ -120,10 +125,12 @@ class AutoScaler:
 
         A Rebucket of several segments comes out one segment at a time.
         """
+        done = self._done(topic)
         if self._rolling is not None:
             following = self._following(topic, layout)
             if following is not None:
-                return Evaluation(at_ms, Trigger.OPERATION, following)
+                self._acted = (following, topic.rebucket_ms)
+                return Evaluation(at_ms, Trigger.OPERATION, following, done)
         trigger = self._trigger(state, topic, now)
         if trigger is None:
             return None
@@ -135,7 +142,18 @@ class AutoScaler:
         if isinstance(found, Rebucket) and len(found.segment_ids) > 1:
             self._rolling = (found, topic.version)
             found = self._following(topic, layout) or found
-        return Evaluation(at_ms, trigger, found)
+        if not isinstance(found, NoAction):
+            self._acted = (found, _clock_of(found, topic))
+        return Evaluation(at_ms, trigger, found, done)
+
+    def _done(self, topic: ScalableTopic) -> Split | Merge | Rebucket | None:
+        if self._acted is None:
+            return None
+        action, before_ms = self._acted
+        if _clock_of(action, topic) == before_ms:
+            return None
+        self._acted = None
+        return action
 
     def _trigger(self, state: StateReader, topic: ScalableTopic, now: float) -> Trigger | None:
         consumers = tuple((n, each.consumers) for n, each in demand_of(state, self.name).items())
@@ -185,3 +203,14 @@ class AutoScaler:
         if not left:
             self._rolling = None
         return msgspec.structs.replace(rolling, segment_ids=left[:1]) if left else None
+
+
+def _clock_of(action: Split | Merge | Rebucket, topic: ScalableTopic) -> int:
+    """When an operation of this kind took over last."""
+    match action:
+        case Split():
+            return topic.split_ms
+        case Merge():
+            return topic.merge_ms
+        case Rebucket():
+            return topic.rebucket_ms

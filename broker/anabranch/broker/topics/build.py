@@ -27,6 +27,7 @@ def timing(settings: Settings) -> Timing:
     return Timing(
         grace_s=settings.scalable_topic_consumer_session_grace_period_seconds,
         session_timeout_s=settings.scalable_topic_consumer_session_timeout_seconds,
+        drain_after_s=settings.drain_after_s(),
     )
 
 
@@ -36,7 +37,9 @@ def build_topics(
     """Everything about scalable topics; `open_keeper` is called in a thread, when it is needed."""
     kept_s = settings.scalable_topic_retention_seconds
     controllers = ControllerSettings(
-        timing=timing(settings), retention_s=math.inf if kept_s < 0 else float(kept_s)
+        timing=timing(settings),
+        auto_scale=settings.auto_scale_settings(),
+        retention_s=math.inf if kept_s < 0 else float(kept_s),
     )
     runtime = requests.runtime
     service = TopicService(runtime, controllers, settings.topic_prefix, open_keeper)
@@ -52,6 +55,7 @@ def build_topics(
         enabled=settings.scalable_topic_enabled,
     )
     metrics = runtime.metrics
+    metrics.registry.register(service.scaling)
     metrics.gauge(
         "anabranch_topic_controllers",
         "Scalable topics that this node does something for at the moment.",

@@ -23,11 +23,13 @@ import msgspec
 from anabranch.broker.errors import OperationError
 from anabranch.broker.log import get_logger
 from anabranch.broker.runtime import Runtime
+from anabranch.broker.topics.scaling import Scaling
 from anabranch.broker.topics.worker import Lanes, SegmentKeeper
 from anabranch.core.controller import (
     ControllerEffect,
     ControllerSettings,
     Drop,
+    Evaluated,
     Propose,
     Push,
     Run,
@@ -47,7 +49,6 @@ _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
 _TURNS: Final = 10  # ticks in which every controller has its turn once
 _LOOKS_MAX: Final = 200  # topics looked at in one tick
-_SWEEP_S: Final = 60.0
 _FAILURES_MAX: Final = 1_000
 _VERDICT_S_MAX: Final = 30.0
 
@@ -90,6 +91,7 @@ class TopicService:
         self.settings = settings
         self.prefix = prefix
         self.lanes = Lanes(open_keeper, prefix)
+        self.scaling = Scaling(runtime.core.me, lambda: runtime.view)
         self.failures: dict[str, str] = {}  # topic: why its last task failed
         self.consumers: dict[int, Attached] = {}  # by connection number
         self.listeners: list[Callable[[set[str], list[str]], None]] = []
@@ -102,7 +104,7 @@ class TopicService:
         self._turns: deque[str] = deque()
         self._looks: deque[str] = deque()
         self._sweeps: dict[str, None] = {}  # namespaces; one in each tick
-        self._sweep_at = clock.now() + _SWEEP_S
+        self._sweep_at = clock.now() + settings.auto_scale.interval_s
         self._loop = asyncio.get_running_loop()
         self._log = get_logger(broker=runtime.core.me)
         runtime.server = self
@@ -204,7 +206,7 @@ class TopicService:
             listener(set(), [])  # who can be reached may have changed
         now = clock.now()
         if now >= self._sweep_at:
-            self._sweep_at = now + _SWEEP_S
+            self._sweep_at = now + self.settings.auto_scale.interval_s
             self._sweeps.update((unit.rpartition("/")[0], None) for unit in self._open)
         if self._sweeps:
             self._sweep(self._sweeps.popitem()[0])
@@ -241,6 +243,8 @@ class TopicService:
                     attached = self.consumers.get(connection)
                     if attached is not None:
                         attached.consumer.assigned(assignment)
+                case Evaluated(evaluation):
+                    self.scaling.note(name, evaluation)
                 case Drop(connection, subscription):
                     silent = self.consumers.get(connection)
                     if silent is not None:

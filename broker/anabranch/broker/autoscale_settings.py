@@ -1,0 +1,155 @@
+"""The settings of auto-scaling, by Pulsar's names; what they are for is said in docs/autoscale.md.
+
+They are the policy of every topic that overrides nothing (seed 000, "Configuration"; seed 002).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from anabranch.core.autoscale_policy import AutoScalePolicy, fault_of
+from anabranch.core.autoscaler import AutoScaleSettings
+from anabranch.core.segments import BUCKETS_MAX, SEGMENTS_MAX
+
+_DEFAULT: Final = AutoScalePolicy()
+
+
+class AutoScaleFields(BaseModel):
+    """The part of a node's settings that says when topics change their segments by themselves."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=False
+    )
+
+    scalable_topic_auto_scale_enabled: bool = Field(
+        _DEFAULT.enabled, description="Whether topics split and merge their segments by themselves."
+    )
+    scalable_topic_auto_scale_interval_seconds: float = Field(
+        60.0, ge=0.1, le=86_400, description="Time between looks at the load of a topic."
+    )
+    scalable_topic_max_segments: int = Field(
+        _DEFAULT.max_segments, le=SEGMENTS_MAX, description="Most active segments of a topic."
+    )
+    scalable_topic_min_segments: int = Field(
+        _DEFAULT.min_segments, description="Fewest active segments of a topic."
+    )
+    scalable_topic_max_dag_depth: int = Field(
+        _DEFAULT.max_dag_depth, description="Most merges in the lineage of a segment."
+    )
+    scalable_topic_split_cooldown_seconds: float = Field(
+        _DEFAULT.split_cooldown_seconds, description="Least time between two splits of a topic."
+    )
+    scalable_topic_rebucket_cooldown_seconds: float = Field(
+        _DEFAULT.rebucket_cooldown_seconds,
+        description="Least time between two rounds of more entry buckets for a topic.",
+    )
+    scalable_topic_merge_cooldown_seconds: float = Field(
+        _DEFAULT.merge_cooldown_seconds, description="Least time between two merges of a topic."
+    )
+    scalable_topic_merge_window_seconds: float = Field(
+        _DEFAULT.merge_window_seconds, description="How long both must be cold before a merge."
+    )
+    scalable_topic_rebucket_down_window_seconds: float = Field(
+        _DEFAULT.rebucket_down_window_seconds,
+        description="How long nothing must change before surplus entry buckets are given up.",
+    )
+    scalable_topic_split_msg_rate_in_threshold: float = Field(
+        _DEFAULT.split_msg_rate_in_threshold, description="Messages/s in, above which to split."
+    )
+    scalable_topic_split_bytes_rate_in_threshold: float = Field(
+        _DEFAULT.split_bytes_rate_in_threshold, description="Bytes/s in, above which to split."
+    )
+    scalable_topic_split_msg_rate_out_threshold: float = Field(
+        _DEFAULT.split_msg_rate_out_threshold, description="Messages/s out, above which to split."
+    )
+    scalable_topic_split_bytes_rate_out_threshold: float = Field(
+        _DEFAULT.split_bytes_rate_out_threshold, description="Bytes/s out, above which to split."
+    )
+    scalable_topic_merge_msg_rate_in_threshold: float = Field(
+        _DEFAULT.merge_msg_rate_in_threshold, description="Messages/s in, below which it is cold."
+    )
+    scalable_topic_merge_bytes_rate_in_threshold: float = Field(
+        _DEFAULT.merge_bytes_rate_in_threshold, description="Bytes/s in, below which it is cold."
+    )
+    scalable_topic_merge_msg_rate_out_threshold: float = Field(
+        _DEFAULT.merge_msg_rate_out_threshold, description="Messages/s out, below which it is cold."
+    )
+    scalable_topic_merge_bytes_rate_out_threshold: float = Field(
+        _DEFAULT.merge_bytes_rate_out_threshold, description="Bytes/s out, below which it is cold."
+    )
+    scalable_topic_split_vs_rebucket_min_msg_rate_in_threshold: float = Field(
+        _DEFAULT.split_vs_rebucket_min_msg_rate_in_threshold,
+        description="Messages/s in, from which a consumer too many gets a segment, not buckets.",
+    )
+    scalable_topic_entry_bucket_budget: int = Field(
+        _DEFAULT.entry_bucket_budget,
+        ge=1,
+        le=1_000_000,
+        description="Entry buckets of a new topic, all segments together.",
+    )
+    scalable_topic_entry_bucket_max_per_segment: int = Field(
+        _DEFAULT.max_entry_buckets_per_segment,
+        ge=1,
+        le=BUCKETS_MAX,
+        description="Most entry buckets, which are Kafka partitions, of one segment.",
+    )
+    scalable_topic_sealed_segment_drain_enabled: bool = Field(
+        True, description="Whether several consumers drain the backlog of a sealed segment."
+    )
+    scalable_topic_sealed_segment_drain_delay_seconds: float = Field(
+        2.0, ge=0, le=86_400, description="How long after its seal that begins."
+    )
+    scalable_topic_load_report_interval_seconds: float = Field(
+        10.0, ge=0.1, le=3_600, description="Time between samples of a segment's traffic."
+    )
+    scalable_topic_load_report_rate_change_threshold: float = Field(
+        0.25, gt=0, le=10, description="Change of a rate, as a share, that is worth a record."
+    )
+    scalable_topic_load_window_seconds: float = Field(
+        60.0, ge=0.1, le=3_600, description="Time over which rates are averaged."
+    )
+
+    def auto_scale_policy(self) -> AutoScalePolicy:
+        """The policy of a topic that overrides nothing; it may have a fault (`fault_of`)."""
+        return AutoScalePolicy(
+            enabled=self.scalable_topic_auto_scale_enabled,
+            max_segments=self.scalable_topic_max_segments,
+            min_segments=self.scalable_topic_min_segments,
+            max_dag_depth=self.scalable_topic_max_dag_depth,
+            split_cooldown_seconds=self.scalable_topic_split_cooldown_seconds,
+            rebucket_cooldown_seconds=self.scalable_topic_rebucket_cooldown_seconds,
+            merge_cooldown_seconds=self.scalable_topic_merge_cooldown_seconds,
+            merge_window_seconds=self.scalable_topic_merge_window_seconds,
+            rebucket_down_window_seconds=self.scalable_topic_rebucket_down_window_seconds,
+            split_msg_rate_in_threshold=self.scalable_topic_split_msg_rate_in_threshold,
+            split_bytes_rate_in_threshold=self.scalable_topic_split_bytes_rate_in_threshold,
+            split_msg_rate_out_threshold=self.scalable_topic_split_msg_rate_out_threshold,
+            split_bytes_rate_out_threshold=self.scalable_topic_split_bytes_rate_out_threshold,
+            merge_msg_rate_in_threshold=self.scalable_topic_merge_msg_rate_in_threshold,
+            merge_bytes_rate_in_threshold=self.scalable_topic_merge_bytes_rate_in_threshold,
+            merge_msg_rate_out_threshold=self.scalable_topic_merge_msg_rate_out_threshold,
+            merge_bytes_rate_out_threshold=self.scalable_topic_merge_bytes_rate_out_threshold,
+            split_vs_rebucket_min_msg_rate_in_threshold=(
+                self.scalable_topic_split_vs_rebucket_min_msg_rate_in_threshold
+            ),
+            max_entry_buckets_per_segment=self.scalable_topic_entry_bucket_max_per_segment,
+            entry_bucket_budget=self.scalable_topic_entry_bucket_budget,
+        )
+
+    def auto_scale_settings(self) -> AutoScaleSettings:
+        """What a topic's controller must know of this."""
+        interval_s = self.scalable_topic_auto_scale_interval_seconds
+        return AutoScaleSettings(self.auto_scale_policy(), interval_s)
+
+    def drain_after_s(self) -> float | None:
+        """When a backlog is drained by several; None: never."""
+        if not self.scalable_topic_sealed_segment_drain_enabled:
+            return None
+        return self.scalable_topic_sealed_segment_drain_delay_seconds
+
+    def auto_scale_problem(self) -> str:
+        """What is wrong with the policy, in words; "" for nothing."""
+        return fault_of(self.auto_scale_policy())

@@ -1,0 +1,119 @@
+"""What this node's controllers have decided about load, for logs, metrics and statistics."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from anabranch.broker.log import get_logger
+from anabranch.core.autoscale_decisions import Blocked, Merge, NoAction, Rebucket, Split, describe
+from anabranch.core.autoscaler import Evaluation
+from anabranch.core.state import StateReader
+
+_TOPICS_MAX: Final = 1_000  # those looked at last are remembered
+_DECISIONS_MAX: Final = 10
+_PREFIX: Final = "pulsar_scalable_topic_"
+_COUNTERS: Final = {
+    "auto_splits": "Automatic splits that took over.",
+    "auto_merges": "Automatic merges that took over.",
+    "rebucket_rollovers": "Segments replaced by one with other entry buckets, automatically.",
+    "split_suppressed_max_segments": "Evaluations that maxSegments kept from a split.",
+    "merge_suppressed_max_depth": "Evaluations that maxDagDepth kept from a merge.",
+}
+
+
+class _Remembered:
+    __slots__ = ("blocked", "counts", "decisions", "newest")
+
+    def __init__(self) -> None:
+        self.newest: Evaluation | None = None
+        self.decisions: deque[Evaluation] = deque(maxlen=_DECISIONS_MAX)
+        self.counts: Counter[str] = Counter()
+        self.blocked: Blocked | None = None
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What is remembered of a topic: the last look, and the last ones that came to something."""
+
+    newest: Evaluation | None
+    decisions: tuple[Evaluation, ...]
+
+
+class Scaling(Collector):
+    """One node's. To be used in its event loop; metrics may be collected in any thread."""
+
+    def __init__(self, broker: str, view: Callable[[], StateReader]) -> None:
+        self._view = view
+        self._topics: OrderedDict[str, _Remembered] = OrderedDict()
+        self._log = get_logger(broker=broker)
+
+    def note(self, name: str, evaluation: Evaluation) -> None:
+        """A controller has looked at its topic."""
+        known = self._topics.setdefault(name, _Remembered())
+        self._topics.move_to_end(name)
+        if len(self._topics) > _TOPICS_MAX:
+            self._topics.popitem(last=False)
+        known.newest = evaluation
+        decision = evaluation.decision
+        blocked = decision.blocked if isinstance(decision, NoAction) else None
+        if blocked is Blocked.MAX_SEGMENTS:
+            known.counts["split_suppressed_max_segments"] += 1
+        elif blocked is Blocked.MAX_DAG_DEPTH:
+            known.counts["merge_suppressed_max_depth"] += 1
+        match evaluation.done:
+            case Split():
+                known.counts["auto_splits"] += 1
+            case Merge():
+                known.counts["auto_merges"] += 1
+            case Rebucket():
+                known.counts["rebucket_rollovers"] += 1
+        acts = not isinstance(decision, NoAction)
+        news = acts or (blocked is not None and blocked is not known.blocked)
+        known.blocked = blocked
+        if news:
+            known.decisions.append(evaluation)
+        self._explain(name, evaluation, blocked, news=news)
+
+    def decided(self, name: str) -> Decided:
+        """What this node remembers of a topic."""
+        known = self._topics.get(name)
+        if known is None:
+            return Decided(None, ())
+        return Decided(known.newest, tuple(known.decisions))
+
+    def collect(self) -> Iterable[Metric]:
+        topics = list(self._topics.items())
+        active = GaugeMetricFamily(
+            f"{_PREFIX}active_segments", "Active segments of the topic.", None, ["topic"]
+        )
+        view = self._view()
+        for name, _ in topics:
+            topic = view.topic(name)
+            if topic is not None:
+                active.add_metric([name], sum(part.is_active for part in topic.segments))
+        yield active
+        for counter, text in _COUNTERS.items():
+            family = CounterMetricFamily(f"{_PREFIX}{counter}", text, None, ["topic"])
+            for name, known in topics:
+                family.add_metric([name], known.counts[counter])
+            yield family
+
+    def _explain(
+        self, name: str, evaluation: Evaluation, blocked: Blocked | None, *, news: bool
+    ) -> None:
+        decision = evaluation.decision
+        say = self._log.info if news else self._log.debug
+        reason = blocked if isinstance(decision, NoAction) else decision.reason
+        say(
+            "topic.scaled" if not isinstance(decision, NoAction) else "topic.not_scaled",
+            topic=name,
+            action=describe(decision),
+            trigger=evaluation.trigger.value,
+            reason=reason.value if reason is not None else None,
+            why=decision.why,
+        )
