@@ -17,6 +17,7 @@ from anabranch.core.leases import Heartbeat
 from anabranch.core.outcome import Folded
 from anabranch.core.records import Record
 from anabranch.core.replica import MemoryReplica
+from support.memory_positions import MemoryPositions
 from support.memory_segments import MemorySegments
 from support.waiting import WAIT_S as WAIT_S
 from support.waiting import until as until
@@ -48,7 +49,8 @@ class MemoryNode:
         self.runtime = Runtime(
             settings.node_settings(), self.view, self._append, self._publish, self.metrics
         )
-        self.operations = Operations(self.runtime, settings, lambda: cluster.segments)
+        kafka = (lambda: cluster.segments, lambda: cluster.positions)
+        self.operations = Operations(self.runtime, settings, kafka)
         self._cluster = cluster
 
     @property
@@ -82,6 +84,7 @@ class MemoryCluster:
         self.entries: list[Entry] = []
         self.nodes: list[MemoryNode] = []
         self.segments = MemorySegments()
+        self.positions = MemoryPositions(self.segments)
         self._loop = asyncio.get_running_loop()
 
     def node(self, number: int, **settings: object) -> MemoryNode:

@@ -13,7 +13,6 @@ from anabranch.core.outcome import Outcome
 from anabranch.core.records import Record, SubscriptionChange, TopicChange
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.state import StateReader
-from anabranch.core.subscriptions import SubscriptionOp
 from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
 from anabranch.spark_replay.checks.segments import SegmentEnds
 from anabranch.spark_replay.tally import CheckName
@@ -30,7 +29,6 @@ from support.topic_history import (
     prune,
     reshape,
     subscribe,
-    subscription_move,
     topic_move,
     topic_of,
     topical,
@@ -303,16 +301,6 @@ def test_a_segment_drained_before_what_is_above_it_is_found() -> None:
     assert "segment 2 is called drained before segments [0] above it" in witness(
         findings, CheckName.DRAINING
     )
-
-
-def test_a_reset_subscription_drains_everything_once_more() -> None:
-    history = _split()
-    subscribe(history)
-    reshape(history, (2,))
-    drain(history, (0, 2))
-    history.accepted(subscription_move(history, SubscriptionOp.RESET))
-    drain(history, (0,))
-    assert violated(audited(history)) == []
 
 
 def test_a_topic_changed_by_someone_who_does_not_hold_its_bundle_is_found() -> None:

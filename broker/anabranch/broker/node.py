@@ -35,6 +35,7 @@ from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.log import Entry
+from anabranch.channel.positions import GroupPositions
 from anabranch.channel.segments import SegmentAdmin
 from anabranch.channel.topics import Topics
 from anabranch.core.effects import BrokerState
@@ -112,7 +113,12 @@ class Node:
         )
         segments = segment_settings(settings)
         self.operations = Operations(
-            self.runtime, settings, lambda: SegmentAdmin(self._connection, segments)
+            self.runtime,
+            settings,
+            (
+                lambda: SegmentAdmin(self._connection, segments),
+                lambda: GroupPositions(self._connection),
+            ),
         )
         self.runtime.heard(heard)
         self._snapshots = Snapshots(

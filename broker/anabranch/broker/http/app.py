@@ -17,6 +17,7 @@ from anabranch.broker.http import (
     namespaces,
     scalable,
     segments,
+    subscriptions,
     tenants,
 )
 from anabranch.broker.http.errors import answer_errors
@@ -45,6 +46,7 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.include_router(namespaces.router(operations, cluster))
     api.include_router(bundles.router(operations))
     api.include_router(scalable.router(operations.topics))
+    api.include_router(subscriptions.router(operations.topics))
     api.include_router(segments.router(operations.topics))
     api.include_router(brokers.router(operations, settings, version))
     api.include_router(brokers.probes(operations))

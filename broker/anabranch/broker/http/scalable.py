@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
-from anabranch.broker.errors import PreconditionError
+from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.http.errors import problems
-from anabranch.broker.http.scalable_models import LayoutBody, TopicStats, encoded, stats_body
+from anabranch.broker.http.models import Authoritative
+from anabranch.broker.http.scalable_models import (
+    LayoutBody,
+    SegmentDetail,
+    TopicStats,
+    encoded,
+    segment_detail,
+    stats_body,
+)
 from anabranch.broker.http.staleness import Marked
 from anabranch.broker.topics.operations import TopicOperations, parse
+from anabranch.broker.topics.properties import change_properties
 from anabranch.core import names
-from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.core.topics import properties_dict
 
 PREFIX: Final = "/admin/v2/scalable"
 _ID_MAX: Final = 2**63 - 1
@@ -29,20 +37,13 @@ _Properties = Annotated[
 ]
 
 
-class SubscriptionType(Enum):
-    """As Pulsar names them; CHECKPOINT is ours."""
-
-    STREAM = "STREAM"
-    QUEUE = "QUEUE"
-    CHECKPOINT = "CHECKPOINT"
-
-
 def router(topics: TopicOperations) -> APIRouter:
-    """All routes of topics, their layouts and subscriptions."""
+    """All routes of topics, their statistics, properties and layouts."""
     routes = APIRouter(prefix=PREFIX, tags=["scalable topics"])
     _topics(routes, topics)
+    _stats(routes, topics)
+    _properties(routes, topics)
     _layouts(routes, topics)
-    _subscriptions(routes, topics)
     return routes
 
 
@@ -82,13 +83,75 @@ def _topics(routes: APIRouter, topics: TopicOperations) -> None:
         """Deletes the topic with its data; its consumers are told."""
         await topics.delete(parse(tenant, namespace, topic))
 
-    @routes.get(path + "/stats", dependencies=[Marked], responses=problems(307, 404, 412))
-    async def get_stats(tenant: str, namespace: str, topic: str) -> TopicStats:
-        """How many segments and consumers there are."""
+
+def _stats(routes: APIRouter, topics: TopicOperations) -> None:
+    path = "/{tenant}/{namespace}/{topic}"
+    refusals = problems(307, 404, 412, 503, 504)
+
+    async def controlled(tenant: str, namespace: str, topic: str) -> str:
+        """The topic's name, here at its controller: only that one knows who is connected."""
         name = parse(tenant, namespace, topic)
+        topics.topic(name)
+        if not topics.is_stale:  # else this node tells what it has
+            await topics.control(name)
+        return name
+
+    @routes.get(path + "/stats", dependencies=[Marked], responses=refusals)
+    async def get_stats(tenant: str, namespace: str, topic: str) -> TopicStats:
+        """Segments, and subscriptions with their consumers and what they have yet to read."""
+        return await stats_body(topics, await controlled(tenant, namespace, topic))
+
+    stats = path + "/segments/{segmentId}/stats"
+
+    @routes.get(stats, dependencies=[Marked], responses=refusals)
+    async def get_segment_stats(
+        tenant: str,
+        namespace: str,
+        topic: str,
+        segmentId: _SegmentId,  # noqa: N803
+        authoritative: Authoritative = False,
+    ) -> SegmentDetail:
+        """The same of one segment."""
+        name = await controlled(tenant, namespace, topic)
         found = topics.topic(name)
-        topics.must_not_be_elsewhere(name)  # only the controller knows who is connected
-        return stats_body(topics, name, found)
+        part = found.segment(segmentId)
+        if part is None:
+            raise NotFoundError(f"Segment not found: {segmentId}")
+        return await segment_detail(topics, name, found, part)
+
+
+def _properties(routes: APIRouter, topics: TopicOperations) -> None:
+    path = "/{tenant}/{namespace}/{topic}/properties"
+    refusals = problems(307, 400, 404, 409, 412, 503, 504)
+
+    @routes.get(path, dependencies=[Marked], responses=problems(404, 412))
+    async def get_properties(tenant: str, namespace: str, topic: str) -> dict[str, str]:
+        """The topic's properties."""
+        return properties_dict(topics.topic(parse(tenant, namespace, topic)).properties)
+
+    @routes.put(path, status_code=204, responses=refusals)
+    async def update_properties(
+        tenant: str,
+        namespace: str,
+        topic: str,
+        properties: Annotated[dict[str, str], Body(description="Those to be set.")],
+    ) -> None:
+        """Sets these properties; the others stay."""
+        name = parse(tenant, namespace, topic)
+        await change_properties(topics, name, lambda before: {**before, **properties})
+
+    @routes.delete(path, status_code=204, responses=refusals)
+    async def remove_property(
+        tenant: str,
+        namespace: str,
+        topic: str,
+        key: Annotated[str, Query(description="The property's name.")],
+    ) -> None:
+        """Removes one property; nothing if it is not there."""
+        name = parse(tenant, namespace, topic)
+        await change_properties(
+            topics, name, lambda before: {k: v for k, v in before.items() if k != key}
+        )
 
 
 def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
@@ -126,35 +189,6 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
     ) -> None:
         """Replaces an active segment by one of the same range with other entry buckets."""
         await topics.rebucket(parse(tenant, namespace, topic), segmentId, buckets)
-
-
-def _subscriptions(routes: APIRouter, topics: TopicOperations) -> None:
-    path = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}"
-    refusals = problems(307, 404, 412, 500, 503, 504)
-
-    @routes.put(path, status_code=204, responses=refusals)
-    async def create_subscription(
-        tenant: str,
-        namespace: str,
-        topic: str,
-        subscription: str,
-        kind: Annotated[SubscriptionType, Query(alias="type")] = SubscriptionType.STREAM,
-    ) -> None:
-        """Creates a subscription that begins at the first message; nothing if it is there."""
-        name = parse(tenant, namespace, topic)
-        topics.topic(name)
-        await topics.control(name)
-        await topics.consumers.create(name, subscription, SubscriptionKind[kind.value])
-
-    @routes.delete(path, status_code=204, responses=refusals)
-    async def delete_subscription(
-        tenant: str, namespace: str, topic: str, subscription: str
-    ) -> None:
-        """Deletes a subscription and what it has consumed; its consumers are told."""
-        name = parse(tenant, namespace, topic)
-        topics.topic(name)
-        await topics.control(name)
-        await topics.consumers.delete(name, subscription)
 
 
 def _filters(given: list[str] | tuple[()]) -> dict[str, str]:

@@ -59,10 +59,18 @@ class LayoutBody(BaseModel):
 class SegmentStats(BaseModel):
     """One segment in a topic's statistics."""
 
+    hashRange: HashRange  # noqa: N815
     name: str
     state: str
     kafkaTopic: str = Field(description="Where its messages are.")  # noqa: N815
     entryBuckets: int = Field(description="Partitions of that topic.")  # noqa: N815
+
+
+class ConsumerStats(BaseModel):
+    """One consumer of a subscription."""
+
+    consumerName: str  # noqa: N815
+    connected: bool = Field(description="False while its share waits for it to come back.")
 
 
 class SubscriptionStats(BaseModel):
@@ -70,10 +78,29 @@ class SubscriptionStats(BaseModel):
 
     type: str
     consumerCount: int  # noqa: N815
+    consumers: list[ConsumerStats]
+    msgBacklog: int | None = Field(  # noqa: N815
+        description="Records that are not acknowledged, as of some seconds ago; null: not known."
+    )
+    segments: dict[str, int | None] = Field(description="The same by segment.")
+    backlogUnknown: str = Field(  # noqa: N815
+        description="Why the backlog is not known; empty when it is."
+    )
     drainedSegments: list[int] = Field(  # noqa: N815
         description="Sealed segments that it has read to their ends."
     )
     groupId: str = Field(description="Its consumer group, or share group, in Kafka.")  # noqa: N815
+
+
+class SegmentDetail(SegmentStats):
+    """One segment's statistics by themselves."""
+
+    segmentId: int  # noqa: N815
+    parentIds: list[int]  # noqa: N815
+    childIds: list[int]  # noqa: N815
+    subscriptions: dict[str, int | None] = Field(
+        description="The backlog of each subscription here; null: not known."
+    )
 
 
 class TopicStats(BaseModel):
@@ -118,8 +145,12 @@ def _derived(part: SegmentInfo) -> dict[str, Any]:
     }
 
 
-def stats_body(topics: TopicOperations, name: str, topic: ScalableTopic) -> TopicStats:
+async def stats_body(topics: TopicOperations, name: str) -> TopicStats:
     """The topic's statistics as its controller knows them."""
+    topic = topics.topic(name)
+    subscriptions = topics.subscriptions(name)
+    known = {each: said for each, said, _ in subscriptions}
+    backlogs = await topics.reading.backlogs.of(name, topic, known)
     active = sum(part.is_active for part in topic.segments)
     return TopicStats(
         epoch=topic.epoch,
@@ -127,23 +158,55 @@ def stats_body(topics: TopicOperations, name: str, topic: ScalableTopic) -> Topi
         activeSegments=active,
         sealedSegments=len(topic.segments) - active,
         segments={
-            str(part.segment_id): SegmentStats(
-                name=f"segment://{name}/{part.descriptor}",
-                state=part.state.name,
-                kafkaTopic=topics.kafka_topic(name, topic, part),
-                entryBuckets=part.buckets,
-            )
+            str(part.segment_id): segment_stats(topics, name, topic, part)
             for part in topic.segments
         },
         subscriptions={
             each: SubscriptionStats(
-                type=known.kind.name,
-                consumerCount=count,
-                drainedSegments=list(known.drained),
-                groupId=topics.consumers.group_id(name, each, known),
+                type=said.kind.name,
+                consumerCount=len(consumers),
+                consumers=[
+                    ConsumerStats(consumerName=one, connected=connected)
+                    for one, connected in consumers.items()
+                ],
+                msgBacklog=backlogs[each].messages,
+                segments={str(i): count for i, count in backlogs[each].segments.items()},
+                backlogUnknown=backlogs[each].unknown,
+                drainedSegments=list(said.drained),
+                groupId=topics.consumers.group_id(name, each, said),
             )
-            for each, known, count in topics.subscriptions(name)
+            for each, said, consumers in subscriptions
         },
         operation=topic.operation.name,
         lastFailure=topics.access.service.failures.get(name, ""),
+    )
+
+
+def segment_stats(
+    topics: TopicOperations, name: str, topic: ScalableTopic, part: SegmentInfo
+) -> SegmentStats:
+    """One segment's part of the statistics."""
+    return SegmentStats(
+        hashRange=HashRange(start=part.start, end=part.end),
+        name=f"segment://{name}/{part.descriptor}",
+        state=part.state.name,
+        kafkaTopic=topics.kafka_topic(name, topic, part),
+        entryBuckets=part.buckets,
+    )
+
+
+async def segment_detail(
+    topics: TopicOperations, name: str, topic: ScalableTopic, part: SegmentInfo
+) -> SegmentDetail:
+    """One segment's statistics by themselves."""
+    known = {each: said for each, said, _ in topics.subscriptions(name)}
+    backlogs = await topics.reading.backlogs.of(name, topic, known)
+    return SegmentDetail(
+        **segment_stats(topics, name, topic, part).model_dump(),
+        segmentId=part.segment_id,
+        parentIds=list(part.parent_ids),
+        childIds=list(part.child_ids),
+        subscriptions={
+            each: backlog.segments.get(part.segment_id) for each, backlog in backlogs.items()
+        },
     )

@@ -9,9 +9,13 @@ from anabranch.broker.lookups import Lookups
 from anabranch.broker.requests import Requests
 from anabranch.broker.settings import Settings
 from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.backlogs import Backlogs
 from anabranch.broker.topics.consumers import Consumers
 from anabranch.broker.topics.limits import Limits
 from anabranch.broker.topics.operations import TopicOperations
+from anabranch.broker.topics.positions import OpenPositions, Positions
+from anabranch.broker.topics.reading import Reading
+from anabranch.broker.topics.resets import Resets
 from anabranch.broker.topics.seeker import Seeker
 from anabranch.broker.topics.service import TopicService
 from anabranch.broker.topics.watches import Watches
@@ -20,6 +24,7 @@ from anabranch.core.controller import ControllerSettings
 from anabranch.core.coordinator import Timing
 
 OpenKeeper = Callable[[], SegmentKeeper]
+Opened = tuple[OpenKeeper, OpenPositions]
 
 
 def timing(settings: Settings) -> Timing:
@@ -32,9 +37,13 @@ def timing(settings: Settings) -> Timing:
 
 
 def build_topics(
-    requests: Requests, lookups: Lookups, settings: Settings, open_keeper: OpenKeeper
+    requests: Requests, lookups: Lookups, settings: Settings, kafka: Opened
 ) -> TopicOperations:
-    """Everything about scalable topics; `open_keeper` is called in a thread, when it is needed."""
+    """Everything about scalable topics.
+
+    `kafka`: what opens its two parts of Kafka; called in their threads, when they are needed.
+    """
+    open_keeper, open_positions = kafka
     kept_s = settings.scalable_topic_retention_seconds
     controllers = ControllerSettings(
         timing=timing(settings),
@@ -48,6 +57,10 @@ def build_topics(
     watches = Watches(access, seeker)
     timeout_s = settings.operation_timeout_millis / 1000
     consumers = Consumers(access, settings.lookup_timeout_millis / 1000)
+    positions = Positions(open_positions)
+    reading = Reading(
+        Backlogs(positions, settings.topic_prefix), Resets(access, consumers, positions), positions
+    )
     limits = Limits(
         timeout_s=timeout_s,
         bucket_budget=settings.scalable_topic_entry_bucket_budget,
@@ -69,4 +82,4 @@ def build_topics(
         "Consumers of scalable topics whose controller this node is.",
         lambda: len(service.consumers),
     )
-    return TopicOperations(access, consumers, watches, seeker, limits)
+    return TopicOperations(access, consumers, reading, watches, seeker, limits)

@@ -88,14 +88,14 @@ class Consumers:
     async def create(self, topic: str, subscription: str, kind: SubscriptionKind) -> None:
         """Creates a subscription, at the beginning of every segment, unless it is there."""
         names.subscription(subscription)
-        async with self._alone(topic, subscription):
+        async with self.alone(topic, subscription):
             await self._subscription(topic, subscription, kind)
 
     async def delete(self, topic: str, subscription: str) -> None:
         """Deletes a subscription with its consumers' sessions. Raises NotFoundError."""
-        async with self._alone(topic, subscription):
-            before = self._known(topic, subscription)
-            await self._change(topic, subscription, SubscriptionOp.DELETE)
+        async with self.alone(topic, subscription):
+            before = self.known(topic, subscription)
+            await self.change(topic, subscription, SubscriptionOp.DELETE)
         group = self.group_id(topic, subscription, before)
         self._log.info("subscription.deleted", topic=topic, subscription=subscription, group=group)
         self._service.delete_group(group)
@@ -115,7 +115,7 @@ class Consumers:
         self._access.must_control(asked.topic)
         with self._service.pinned(asked.topic):
             self._service.reconcile(asked.topic)  # what is known before this one counts
-            async with self._alone(asked.topic, asked.subscription):
+            async with self.alone(asked.topic, asked.subscription):
                 await self._register(asked)
             return self._open(asked, consumer)
 
@@ -155,13 +155,13 @@ class Consumers:
         if controller is None:
             return
         with self._service.pinned(asked.topic):
-            async with self._alone(asked.topic, asked.subscription):
+            async with self.alone(asked.topic, asked.subscription):
                 known = self._runtime.view.subscription(asked.topic, asked.subscription)
                 if asked.kind is SubscriptionKind.QUEUE:
                     controller.left(asked.subscription, asked.consumer)  # was never registered
                 elif known is not None and known.instance_of(asked.consumer) == asked.instance:
                     controller.left(asked.subscription, asked.consumer)
-                    await self._change(
+                    await self.change(
                         asked.topic,
                         asked.subscription,
                         SubscriptionOp.LEAVE,
@@ -181,7 +181,7 @@ class Consumers:
     # --- steps --------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _alone(self, topic: str, subscription: str) -> AsyncIterator[None]:
+    async def alone(self, topic: str, subscription: str) -> AsyncIterator[None]:
         """One request of a subscription at a time: their proposals would only beat one another.
 
         Raises DeadlineError when the request takes too long.
@@ -199,7 +199,7 @@ class Consumers:
                 "try again"
             ) from None
 
-    def _known(self, topic: str, subscription: str) -> Subscription:
+    def known(self, topic: str, subscription: str) -> Subscription:
         known = self._runtime.view.subscription(topic, subscription)
         if known is None:
             self._access.topic(topic)
@@ -211,14 +211,14 @@ class Consumers:
     ) -> Subscription:
         known = self._runtime.view.subscription(topic, subscription)
         if known is None:
-            await self._change(topic, subscription, SubscriptionOp.CREATE, kind=kind)
-            known = self._known(topic, subscription)
+            await self.change(topic, subscription, SubscriptionOp.CREATE, kind=kind)
+            known = self.known(topic, subscription)
         if known.kind is SubscriptionKind.QUEUE:
             # Not only by who created it: that node may have ended between the two.
-            await self._start_share_group(self.group_id(topic, subscription, known))
+            await self.start_share_group(self.group_id(topic, subscription, known))
         return known
 
-    async def _start_share_group(self, group: str) -> None:
+    async def start_share_group(self, group: str) -> None:
         """Nobody may read before it is done: Kafka would let the group begin at its latest."""
         if group in self._started:
             return
@@ -254,7 +254,7 @@ class Consumers:
                 "may be serving yet: try again until its session has lapsed"
             )
         if known.instance_of(asked.consumer) != asked.instance:
-            await self._change(
+            await self.change(
                 asked.topic,
                 asked.subscription,
                 SubscriptionOp.JOIN,
@@ -266,7 +266,7 @@ class Consumers:
         self._access.must_control(asked.topic)
         controller = self._service.controller(asked.topic)
         session = Session(self._service.connection_number(), asked)
-        known = self._known(asked.topic, asked.subscription)
+        known = self.known(asked.topic, asked.subscription)
         # A subscription that was deleted and made again since has yet to be given all of it.
         same = asked.group_id == self.group_id(asked.topic, asked.subscription, known)
         if controller is None or not controller.opened(
@@ -295,7 +295,7 @@ class Consumers:
         self._service.reconcile(asked.topic)
         return session
 
-    async def _change(
+    async def change(
         self, topic: str, subscription: str, op: SubscriptionOp, **fields: Any
     ) -> None:
         def build() -> Record:

@@ -24,6 +24,7 @@ from anabranch.broker.requests import RACES_MAX
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.consumers import Consumers
 from anabranch.broker.topics.limits import Limits, check_layout, check_properties
+from anabranch.broker.topics.reading import Reading
 from anabranch.broker.topics.seeker import Seeker
 from anabranch.broker.topics.watches import Watches
 from anabranch.core import names
@@ -57,12 +58,14 @@ class TopicOperations:
         self,
         access: Access,
         consumers: Consumers,
+        reading: Reading,
         watches: Watches,
         seeker: Seeker,
         limits: Limits,
     ) -> None:
         self.access = access
         self.consumers = consumers
+        self.reading = reading
         self.watches = watches
         self._seeker = seeker
         self.limits = limits
@@ -72,6 +75,7 @@ class TopicOperations:
     async def stop(self) -> None:
         """Ends the thread that works on Kafka, and whatever else runs by itself."""
         await self._seeker.stop()
+        await self.reading.stop()
         await self.access.service.stop()
 
     # --- reading ------------------------------------------------------------------------
@@ -105,20 +109,16 @@ class TopicOperations:
         """Whether this node has lost touch with the log, so that what it says may have changed."""
         return not self._runtime.has_lease
 
-    def must_not_be_elsewhere(self, name: str) -> None:
-        """Raises ElsewhereError when another node is the topic's controller and knows more."""
-        if self._runtime.has_lease and not self.access.service.may_act(name):
-            self.access.refer(name)
-
-    def subscriptions(self, name: str) -> list[tuple[str, Subscription, int]]:
-        """Names, what the log says, and how many consumers there are of each subscription."""
+    def subscriptions(self, name: str) -> list[tuple[str, Subscription, dict[str, bool]]]:
+        """Names, what the log says, and the consumers of each: whether they are connected."""
         self.topic(name)
         controller = self.access.service.known_controller(name)
         found = []
         for each, known in self._runtime.view.subscriptions(name):
             coordinator = controller.coordinators.get(each) if controller else None
-            count = len(set(known.consumers).union(coordinator.connected if coordinator else ()))
-            found.append((each, known, count))
+            connected = set(coordinator.connected if coordinator else ())
+            names_ = sorted(connected.union(known.consumers))
+            found.append((each, known, {one: one in connected for one in names_}))
         return found
 
     def kafka_topic(self, name: str, topic: ScalableTopic, part: SegmentInfo) -> str:
@@ -128,6 +128,10 @@ class TopicOperations:
     async def control(self, name: str) -> None:
         """Returns once this node is the topic's controller. Raises ElsewhereError if another is."""
         await self.access.control(name, self._requests.deadline(self.limits.timeout_s))
+
+    def deadline(self) -> float:
+        """When a request that begins now is over."""
+        return self._requests.deadline(self.limits.timeout_s)
 
     # --- topics -------------------------------------------------------------------------
 
@@ -188,7 +192,7 @@ class TopicOperations:
                 await self._requests.changed(topic_key(name), deadline, what)
                 continue
             if topic.state is not TopicState.DELETING:
-                verdict = await self._propose(name, topic, TopicMove.DELETE, deadline)
+                verdict = await self.propose(name, topic, TopicMove.DELETE, deadline)
                 if verdict is not Verdict.ACCEPTED:
                     continue
             await self._gone(name, topic.incarnation, deadline)
@@ -277,7 +281,7 @@ class TopicOperations:
                     f"{full_name(name)} has an operation under way, {topic.operation.name} of "
                     f"segment {busy}; try again when it is done"
                 )
-            verdict = await self._propose(
+            verdict = await self.propose(
                 name,
                 topic,
                 TopicMove.BEGIN,
@@ -312,7 +316,7 @@ class TopicOperations:
             if part is None:
                 return
             self._must_be_prunable(name, topic, part)
-            verdict = await self._propose(
+            verdict = await self.propose(
                 name, topic, TopicMove.PRUNE, deadline, segment_ids=(part.segment_id,)
             )
             if verdict is Verdict.ACCEPTED:
@@ -340,7 +344,7 @@ class TopicOperations:
 
     # --- steps --------------------------------------------------------------------------
 
-    async def _propose(
+    async def propose(
         self, name: str, topic: ScalableTopic, move: TopicMove, deadline: float, **fields: Any
     ) -> Verdict:
         """ACCEPTED, or the reason of a race that was lost. Raises for what stays refused."""

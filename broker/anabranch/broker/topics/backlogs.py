@@ -1,0 +1,127 @@
+"""`Backlogs`: how much each subscription of a topic has yet to read, as far as Kafka tells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from anabranch.broker.errors import OperationError
+from anabranch.broker.topics.positions import Part, Positions, backlogs
+from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.subscriptions import Subscription, SubscriptionKind
+from anabranch.core.topics import ScalableTopic
+from anabranch.wire import clock
+
+_FRESH_S: Final = 3.0
+_ANSWER_S: Final = 3.0
+_KEPT_MAX: Final = 1_000  # topics
+_BUCKETS_MAX: Final = 4_096  # that Kafka is asked for at once
+_GROUPS_MAX: Final = 32
+_NO_POSITIONS: Final = {
+    SubscriptionKind.QUEUE: "Kafka keeps a share group's positions to itself; "
+    "kafka-share-groups.sh --describe shows them",
+    SubscriptionKind.CHECKPOINT: "its consumers keep their positions themselves",
+}
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """Records that are not acknowledged; None: not known, and `unknown` says why."""
+
+    messages: int | None
+    segments: Mapping[int, int | None]
+    unknown: str = ""
+
+
+class _Known(msgspec.Struct, frozen=True):
+    version: tuple[int, ...]
+    until: float
+    found: asyncio.Task[dict[str, Backlog]]
+
+
+class Backlogs:
+    """Asked in the event loop; an answer is good for a few seconds."""
+
+    def __init__(self, positions: Positions, prefix: str) -> None:
+        self._positions = positions
+        self._prefix = prefix
+        self._known: dict[str, _Known] = {}
+
+    async def of(
+        self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Backlog]:
+        """By subscription. Never raises for what Kafka does or does not say."""
+        groups = (each.created_offset for each in subscriptions.values())
+        version = (topic.incarnation, topic.version, *groups)
+        known = self._known.get(name)
+        if known is None or known.version != version or clock.now() >= known.until:
+            self._known.pop(name, None)
+            while len(self._known) >= _KEPT_MAX:
+                del self._known[next(iter(self._known))]
+            task = asyncio.create_task(self._find(name, topic, subscriptions), name="backlogs")
+            known = self._known[name] = _Known(version, clock.now() + _FRESH_S, task)
+        return await asyncio.shield(known.found)
+
+    async def stop(self) -> None:
+        """Waits for the questions that are under way."""
+        tasks = [each.found for each in self._known.values()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _find(
+        self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Backlog]:
+        groups: dict[str, list[Part]] = {}
+        named: dict[str, str] = {}
+        answers: dict[str, Backlog] = {}
+        for each, known in subscriptions.items():
+            left = _undrained(self._prefix, name, topic, known)
+            why = _NO_POSITIONS.get(known.kind, "")
+            if not why and len(groups) >= _GROUPS_MAX:
+                why = f"only {_GROUPS_MAX} subscriptions of a topic are looked up"
+            if why:
+                answers[each] = _unknown(topic, left, why)
+                continue
+            named[each] = kafka_group(self._prefix, name, each, known.created_offset)
+            groups[named[each]] = left
+        asked = {part.kafka_topic: part for some in groups.values() for part in some}
+        buckets = sum(part.segment.buckets for part in asked.values())
+        why, found = "", {}
+        if buckets > _BUCKETS_MAX:
+            why = f"{buckets} entry buckets are more than the {_BUCKETS_MAX} that are looked up"
+        elif groups:
+            try:
+                found = await self._positions.ask(
+                    lambda keeper, left_s: backlogs(keeper, groups, left_s), _ANSWER_S
+                )
+            except OperationError as error:
+                why = error.reason
+        for each, group in named.items():
+            answers[each] = (
+                _unknown(topic, groups[group], why) if why else _backlog(topic, found[group])
+            )
+        return answers
+
+
+def _undrained(prefix: str, name: str, topic: ScalableTopic, known: Subscription) -> list[Part]:
+    drained = set(known.drained)
+    return [
+        Part(part, kafka_topic(prefix, name, topic.incarnation, part))
+        for part in topic.segments
+        if part.segment_id not in drained
+    ]
+
+
+def _backlog(topic: ScalableTopic, found: Mapping[int, int]) -> Backlog:
+    segments = {part.segment_id: found.get(part.segment_id, 0) for part in topic.segments}
+    return Backlog(sum(found.values()), segments)
+
+
+def _unknown(topic: ScalableTopic, left: list[Part], why: str) -> Backlog:
+    """What is drained has no backlog, whoever keeps the positions."""
+    open_ids = {part.segment.segment_id for part in left}
+    segments = {
+        part.segment_id: None if part.segment_id in open_ids else 0 for part in topic.segments
+    }
+    return Backlog(None, segments, why)

@@ -1,0 +1,135 @@
+"""`Resets`: a subscription is put somewhere else, for all its consumers at once.
+
+One record makes the subscription begin anew under another Kafka group, whose positions are written
+before anybody is let in. What a consumer was at in the former group it may go on committing there,
+where nobody looks any more: so none has to be waited for, and none can undo the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from anabranch.broker.errors import (
+    KafkaFailedError,
+    OperationError,
+    PreconditionError,
+    UnavailableError,
+)
+from anabranch.broker.log import get_logger
+from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.consumers import Consumers
+from anabranch.broker.topics.positions import Part, Positions, starting_at
+from anabranch.channel.positions import EARLIEST, Place
+from anabranch.core.names import full_name
+from anabranch.core.segment_topics import kafka_topic
+from anabranch.core.subscriptions import Subscription, SubscriptionKind, SubscriptionOp
+from anabranch.core.topics import ScalableTopic
+
+_KAFKA_S: Final = 10.0
+
+
+class Resets:
+    """The requests of one node, as a controller. To be used in its event loop."""
+
+    def __init__(self, access: Access, consumers: Consumers, positions: Positions) -> None:
+        self._access = access
+        self._consumers = consumers
+        self._positions = positions
+        self._log = get_logger(broker=access.runtime.core.me)
+
+    async def reset(self, topic: str, subscription: str, timestamp_ms: int) -> None:
+        """Lets it begin at what has that time or a later one, at EARLIEST, or at LATEST.
+
+        Its consumers are told to subscribe again. Raises NotFoundError, PreconditionError for a
+        kind whose positions are not the controller's, and KafkaFailedError or UnavailableError when
+        Kafka does not do its part.
+        """
+        async with self._consumers.alone(topic, subscription):
+            before = self._consumers.known(topic, subscription)
+            self._must_be_movable(topic, subscription, before, timestamp_ms)
+            found = self._access.topic(topic)
+            starts: dict[Place, int] = {}
+            if timestamp_ms != EARLIEST:  # where a group begins that has committed nothing
+                parts = self._parts(topic, found)
+                starts = await self._positions.ask(
+                    lambda keeper, left_s: starting_at(keeper, parts, timestamp_ms, left_s),
+                    _KAFKA_S,
+                )
+            why = f"subscription {subscription} of {full_name(topic)} was put somewhere else"
+            self._access.service.dismiss({topic}, why, subscription)
+            await self._consumers.change(topic, subscription, SubscriptionOp.RESET)
+            await self._begin(topic, subscription, starts)
+        former = self._consumers.group_id(topic, subscription, before)
+        self._log.info(
+            "subscription.reset", topic=topic, subscription=subscription, to=timestamp_ms
+        )
+        self._access.service.delete_group(former)
+
+    async def _begin(self, topic: str, subscription: str, starts: Mapping[Place, int]) -> None:
+        """Puts the new group where it is to begin; until then nobody is let in here."""
+        known = self._consumers.known(topic, subscription)
+        group = self._consumers.group_id(topic, subscription, known)
+        try:
+            if known.kind is SubscriptionKind.QUEUE:
+                await self._consumers.start_share_group(group)
+            if starts:
+                await self._positions.ask(
+                    lambda keeper, left_s: keeper.commit(group, starts, left_s), _KAFKA_S
+                )
+            self._access.must_control(topic)  # else another may have let consumers in meanwhile
+            skipped = self._skipped(topic, starts)
+            if skipped:
+                await self._consumers.change(
+                    topic, subscription, SubscriptionOp.DRAINED, segment_ids=skipped
+                )
+        except (KafkaFailedError, UnavailableError) as error:
+            raise _unfinished(error, topic, subscription) from None
+
+    def _skipped(self, topic: str, starts: Mapping[Place, int]) -> tuple[int, ...]:
+        """Sealed segments of which nothing is left to read, nor of what is above them."""
+        found = self._access.topic(topic)
+        layout = found.layout
+        done: set[int] = set()
+        for part in self._parts(topic, found):
+            segment = part.segment
+            ends = zip(part.places(), segment.end_offsets, strict=not segment.is_active)
+            if (
+                not segment.is_active
+                and layout.ancestors(segment.segment_id) <= done
+                and all(starts.get(place, 0) >= end for place, end in ends)
+            ):
+                done.add(segment.segment_id)
+        return tuple(sorted(done))
+
+    def _parts(self, name: str, topic: ScalableTopic) -> list[Part]:
+        prefix = self._access.service.prefix
+        return [
+            Part(part, kafka_topic(prefix, name, topic.incarnation, part))
+            for part in sorted(topic.segments, key=lambda part: part.segment_id)
+        ]
+
+    def _must_be_movable(
+        self, topic: str, subscription: str, known: Subscription, timestamp_ms: int
+    ) -> None:
+        what = f"subscription {subscription} of {full_name(topic)}"
+        if known.kind is SubscriptionKind.CHECKPOINT:
+            raise PreconditionError(
+                f"{what} is of type CHECKPOINT: its consumers keep their positions themselves; "
+                "give them the ones to begin at"
+            )
+        if known.kind is SubscriptionKind.QUEUE and timestamp_ms != EARLIEST:
+            group = self._consumers.group_id(topic, subscription, known)
+            raise PreconditionError(
+                f"{what} is of type QUEUE, whose positions Kafka keeps: it can only be put at the "
+                "earliest message; for anything else close its consumers and use Kafka's own "
+                f"kafka-share-groups.sh --reset-offsets on group {group}"
+            )
+
+
+def _unfinished(error: OperationError, topic: str, subscription: str) -> OperationError:
+    kind = KafkaFailedError if isinstance(error, KafkaFailedError) else UnavailableError
+    return kind(
+        f"subscription {subscription} of {full_name(topic)} now begins at the earliest message, "
+        f"because it could not be put where it was to be; try again ({error.reason})"
+    )

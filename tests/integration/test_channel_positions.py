@@ -1,0 +1,71 @@
+"""Offsets of segments and of groups, on a real Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.errors import KafkaUnreachableError
+from anabranch.channel.positions import EARLIEST, LATEST, GroupPositions, Place
+from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from support.channel import DEADLINE_S
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def connection(kafka: EmbeddedKafka) -> KafkaConnection:
+    return KafkaConnection(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def places(connection: KafkaConnection, topic_prefix: str) -> Iterator[list[Place]]:
+    """Three partitions: records of the times 1000, 2000 and 3000, one record, none."""
+    admin = SegmentAdmin(connection, SegmentSettings())
+    topic = SegmentTopic(f"{topic_prefix}segment", 3)
+    admin.create([topic], DEADLINE_S)
+    producer = connection.producer()
+    for partition, timestamp in ((0, 1_000), (0, 2_000), (0, 3_000), (1, 1_000)):
+        producer.produce(topic.name, b"x", partition=partition, timestamp=timestamp)
+    assert producer.flush(DEADLINE_S) == 0
+    yield [(topic.name, partition) for partition in range(3)]
+    admin.close()
+
+
+def test_offsets_are_found_by_time_and_at_both_ends(
+    connection: KafkaConnection, places: list[Place]
+) -> None:
+    positions = GroupPositions(connection)
+
+    def at(timestamp_ms: int) -> list[int]:
+        found = positions.offsets(places, timestamp_ms, DEADLINE_S)
+        return [found[place] for place in places]
+
+    assert at(EARLIEST) == [0, 0, 0]
+    assert at(LATEST) == [3, 1, 0]
+    assert at(1_001) == [1, -1, -1]
+
+
+def test_what_a_group_was_put_at_is_what_it_has_committed(
+    connection: KafkaConnection, places: list[Place], topic_prefix: str
+) -> None:
+    positions = GroupPositions(connection)
+    group = f"{topic_prefix}group"
+    assert positions.committed(group, places, DEADLINE_S) == {}
+    positions.commit(group, {places[0]: 2, places[2]: 0}, DEADLINE_S)
+    assert positions.committed(group, places, DEADLINE_S) == {places[0]: 2, places[2]: 0}
+    positions.commit(group, {places[0]: 1}, DEADLINE_S)
+    assert positions.committed(group, places, DEADLINE_S) == {places[0]: 1, places[2]: 0}
+
+
+def test_what_cannot_be_answered_ends_with_its_deadline(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    positions = GroupPositions(connection)
+    gone = [(f"{topic_prefix}gone", 0)]
+    with pytest.raises(KafkaUnreachableError, match="find offsets of topic"):
+        positions.offsets(gone, LATEST, 0.5)

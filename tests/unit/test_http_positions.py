@@ -1,0 +1,288 @@
+"""Backlogs, and putting subscriptions somewhere else, through HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.channel.errors import KafkaAccessError, KafkaUnreachableError
+from support.binary_consumer import client_of
+from support.http import HttpNode, with_http
+from support.memory_cluster import MemoryCluster, until
+from support.scalable import TOPIC, created, refused
+
+BILLING = f"{TOPIC}/subscriptions/billing"
+SERVED = {"brokerServicePort": 7000}
+
+
+async def stats(node: HttpNode) -> dict[str, Any]:
+    answer = await node.http.get(f"{TOPIC}/stats")
+    assert answer.status_code == 200, answer.text
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+async def billing(node: HttpNode) -> dict[str, Any]:
+    found: dict[str, Any] = (await stats(node))["subscriptions"]["billing"]
+    return found
+
+
+async def subscribed(node: HttpNode, kind: str = "STREAM") -> str:
+    """The subscription's Kafka group."""
+    answer = await node.http.put(BILLING, params={"type": kind})
+    assert answer.status_code == 204, answer.text
+    return str((await billing(node))["groupId"])
+
+
+async def split_with_records(node: HttpNode, cluster: MemoryCluster) -> list[str]:
+    """Kafka topics: of a sealed parent, 5 records in each bucket, and of two children, 3."""
+    await created(node)
+    (parent,) = cluster.segments.ends
+    cluster.segments.ends[parent] = [5, 5, 5, 5]
+    assert (await node.http.post(f"{TOPIC}/split/0")).status_code == 204
+    topics = list(cluster.segments.ends)
+    for child in topics[1:]:
+        cluster.segments.ends[child] = [3, 3]
+    return topics
+
+
+async def seek(node: HttpNode, **params: Any) -> None:
+    answer = await node.http.post(f"{BILLING}/seek", params=params)
+    assert (answer.status_code, answer.content) == (204, b""), answer.text
+
+
+def test_the_backlog_is_what_kafka_holds_and_the_group_has_not_committed() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        parent, first, _ = await split_with_records(nodes[0], cluster)
+        group = await subscribed(nodes[0])
+        cluster.positions.groups[group] = {(parent, 0): 5, (parent, 1): 1, (first, 0): 2}
+        cluster.positions.begins = {(parent, 2): 4}
+        cluster.segments.ends[parent][3] = 9  # a probe of a sealed segment is no message
+        await nodes[0].http.put(f"{TOPIC}/subscriptions/another")  # so that it is asked anew
+        found = await billing(nodes[0])
+        assert found["segments"] == {"0": 0 + 4 + 1 + 5, "1": 1 + 3, "2": 6}
+        assert (found["msgBacklog"], found["backlogUnknown"]) == (20, "")
+        answer = await nodes[0].http.get(f"{TOPIC}/segments/1/stats")
+        assert answer.status_code == 200
+        assert answer.json() == {
+            "hashRange": {"start": 0, "end": 32767},
+            "name": "segment://public/default/orders/0000-7fff-1",
+            "state": "ACTIVE",
+            "kafkaTopic": first,
+            "entryBuckets": 2,
+            "segmentId": 1,
+            "parentIds": [0],
+            "childIds": [],
+            "subscriptions": {"another": 6, "billing": 4},
+        }
+        refused(await nodes[0].http.get(f"{TOPIC}/segments/9/stats"), 404, "Segment not found: 9")
+
+    with_http(test)
+
+
+def test_kafka_is_asked_once_for_many_who_want_to_know_at_once() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        await nodes[0].http.put(BILLING)
+        for _ in range(5):
+            await stats(nodes[0])
+        assert cluster.positions.calls.count("committed") == 1
+
+    with_http(test)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("QUEUE", "kafka-share-groups.sh"), ("CHECKPOINT", "themselves")]
+)
+def test_a_backlog_that_only_others_know_is_said_to_be_unknown(kind: str, said: str) -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        await subscribed(nodes[0], kind)
+        found = await billing(nodes[0])
+        assert (found["msgBacklog"], found["segments"]) == (None, {"0": None})
+        assert said in found["backlogUnknown"]
+
+    with_http(test)
+
+
+def test_a_kafka_that_does_not_answer_makes_the_backlog_unknown_and_nothing_else() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        cluster.positions.failure = KafkaUnreachableError("Kafka does not answer")
+        await nodes[0].http.put(BILLING)
+        found = await stats(nodes[0])
+        assert found["activeSegments"] == 1
+        assert found["subscriptions"]["billing"]["msgBacklog"] is None
+        assert found["subscriptions"]["billing"]["backlogUnknown"] == "Kafka does not answer"
+
+    with_http(test)
+
+
+def test_statistics_are_told_by_the_controller_which_is_found_when_there_is_none() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        unit = next(n for n, _ in nodes[0].node.operations.owned(nodes[0].id) if "0x" in n)
+        await nodes[0].node.operations.unload(unit)
+        assert not [n for n, _ in nodes[0].node.operations.owned(nodes[0].id) if "0x" in n]
+        assert (await stats(nodes[0]))["activeSegments"] == 1
+        assert unit in [n for n, _ in nodes[0].node.operations.owned(nodes[0].id)]
+
+    with_http(test)
+
+
+def test_a_seek_to_a_time_begins_every_bucket_at_its_first_message_of_it() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        parent, first, second = await split_with_records(nodes[0], cluster)
+        former = await subscribed(nodes[0])
+        await seek(nodes[0], timestamp=2)
+        group = (await billing(nodes[0]))["groupId"]
+        assert group != former
+        expected = {(parent, bucket): 2 for bucket in range(4)}
+        expected |= {(topic, bucket): 2 for topic in (first, second) for bucket in range(2)}
+        assert cluster.positions.groups == {group: expected}
+        await until(lambda: former in cluster.segments.deleted_groups)
+        assert (await billing(nodes[0]))["segments"] == {"0": 12, "1": 2, "2": 2}
+
+        await seek(nodes[0], timestamp=4)  # the children have nothing as late
+        found = await billing(nodes[0])
+        assert found["segments"] == {"0": 4, "1": 0, "2": 0}
+        assert found["drainedSegments"] == []
+
+        await seek(nodes[0], timestamp=5)  # nor has the parent
+        assert (await billing(nodes[0]))["drainedSegments"] == [0]
+
+        await seek(nodes[0], position="earliest")
+        found = await billing(nodes[0])
+        assert (found["msgBacklog"], found["drainedSegments"]) == (32, [])
+
+    with_http(test)
+
+
+def test_skipping_everything_leaves_nothing_to_read_but_what_comes_later() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        _, first, _ = await split_with_records(nodes[0], cluster)
+        await subscribed(nodes[0])
+        answer = await nodes[0].http.post(f"{BILLING}/skip-all")
+        assert (answer.status_code, answer.content) == (204, b"")
+        cluster.segments.ends[first][1] += 2
+        found = await billing(nodes[0])
+        assert found["segments"] == {"0": 0, "1": 2, "2": 0}
+        assert found["drainedSegments"] == [0]
+
+    with_http(test)
+
+
+def test_consumers_of_a_subscription_that_is_put_elsewhere_begin_there_in_its_new_group() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node = nodes[0]
+        await split_with_records(node, cluster)
+        async with client_of(node.node, "a") as client:
+            await client.subscribe()
+            former = client.assigned[-1].group_id
+            await client.report(drained={0: [0, 1, 2, 3]})
+            await until(lambda: client.held == {1: [0, 1], 2: [0, 1]})
+            await seek(node, timestamp=1)
+            await until(lambda: bool(client.closed))
+            assert "put somewhere else" in client.closed[0]
+            await client.subscribe(holdings={1: [0, 1], 2: [0, 1]}, group=former)
+            assert client.assigned[-1].group_id != former
+            assert client.held == {0: [0, 1, 2, 3]}
+            assert (await billing(node))["consumers"] == [{"consumerName": "a", "connected": True}]
+
+    with_http(test, **SERVED)
+
+
+def test_a_queue_can_be_put_at_the_earliest_message_only() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        former = await subscribed(nodes[0], "QUEUE")
+        answer = await nodes[0].http.post(f"{BILLING}/skip-all")
+        refused(answer, 412, f"kafka-share-groups.sh --reset-offsets on group {former}")
+        assert (await billing(nodes[0]))["groupId"] == former
+        await seek(nodes[0], position="earliest")
+        group = (await billing(nodes[0]))["groupId"]
+        assert group != former
+        assert cluster.segments.share_groups == {former, group}
+
+    with_http(test)
+
+
+def test_a_seek_that_cannot_be_done_changes_nothing_and_says_why() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        refused(await http.post(f"{BILLING}/skip-all"), 404, "Scalable topic not found")
+        await created(nodes[0])
+        refused(await http.post(f"{BILLING}/skip-all"), 404, "Subscription not found: billing")
+        former = await subscribed(nodes[0])
+        refused(await http.post(f"{BILLING}/seek"), 412, "timestamp=")
+        both = f"{BILLING}/seek?timestamp=1&position=latest"
+        refused(await http.post(both), 412, "timestamp=")
+        refused(await http.post(f"{BILLING}/seek", params={"timestamp": "noon"}), 400, "timestamp")
+        refused(await http.post(f"{BILLING}/seek", params={"position": "here"}), 404, "position")
+        cluster.positions.failure = KafkaUnreachableError("Kafka does not answer")
+        refused(await http.post(f"{BILLING}/skip-all"), 503, "Kafka does not answer")
+        denied = KafkaAccessError("kafka:9092", "to find offsets of topic t", "denied")
+        cluster.positions.failure = denied
+        refused(await http.post(f"{BILLING}/skip-all"), 500, "Give this node's principal")
+        cluster.positions.failure = None
+        assert (await billing(nodes[0]))["groupId"] == former
+        checkpoint = f"{TOPIC}/subscriptions/own"
+        await http.put(checkpoint, params={"type": "CHECKPOINT"})
+        refused(await http.post(f"{checkpoint}/skip-all"), 412, "keep their positions themselves")
+
+    with_http(test)
+
+
+def test_a_seek_whose_commit_fails_says_where_the_subscription_is_now() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        await subscribed(nodes[0])
+        cluster.positions.commit_failure = KafkaUnreachableError("Kafka does not answer")
+        answer = await nodes[0].http.post(f"{BILLING}/skip-all")
+        refused(answer, 503, "now begins at the earliest message")
+        cluster.positions.commit_failure = None
+        answer = await nodes[0].http.post(f"{BILLING}/skip-all")
+        assert answer.status_code == 204
+
+    with_http(test)
+
+
+def test_properties_are_set_and_removed_one_by_one() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        path = f"{TOPIC}/properties"
+        refused(await http.get(path), 404, "Scalable topic not found")
+        refused(await http.put(path, json={"a": "b"}), 404, "Scalable topic not found")
+        await created(nodes[0])
+        assert (await http.put(path, json={"team": "blue", "tier": "1"})).status_code == 204
+        assert (await http.put(path, json={"team": "red"})).status_code == 204
+        assert (await http.get(path)).json() == {"team": "red", "tier": "1"}
+        assert (await http.get(TOPIC)).json()["properties"] == {"team": "red", "tier": "1"}
+        for _ in range(2):
+            assert (await http.delete(path, params={"key": "tier"})).status_code == 204
+        assert (await http.get(path)).json() == {"team": "red"}
+        refused(await http.put(path, json={"big": "x" * 100_000}), 412, "properties have")
+        refused(await http.put(path, json=["a"]), 400, "the body")
+        refused(await http.delete(path), 400, "'key' is missing")
+
+    with_http(test)
+
+
+def test_other_nodes_send_these_requests_on_to_the_controller() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        answers = [await n.http.put(TOPIC, params={"numInitialSegments": 1}) for n in nodes]
+        assert sorted(answer.status_code for answer in answers) in ([204, 307], [307, 409])
+        other = next(n for n, answer in zip(nodes, answers, strict=True) if answer.is_redirect)
+        for verb, path in (
+            ("GET", f"{TOPIC}/stats"),
+            ("GET", f"{TOPIC}/segments/0/stats"),
+            ("POST", f"{BILLING}/skip-all"),
+            ("POST", f"{BILLING}/seek?timestamp=5"),
+            ("PUT", f"{TOPIC}/properties"),
+        ):
+            answer = await other.http.request(verb, path, json={} if verb == "PUT" else None)
+            assert answer.status_code == 307, (path, answer.text)
+            assert answer.headers["Location"].endswith(path)
+
+    with_http(test, 2)
