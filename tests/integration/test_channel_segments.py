@@ -217,7 +217,7 @@ def test_a_probe_is_never_stored_and_an_open_segment_does_not_pass_for_sealed(
     admin.create([topic], DEADLINE_S)
     sealer = Sealer(connection, connection.admin())
     with pytest.raises(KafkaUnreachableError, match="to probe whether topic"):
-        sealer._probe([(topic.name, 0), (topic.name, 1)], Patience(connection, 1.0))
+        sealer._probe([(topic.name, 0), (topic.name, 1)], Patience(connection, 1.0, lambda: None))
     sealer.close()
     assert _ends(connection, topic) == (0, 0)
 
@@ -232,7 +232,7 @@ def test_an_end_that_is_too_early_is_noticed(
         producer.produce(topic.name, b"1", partition=0)
     assert producer.flush(DEADLINE_S) == 0
     sealer = Sealer(connection, connection.admin())
-    patience = Patience(connection, DEADLINE_S)
+    patience = Patience(connection, DEADLINE_S, lambda: None)
     sealer._get_acquainted([topic.name], patience)
     place = (topic.name, 0)
     assert not sealer._nothing_beyond({place: (1, 0)}, patience, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final, TypeVar
@@ -21,6 +22,7 @@ _T = TypeVar("_T")
 
 _POLL_S_MIN: Final = 0.002  # oftener keeps Kafka from what is waited for
 _POLL_S_MAX: Final = 0.1
+_REFRESH_S: Final = 0.25
 _POLL_SHARE: Final = 0.1  # so that what is noticed late is late by a twentieth on average
 
 _ACCESS: Final = frozenset(
@@ -52,10 +54,18 @@ _OTHERS: Final = frozenset(
 
 
 class Patience:
-    """One deadline for many questions. `doing` says what is lacking when it passes."""
+    """One deadline for many questions. `doing` says what is lacking when it passes.
 
-    def __init__(self, connection: KafkaConnection, seconds: float) -> None:
+    `refresh` asks Kafka anew who leads, and is called now and then while an answer is waited for:
+    librdkafka waits for a Kafka broker that it once took for the controller also when that one is
+    gone, for minutes.
+    """
+
+    def __init__(
+        self, connection: KafkaConnection, seconds: float, refresh: Callable[[], None]
+    ) -> None:
         self._connection = connection
+        self._refresh = refresh
         self._began = time.monotonic()
         self._deadline = self._began + seconds
         self._last: KafkaError | None = None
@@ -70,12 +80,13 @@ class Patience:
 
     def answer(self, future: Future[_T], doing: str) -> _T | KafkaError:
         """The result, or an error that may go away. Raises KafkaRefusedError for one that won't."""
-        try:
-            return future.result(self.left_s(doing))
-        except FutureTimeoutError:
-            raise self._connection.unreachable(doing) from None
-        except KafkaException as error:
-            return self.passing(error.args[0], doing)
+        while True:
+            try:
+                return future.result(min(self.left_s(doing), _REFRESH_S))
+            except FutureTimeoutError:
+                self._refresh()
+            except KafkaException as error:
+                return self.passing(error.args[0], doing)
 
     def passing(self, error: KafkaError, doing: str) -> KafkaError:
         """The error itself if it may go away. Raises KafkaRefusedError if it won't."""

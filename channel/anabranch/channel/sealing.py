@@ -59,6 +59,7 @@ _SEALED: Final = {
 _UNKNOWN_TOPIC: Final = KafkaError.UNKNOWN_TOPIC_OR_PART
 _ANSWER_S: Final = 0.1  # the leader's word on its log; silence means that it is longer
 _CLOSE_S: Final = 2.0
+_LOOK_S_MIN: Final = 0.5
 
 _OPEN_OR_SEALED: Final = (KafkaError.INVALID_TIMESTAMP, KafkaError.MSG_SIZE_TOO_LARGE)
 
@@ -106,9 +107,9 @@ class Sealer:
         # A Kafka broker obeys for all partitions that it leads at once, and has the children's logs
         # to make first: until one partition refuses, asking the others would only keep it busy.
         self._probe(places[:1], patience)
-        look = self._look(places)  # comes while the others are asked
+        look = self._look(places, patience)  # comes while the others are asked
         if not self._probe(places[1:], patience):
-            look = self._look(places)
+            look = self._look(places, patience)
         ends = self._ends(places, look, patience)
         return {
             topic.name: tuple(
@@ -210,19 +211,27 @@ class Sealer:
         while True:
             ends = self._latest(places, look, patience, doing)
             if self._nothing_beyond(ends, patience, doing):
-                again = self._latest(places, self._look(places), patience, doing)
+                again = self._latest(places, self._look(places, patience), patience, doing)
                 if again == ends:
                     return {place: offset for place, (offset, _) in ends.items()}
             patience.pause(doing)
-            look = self._look(places)
+            self._get_acquainted({topic for topic, _ in places}, patience)  # leaders may be gone
+            look = self._look(places, patience)
 
-    def _look(self, places: Iterable[_Place]) -> _Look:
-        """Asks what the latest offsets are, and does not wait for the answers."""
+    def _look(self, places: Iterable[_Place], patience: Patience) -> _Look:
+        """Asks what the latest offsets are, and does not wait for the answers.
+
+        A leader that is gone does not answer, and librdkafka asks no other one instead: the
+        question is given up in time for another.
+        """
         asked = {
             TopicPartition(*place): OffsetSpec.latest()  # type: ignore[no-untyped-call]
             for place in places
         }
-        return self._admin.list_offsets(asked) if asked else {}
+        if not asked:
+            return {}
+        seconds = max(_LOOK_S_MIN, patience.left_s("to find where segments end") / 4)
+        return self._admin.list_offsets(asked, request_timeout=seconds)
 
     def _latest(
         self, places: Sequence[_Place], look: _Look, patience: Patience, doing: str
@@ -238,7 +247,7 @@ class Sealer:
             if len(found) == len(places):
                 return found
             patience.pause(doing)
-            look = self._look(place for place in places if place not in found)
+            look = self._look([place for place in places if place not in found], patience)
 
     def _nothing_beyond(
         self, ends: dict[_Place, tuple[int, int]], patience: Patience, doing: str

@@ -7,6 +7,7 @@ until the deadline, and then is a KafkaUnreachableError. How a segment is sealed
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
@@ -14,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import (
     KafkaError,
+    KafkaException,
     TopicCollection,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
@@ -32,6 +34,9 @@ _TOPICS_AT_ONCE: Final = 2_000  # of one request
 # Kafka makes at most 10,000 records of one request: for each topic, each setting, each partition.
 _RECORDS_AT_ONCE: Final = 9_000
 _RECORDS_OF_TOPIC: Final = 10  # settings included
+
+_NAMES_REFRESHED: Final = 2  # an operation has two parents at most
+_REFRESH_S_MAX: Final = 0.5
 
 _PAST_MS_MIN: Final = 86_400_000  # a message may wait for its producer that long
 
@@ -67,14 +72,14 @@ class SegmentAdmin:
         that is there with another number of partitions, other KafkaRefusedErrors, or
         KafkaUnreachableError.
         """
-        patience = Patience(self._connection, deadline_s)
+        patience = self._patience(deadline_s, [topic.name for topic in topics])
         for some in _together(topics):
             there = self._create(some, patience)
             self._await_leaders([topic for topic in some if topic.name in there], patience)
 
     def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
         """Returns when every partition of the topics has a leader. Raises as `create`."""
-        patience = Patience(self._connection, deadline_s)
+        patience = self._patience(deadline_s, [topic.name for topic in topics])
         for some in _together(topics):
             self._await_leaders(some, patience)
 
@@ -84,7 +89,7 @@ class SegmentAdmin:
         Where Kafka has the setting (from 4.3), it also makes known at once who consumes a new
         segment, which by default it collects for a second.
         """
-        patience = Patience(self._connection, deadline_s)
+        patience = self._patience(deadline_s, groups)
         earliest = {"share.auto.offset.reset": "earliest"}
         quick = {**earliest, "share.assignment.interval.ms": "0"}
         for group in groups:  # librdkafka takes one group a call
@@ -124,12 +129,13 @@ class SegmentAdmin:
         Raises KafkaRefusedError or KafkaUnreachableError; the topics may then be sealed in part,
         and sealing again goes on.
         """
-        return self._sealer.seal(topics, Patience(self._connection, deadline_s))
+        patience = self._patience(deadline_s, [topic.name for topic in topics])
+        return self._sealer.seal(topics, patience)
 
     def delete(self, topics: Iterable[str], deadline_s: float) -> None:
         """Deletes the topics that are there."""
-        patience = Patience(self._connection, deadline_s)
         names = list(topics)
+        patience = self._patience(deadline_s, names)
         for start in range(0, len(names), _TOPICS_AT_ONCE):
             self._each(
                 names[start : start + _TOPICS_AT_ONCE],
@@ -144,9 +150,10 @@ class SegmentAdmin:
 
         Those go by themselves once their members have left and their offsets have expired.
         """
-        patience = Patience(self._connection, deadline_s)
+        names = list(groups)
+        patience = self._patience(deadline_s, names)
         answers = self._each(
-            list(groups),
+            names,
             lambda left: self._admin.delete_consumer_groups(list(left)),
             "to delete group",
             {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP},
@@ -159,6 +166,15 @@ class SegmentAdmin:
         ]
 
     # --- steps --------------------------------------------------------------------------
+
+    def _patience(self, seconds: float, names: Sequence[str]) -> Patience:
+        def refresh() -> None:
+            # Any name will do to hear who controls; of what is sealed, also who leads it.
+            for name in names[:_NAMES_REFRESHED]:
+                with contextlib.suppress(KafkaException):
+                    self._admin.list_topics(name, timeout=_REFRESH_S_MAX)
+
+        return Patience(self._connection, seconds, refresh)
 
     def _each(
         self,
