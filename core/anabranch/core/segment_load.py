@@ -7,11 +7,13 @@ import msgspec
 Rates = tuple[float, float, float, float]
 
 
-class SegmentLoad(msgspec.Struct, frozen=True, rename="camel"):
+class SegmentLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """`SegmentLoadStats` of one segment: rates per second over the last minute.
 
-    `modified_ms`: when it was written last, by the log's clock. It is written anew only when a rate
-    has changed much, so a load that reads cold has been cold since then.
+    Bytes are those of the messages' values. `modified_ms`: when it was written last, by the log's
+    clock. It is written anew only when a rate has changed much, so a load that reads cold has been
+    cold since then. A byte rate is an estimate where it is the rate of messages, which Kafka tells,
+    times a size that others' messages have: see `SegmentMeter`.
     """
 
     msg_rate_in: float
@@ -19,8 +21,91 @@ class SegmentLoad(msgspec.Struct, frozen=True, rename="camel"):
     msg_rate_out: float
     bytes_rate_out: float
     modified_ms: int
+    bytes_rate_in_estimated: bool = False
+    bytes_rate_out_estimated: bool = False
 
     @property
     def rates(self) -> Rates:
         """Messages and bytes in, messages and bytes out."""
         return (self.msg_rate_in, self.bytes_rate_in, self.msg_rate_out, self.bytes_rate_out)
+
+    @property
+    def estimated(self) -> tuple[bool, bool]:
+        """Whether the byte rates in and out are estimates."""
+        return (self.bytes_rate_in_estimated, self.bytes_rate_out_estimated)
+
+
+class LoadRecord(msgspec.Struct, frozen=True, gc=False):
+    """`SegmentLoad` as it is stored: the log says when."""
+
+    msg_rate_in: float
+    bytes_rate_in: float
+    msg_rate_out: float
+    bytes_rate_out: float
+    bytes_rate_in_estimated: bool
+    bytes_rate_out_estimated: bool
+
+    def at(self, modified_ms: int) -> SegmentLoad:
+        """The load that was written then."""
+        return SegmentLoad(
+            self.msg_rate_in,
+            self.bytes_rate_in,
+            self.msg_rate_out,
+            self.bytes_rate_out,
+            modified_ms,
+            self.bytes_rate_in_estimated,
+            self.bytes_rate_out_estimated,
+        )
+
+    @property
+    def rates(self) -> Rates:
+        """Messages and bytes in, messages and bytes out."""
+        return (self.msg_rate_in, self.bytes_rate_in, self.msg_rate_out, self.bytes_rate_out)
+
+    @property
+    def estimated(self) -> tuple[bool, bool]:
+        """Whether the byte rates in and out are estimates."""
+        return (self.bytes_rate_in_estimated, self.bytes_rate_out_estimated)
+
+
+def changed(last_written: Rates | None, now: Rates, threshold: float) -> bool:
+    """Whether a load is to be written: a rate came from 0 or went to it, or moved by more than a
+    share of what was written last (seed 000, "Significant-change threshold"). None: never written.
+
+    >>> changed((1000.0, 0.0, 0.0, 0.0), (1250.0, 0.0, 0.0, 0.0), 0.25)
+    False
+    >>> changed((1000.0, 0.0, 0.0, 0.0), (1251.0, 0.0, 0.0, 0.0), 0.25)
+    True
+    """
+    if last_written is None:
+        return True
+    pairs = zip(last_written, now, strict=True)
+    return any(
+        (before == 0) is not (after == 0) or abs(after - before) > threshold * before
+        for before, after in pairs
+    )
+
+
+def load_key(topic: str, incarnation: int, segment_id: int) -> str:
+    """The key of a segment's load record; `topic` is `tenant/namespace/name`.
+
+    >>> load_key("public/default/orders", 42, 3)
+    'segment:public/default/orders/42/3'
+    """
+    return f"segment:{topic}/{incarnation}/{segment_id}"
+
+
+def parse_load_key(key: str) -> tuple[str, int, int] | None:
+    """Topic, incarnation and segment id of a key; None for a key of anything else.
+
+    >>> parse_load_key("segment:public/default/orders/42/3")
+    ('public/default/orders', 42, 3)
+    """
+    kind, _, rest = key.partition(":")
+    parts = rest.rsplit("/", 2)
+    if kind != "segment" or len(parts) != 3 or not parts[0]:
+        return None
+    incarnation, segment_id = parts[1], parts[2]
+    if not all(part.isascii() and part.isdecimal() for part in (incarnation, segment_id)):
+        return None
+    return parts[0], int(incarnation), int(segment_id)

@@ -1,0 +1,94 @@
+"""`RollingRates`: rates per second over the last minute, from samples of counters.
+
+Between two samples a counter is taken to have grown evenly, so when they are taken does not matter
+much, and one that rests need not be sampled often. Seed 000, "Source on the owning broker".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+Totals = tuple[float, ...]
+
+_PIECES: Final = 64  # of the window: samples that are closer together count as one
+
+
+class RollingRates:
+    """Several counters, sampled together. Times in seconds of one clock that never goes back.
+
+    `began`: when all counters stood at 0, if that is known and within the window: then the rates
+    are over the whole window. `before`: else the rates until now, if somebody knew them. Without
+    either, rates are over the time since the first sample until that is the window.
+    """
+
+    __slots__ = ("_raw", "_samples", "window_s")
+
+    def __init__(
+        self,
+        window_s: float,
+        now: float,
+        totals: Sequence[float],
+        *,
+        began: float | None = None,
+        before: Sequence[float] | None = None,
+    ) -> None:
+        self.window_s = window_s
+        self._raw = tuple(totals)
+        self._samples: deque[tuple[float, Totals]] = deque()
+        if began is not None:
+            nothing = (0.0,) * len(self._raw)
+            self._samples.append((now - window_s, nothing))
+            self._samples.append((min(max(began, now - window_s), now), nothing))
+        elif before is not None:
+            was = zip(self._raw, before, strict=True)
+            self._samples.append(
+                (now - window_s, tuple(total - rate * window_s for total, rate in was))
+            )
+        self._samples.append((now, self._raw))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are rates: one sample alone has none."""
+        return self._samples[-1][0] > self._samples[0][0]
+
+    @property
+    def sampled_at(self) -> float:
+        """When the newest sample was taken."""
+        return self._samples[-1][0]
+
+    def sample(self, now: float, totals: Sequence[float]) -> None:
+        """Takes the next sample. A counter that went back begins anew: nothing is counted."""
+        samples = self._samples
+        at, last = samples[-1]
+        if now <= at:
+            return
+        raw = tuple(totals)
+        grown = zip(last, self._raw, raw, strict=True)
+        current = tuple(sum_ + max(0.0, new - old) for sum_, old, new in grown)
+        self._raw = raw
+        if len(samples) > 1 and (
+            at - samples[-2][0] < self.window_s / _PIECES or samples[-2][1] == last == current
+        ):
+            samples.pop()
+        samples.append((now, current))
+        while samples[1][0] <= now - self.window_s:
+            samples.popleft()
+
+    def rates(self) -> Totals:
+        """Of each counter, over the window that ends with the newest sample; else all 0."""
+        end, last = self._samples[-1]
+        start = max(self._samples[0][0], end - self.window_s)
+        if end <= start:
+            return (0.0,) * len(last)
+        then = self._at(start)
+        return tuple((b - a) / (end - start) for a, b in zip(then, last, strict=True))
+
+    def _at(self, time: float) -> Totals:
+        """The counters at a time between the first two samples, of which the first may be older."""
+        (t0, first), (t1, second) = self._samples[0], self._samples[1]
+        share = (time - t0) / (t1 - t0) if t1 > t0 else 0.0
+        pairs = zip(first, second, strict=True)
+        # Exact where nothing moved: what rests has a rate of 0, not of nearly 0.
+        return tuple(a if a == b else a + (b - a) * share for a, b in pairs)

@@ -1,0 +1,195 @@
+"""`SegmentMeter`: what one segment's traffic is, from what its topic's controller learns of it.
+
+How many messages came in is what Kafka's offsets say, whoever wrote them. Kafka does not say how
+large they were: that is the size that the SDK's producers report theirs to have; where they report
+nothing, the size of a few messages that were read from Kafka. How many went out is what the SDK's
+consumers report, plus what groups that report nothing have committed, times the same size.
+
+A byte rate is an *estimate* unless reports cover the traffic of the window. They do not come at the
+moment at which Kafka is asked, so nine tenths count as all; and since one report more or less is
+seen for a whole window, `settled_s` says for how long it has been so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.core.rolling_rates import RollingRates
+from anabranch.core.segment_load import LoadRecord, changed
+
+_COVERED: Final = 0.9
+_SETTLED: Final = 1.5  # windows for which it is or is not an estimate, before that alone is written
+
+
+class SegmentMeter:
+    """Of one active segment, since this node is its topic's controller. Times in seconds.
+
+    `known`: what was written last, by this controller or the one before it.
+    """
+
+    __slots__ = (
+        "_covered",
+        "_covered_since",
+        "_in_bytes",
+        "_in_messages",
+        "_out_bytes",
+        "_out_messages",
+        "_out_told",
+        "_rates",
+        "_size",
+        "_told_before",
+        "_told_bytes",
+        "_told_messages",
+        "_total",
+        "_unsized",
+        "known",
+        "sized_at",
+        "window_s",
+    )
+
+    def __init__(self, window_s: float, known: LoadRecord | None) -> None:
+        self.window_s = window_s
+        self.known = known
+        self.sized_at: float | None = None  # when the size was read from Kafka last
+        self._rates: RollingRates | None = None
+        self._total = 0  # Kafka's count at the last sample
+        self._in_messages = self._in_bytes = 0.0
+        self._out_messages = self._out_bytes = self._out_told = 0.0
+        self._told_messages = self._told_bytes = 0.0  # in, by producers
+        self._told_before = (0.0, 0.0)  # at the last sample
+        self._unsized = 0.0  # came in before a size was known
+        self._size: float | None = None
+        if known is not None and known.msg_rate_in > 0:
+            self._size = known.bytes_rate_in / known.msg_rate_in
+        self._covered: tuple[bool, bool] | None = None
+        self._covered_since = 0.0
+
+    # --- what is learnt -------------------------------------------------------------------
+
+    def written(self, messages: int, size_bytes: int) -> None:
+        """Producers have reported so many more."""
+        self._told_messages += messages
+        self._told_bytes += size_bytes
+
+    def read(self, messages: int, size_bytes: int) -> None:
+        """Consumers have reported so many more."""
+        self._out_messages += messages
+        self._out_bytes += size_bytes
+        self._out_told += messages
+
+    def committed(self, messages: int) -> None:
+        """A group that reports nothing has committed so many more."""
+        self._out_messages += messages
+        self._out_bytes += messages * (self._size or 0.0)
+
+    def sized(self, average_bytes: float, now: float) -> None:
+        """Messages that were read from Kafka are of this size."""
+        self.sized_at = now
+        self._size = average_bytes
+
+    def lacks_size(self, total: int, now: float) -> bool:
+        """Whether messages came whose size nobody reports, and none were looked at lately."""
+        if not total or (self._rates is not None and total <= self._total):
+            return False
+        if self._told_size() is not None:
+            return False
+        return self.sized_at is None or now - self.sized_at >= self.window_s
+
+    def came(self, total: int) -> int:
+        """How many messages came since the last sample, by this count of Kafka's."""
+        return max(0, total - self._total) if self._rates is not None else 0
+
+    def sample(self, now: float, total: int, began: float | None) -> None:
+        """Kafka says that `total` messages were ever written; `began`: when there were none, if
+        that was within the window.
+        """
+        new = self.came(total)
+        if self._rates is None and began is not None:
+            new = total
+        self._total = total
+        self._in_messages += new
+        told = self._told_size()
+        self._size = self._size if told is None else told
+        self._told_before = (self._told_messages, self._told_bytes)
+        self._unsized += new
+        if self._size is not None:
+            self._in_bytes += self._unsized * self._size
+            self._unsized = 0.0
+        totals = (
+            self._in_messages,
+            self._in_bytes,
+            self._out_messages,
+            self._out_bytes,
+            self._told_messages,
+            self._told_bytes,
+            self._out_told,
+        )
+        if self._rates is None:
+            self._rates = RollingRates(
+                self.window_s, now, totals, began=began, before=self._before()
+            )
+        else:
+            self._rates.sample(now, totals)
+        self._cover(now)
+
+    def _told_size(self) -> float | None:
+        """What producers have reported lately; None when they have reported nothing."""
+        messages = self._told_messages - self._told_before[0]
+        size_bytes = self._told_bytes - self._told_before[1]
+        if self._rates is not None:
+            told = self._rates.rates()[4:6]
+            messages += told[0] * self.window_s
+            size_bytes += told[1] * self.window_s
+        return size_bytes / messages if messages > 0 else None
+
+    def _before(self) -> tuple[float, ...] | None:
+        known = self.known
+        if known is None:
+            return None
+        covered_in, covered_out = (not each for each in known.estimated)
+        return (
+            *known.rates,
+            known.msg_rate_in if covered_in else 0.0,
+            known.bytes_rate_in if covered_in else 0.0,
+            known.msg_rate_out if covered_out else 0.0,
+        )
+
+    def _cover(self, now: float) -> None:
+        if self._rates is None or not self._rates.is_known:
+            return
+        came, _, went, _, told_in, _, told_out = self._rates.rates()
+        covered = (told_in >= _COVERED * came, told_out >= _COVERED * went)
+        if covered != self._covered:
+            self._covered, self._covered_since = covered, now
+
+    # --- what is to be told ---------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has moved for a window."""
+        return self._rates is not None and self._rates.is_known and not any(self._rates.rates())
+
+    def load(self) -> LoadRecord | None:
+        """The rates by the newest sample; None while there are none."""
+        if self._rates is None or self._covered is None:
+            return None
+        came, bytes_in, went, bytes_out = self._rates.rates()[:4]
+        estimated_in, estimated_out = (not each for each in self._covered)
+        return LoadRecord(came, bytes_in, went, bytes_out, estimated_in, estimated_out)
+
+    def news(self, threshold: float) -> LoadRecord | None:
+        """The load if it is to be written: it is then `known`."""
+        load = self.load()
+        if load is None or self._rates is None:
+            return None
+        known = self.known
+        settled_s = self._rates.sampled_at - self._covered_since
+        relabelled = (
+            known is not None
+            and load.estimated != known.estimated
+            and settled_s >= _SETTLED * self.window_s
+        )
+        if not relabelled and not changed(known.rates if known else None, load.rates, threshold):
+            return None
+        self.known = load
+        return load

@@ -1,0 +1,231 @@
+"""One segment's load: whose word counts for which rate, and when it is worth writing."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.core.segment_load import (
+    LoadRecord,
+    SegmentLoad,
+    changed,
+    load_key,
+    parse_load_key,
+)
+from anabranch.core.segment_meter import SegmentMeter
+
+WINDOW_S = 60.0
+STEP_S = 10.0
+THRESHOLD = 0.25
+STEADY = LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, False, False)
+
+
+class Flow:
+    """A segment and what happens to it, ten seconds at a time."""
+
+    def __init__(self, known: LoadRecord | None = None, total: int = 0) -> None:
+        self.meter = SegmentMeter(WINDOW_S, known)
+        self.now = 1_000.0
+        self.total = total
+        self.written: list[LoadRecord] = []
+
+    def begin(self, age_s: float | None = None) -> None:
+        began = None if age_s is None else self.now - age_s
+        self.meter.sample(self.now, self.total, began)
+        self._write()
+
+    def step(self, came: int = 0, told: int = 0, read: int = 0, committed: int = 0) -> None:
+        """Messages of 500 bytes each, some of them reported by producers, consumers, or groups."""
+        self.now += STEP_S
+        self.total += came
+        if told:
+            self.meter.written(told, 500 * told)
+        if read:
+            self.meter.read(read, 500 * read)
+        if committed:
+            self.meter.committed(committed)
+        self.meter.sample(self.now, self.total, None)
+        self._write()
+
+    def _write(self) -> None:
+        news = self.meter.news(THRESHOLD)
+        if news is not None:
+            self.written.append(news)
+
+
+def test_a_new_segment_counts_from_its_birth_over_the_whole_window() -> None:
+    flow = Flow(total=600)
+    flow.begin(age_s=5.0)
+    assert [each.msg_rate_in for each in flow.written] == [10.0]
+
+
+def test_an_old_segment_that_nobody_knows_has_no_load_before_its_second_sample() -> None:
+    flow = Flow(total=1_000_000)
+    flow.begin()
+    assert flow.meter.load() is None
+    assert flow.written == []
+    flow.step(came=1_000)
+    assert [each.msg_rate_in for each in flow.written] == [100.0]
+
+
+def test_a_steady_segment_is_written_and_then_silent() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    for _ in range(30):
+        flow.step(came=1_000, told=1_000, read=2_000)
+    count = len(flow.written)
+    assert flow.written[-1].msg_rate_in == pytest.approx(100, rel=THRESHOLD)
+    for _ in range(60):
+        flow.step(came=1_000, told=1_000, read=2_000)
+    assert len(flow.written) == count
+
+
+def test_a_new_controller_goes_on_from_what_was_written() -> None:
+    flow = Flow(STEADY, total=1_000_000)
+    flow.begin()
+    for _ in range(60):
+        flow.step(came=1_000, told=1_000, read=2_000)
+    assert flow.written == []
+    load = flow.meter.load()
+    assert load is not None
+    assert load.rates == pytest.approx(STEADY.rates)
+
+
+def test_traffic_that_ended_comes_to_rates_of_exactly_nothing() -> None:
+    flow = Flow(STEADY, total=1_000_000)
+    flow.begin()
+    for _ in range(8):
+        flow.step()
+    assert flow.written[-1].rates == (0.0, 0.0, 0.0, 0.0)
+    assert flow.meter.is_idle
+    count = len(flow.written)
+    for _ in range(30):
+        flow.step()
+    assert len(flow.written) == count
+
+
+def test_bytes_are_no_estimate_when_producers_report_all_messages() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    for _ in range(20):
+        flow.step(came=1_000, told=1_000)
+    load = flow.meter.load()
+    assert load is not None
+    assert load.bytes_rate_in == pytest.approx(50_000)
+    assert load.estimated == (False, False)
+
+
+def test_bytes_are_an_estimate_when_some_messages_are_nobodys() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    for _ in range(20):
+        flow.step(came=1_000, told=500)
+    load = flow.meter.load()
+    assert load is not None
+    assert load.bytes_rate_in == pytest.approx(50_000)
+    assert load.estimated == (True, False)
+
+
+def test_reports_that_come_a_while_after_the_messages_do_not_make_an_estimate_of_all() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    for number in range(40):
+        flow.step(came=1_000, told=3_000 if number % 3 == 2 else 0)
+    assert not flow.written[-1].bytes_rate_in_estimated
+
+
+def test_that_it_is_an_estimate_no_more_is_written_once() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    for _ in range(20):
+        flow.step(came=1_000, told=500)
+    assert flow.written[-1].bytes_rate_in_estimated
+    count = len(flow.written)
+    for _ in range(60):
+        flow.step(came=1_000, told=1_000)
+    assert len(flow.written) == count + 1
+    assert not flow.written[-1].bytes_rate_in_estimated
+
+
+def test_without_any_report_the_size_is_what_was_read_from_kafka() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    assert not flow.meter.lacks_size(0, flow.now)
+    assert flow.meter.lacks_size(1_000, flow.now)
+    flow.meter.sized(300.0, flow.now)
+    assert not flow.meter.lacks_size(1_000, flow.now)
+    flow.step(came=6_000)
+    assert flow.written[-1] == LoadRecord(100.0, 30_000.0, 0.0, 0.0, True, False)
+    assert flow.meter.lacks_size(flow.total + 1, flow.now + WINDOW_S)
+    assert not flow.meter.lacks_size(flow.total, flow.now + WINDOW_S)
+
+
+def test_messages_that_came_before_a_size_was_known_are_counted_when_it_is() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    flow.step(came=6_000)
+    flow.meter.sized(300.0, flow.now)
+    flow.step()
+    load = flow.meter.load()
+    assert load is not None
+    assert load.bytes_rate_in == pytest.approx(30_000)
+
+
+def test_what_groups_commit_counts_as_read_by_an_estimate() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    for _ in range(10):
+        flow.step(came=1_000, told=1_000, committed=1_000)
+    load = flow.meter.load()
+    assert load is not None
+    assert load.rates == pytest.approx((100, 50_000, 100, 50_000), rel=0.2)
+    assert load.estimated == (False, True)
+
+
+def test_a_count_of_kafkas_that_goes_back_is_no_traffic() -> None:
+    flow = Flow(STEADY, total=1_000_000)
+    flow.begin()
+    flow.total = 5
+    for _ in range(10):
+        flow.step()
+    assert flow.written[-1].msg_rate_in == 0.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "worth"),
+    [
+        (0.0, 0.0, False),
+        (0.0, 0.001, True),
+        (0.001, 0.0, True),
+        (100.0, 125.0, False),
+        (100.0, 125.1, True),
+        (100.0, 75.0, False),
+        (100.0, 74.9, True),
+    ],
+)
+def test_a_load_is_written_when_a_rate_left_zero_or_moved_by_more_than_the_threshold(
+    before: float, after: float, worth: bool
+) -> None:
+    for place in range(4):
+        was, is_ = [50.0] * 4, [50.0] * 4
+        was[place], is_[place] = before, after
+    XX
+
+
+def test_a_load_that_was_never_written_is_written() -> None:
+    assert changed(None, (0.0, 0.0, 0.0, 0.0), THRESHOLD)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "segment:", "segment:t/n/a", "bundle:t/n/a/1/2", "segment:t/n/a/1/x", "segment:/1/2"],
+)
+def test_a_key_of_something_else_is_no_segments(key: str) -> None:
+    assert parse_load_key(key) is None
+
+
+def test_a_segments_key_is_read_back() -> None:
+    assert parse_load_key(load_key("t/n/a", 7, 12)) == ("t/n/a", 7, 12)
+
+
+def test_a_stored_load_is_a_load_with_the_time_of_its_record() -> None:
+    assert STEADY.at(17) == SegmentLoad(100.0, 50_000.0, 200.0, 100_000.0, 17, False, False)
