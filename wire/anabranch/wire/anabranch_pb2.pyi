@@ -424,6 +424,46 @@ class CommandCloseConsumer(_message.Message):
     reason: str
     def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class SegmentTraffic(_message.Message):
+    __slots__ = ("segment_id", "subscription", "messages", "bytes", "told_messages", "told_bytes")
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOLD_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOLD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    segment_id: int
+    subscription: str
+    messages: int
+    bytes: int
+    told_messages: int
+    told_bytes: int
+    def __init__(self, segment_id: _Optional[int] = ..., subscription: _Optional[str] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., told_messages: _Optional[int] = ..., told_bytes: _Optional[int] = ...) -> None: ...
+
+class CommandScalableTrafficReport(_message.Message):
+    __slots__ = ("request_id", "topic", "incarnation", "client_id", "since_ms", "segments")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    topic: str
+    incarnation: int
+    client_id: int
+    since_ms: int
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentTraffic]
+    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., incarnation: _Optional[int] = ..., client_id: _Optional[int] = ..., since_ms: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentTraffic, _Mapping]]] = ...) -> None: ...
+
+class CommandScalableTrafficReportResponse(_message.Message):
+    __slots__ = ("request_id", "interval_ms")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    interval_ms: int
+    def __init__(self, request_id: _Optional[int] = ..., interval_ms: _Optional[int] = ...) -> None: ...
+
 class Unserved(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -459,7 +499,7 @@ class Unserved8(_message.Message):
     def __init__(self, request_id: _Optional[int] = ...) -> None: ...
 
 class BaseCommand(_message.Message):
-    __slots__ = ("type", "connect", "connected", "success", "error", "close_consumer", "ping", "pong", "lookupTopic", "lookupTopicResponse", "scalableTopicLookup", "scalableTopicUpdate", "scalableTopicClose", "scalableTopicSubscribe", "scalableTopicSubscribeResponse", "scalableTopicAssignmentUpdate", "scalableTopicUnsubscribe", "scalableConsumerReport", "subscribe", "producer", "send", "message", "ack", "flow", "unsubscribe", "close_producer", "redeliverUnacknowledgedMessages", "partitionMetadata", "consumerStats", "seek", "getLastMessageId", "getTopicsOfNamespace", "getSchema", "authResponse", "getOrCreateSchema", "newTxn", "addPartitionToTxn", "addSubscriptionToTxn", "endTxn", "endTxnOnPartition", "endTxnOnSubscription", "tcClientConnectRequest", "watchTopicList", "watchTopicListClose", "watchScalableTopics", "watchScalableTopicsClose", "watchTcAssignments", "watchTcAssignmentsClose")
+    __slots__ = ("type", "connect", "connected", "success", "error", "close_consumer", "ping", "pong", "lookupTopic", "lookupTopicResponse", "scalableTopicLookup", "scalableTopicUpdate", "scalableTopicClose", "scalableTopicSubscribe", "scalableTopicSubscribeResponse", "scalableTopicAssignmentUpdate", "scalableTopicUnsubscribe", "scalableConsumerReport", "scalableTrafficReport", "scalableTrafficReportResponse", "subscribe", "producer", "send", "message", "ack", "flow", "unsubscribe", "close_producer", "redeliverUnacknowledgedMessages", "partitionMetadata", "consumerStats", "seek", "getLastMessageId", "getTopicsOfNamespace", "getSchema", "authResponse", "getOrCreateSchema", "newTxn", "addPartitionToTxn", "addSubscriptionToTxn", "endTxn", "endTxnOnPartition", "endTxnOnSubscription", "tcClientConnectRequest", "watchTopicList", "watchTopicListClose", "watchScalableTopics", "watchScalableTopicsClose", "watchTcAssignments", "watchTcAssignmentsClose")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CONNECT: _ClassVar[BaseCommand.Type]
@@ -534,6 +574,8 @@ class BaseCommand(_message.Message):
         WATCH_TC_ASSIGNMENTS_CLOSE: _ClassVar[BaseCommand.Type]
         SCALABLE_TOPIC_UNSUBSCRIBE: _ClassVar[BaseCommand.Type]
         SCALABLE_CONSUMER_REPORT: _ClassVar[BaseCommand.Type]
+        SCALABLE_TRAFFIC_REPORT: _ClassVar[BaseCommand.Type]
+        SCALABLE_TRAFFIC_REPORT_RESPONSE: _ClassVar[BaseCommand.Type]
     CONNECT: BaseCommand.Type
     CONNECTED: BaseCommand.Type
     SUBSCRIBE: BaseCommand.Type
@@ -606,6 +648,8 @@ class BaseCommand(_message.Message):
     WATCH_TC_ASSIGNMENTS_CLOSE: BaseCommand.Type
     SCALABLE_TOPIC_UNSUBSCRIBE: BaseCommand.Type
     SCALABLE_CONSUMER_REPORT: BaseCommand.Type
+    SCALABLE_TRAFFIC_REPORT: BaseCommand.Type
+    SCALABLE_TRAFFIC_REPORT_RESPONSE: BaseCommand.Type
     TYPE_FIELD_NUMBER: _ClassVar[int]
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
@@ -624,6 +668,8 @@ class BaseCommand(_message.Message):
     SCALABLETOPICASSIGNMENTUPDATE_FIELD_NUMBER: _ClassVar[int]
     SCALABLETOPICUNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     SCALABLECONSUMERREPORT_FIELD_NUMBER: _ClassVar[int]
+    SCALABLETRAFFICREPORT_FIELD_NUMBER: _ClassVar[int]
+    SCALABLETRAFFICREPORTRESPONSE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     SEND_FIELD_NUMBER: _ClassVar[int]
@@ -672,6 +718,8 @@ class BaseCommand(_message.Message):
     scalableTopicAssignmentUpdate: CommandScalableTopicAssignmentUpdate
     scalableTopicUnsubscribe: CommandScalableTopicUnsubscribe
     scalableConsumerReport: CommandScalableConsumerReport
+    scalableTrafficReport: CommandScalableTrafficReport
+    scalableTrafficReportResponse: CommandScalableTrafficReportResponse
     subscribe: Unserved5
     producer: Unserved3
     send: Unserved
@@ -702,4 +750,4 @@ class BaseCommand(_message.Message):
     watchScalableTopicsClose: Unserved
     watchTcAssignments: Unserved
     watchTcAssignmentsClose: Unserved
-    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., scalableTopicLookup: _Optional[_Union[CommandScalableTopicLookup, _Mapping]] = ..., scalableTopicUpdate: _Optional[_Union[CommandScalableTopicUpdate, _Mapping]] = ..., scalableTopicClose: _Optional[_Union[CommandScalableTopicClose, _Mapping]] = ..., scalableTopicSubscribe: _Optional[_Union[CommandScalableTopicSubscribe, _Mapping]] = ..., scalableTopicSubscribeResponse: _Optional[_Union[CommandScalableTopicSubscribeResponse, _Mapping]] = ..., scalableTopicAssignmentUpdate: _Optional[_Union[CommandScalableTopicAssignmentUpdate, _Mapping]] = ..., scalableTopicUnsubscribe: _Optional[_Union[CommandScalableTopicUnsubscribe, _Mapping]] = ..., scalableConsumerReport: _Optional[_Union[CommandScalableConsumerReport, _Mapping]] = ..., subscribe: _Optional[_Union[Unserved5, _Mapping]] = ..., producer: _Optional[_Union[Unserved3, _Mapping]] = ..., send: _Optional[_Union[Unserved, _Mapping]] = ..., message: _Optional[_Union[Unserved, _Mapping]] = ..., ack: _Optional[_Union[Unserved8, _Mapping]] = ..., flow: _Optional[_Union[Unserved, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unserved2, _Mapping]] = ..., close_producer: _Optional[_Union[Unserved2, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[Unserved, _Mapping]] = ..., partitionMetadata: _Optional[_Union[Unserved2, _Mapping]] = ..., consumerStats: _Optional[_Union[Unserved1, _Mapping]] = ..., seek: _Optional[_Union[Unserved2, _Mapping]] = ..., getLastMessageId: _Optional[_Union[Unserved2, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[Unserved1, _Mapping]] = ..., getSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., authResponse: _Optional[_Union[Unserved, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., newTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addSubscriptionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnPartition: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnSubscription: _Optional[_Union[Unserved1, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicList: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[Unserved1, _Mapping]] = ..., watchScalableTopics: _Optional[_Union[Unserved, _Mapping]] = ..., watchScalableTopicsClose: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignments: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignmentsClose: _Optional[_Union[Unserved, _Mapping]] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., scalableTopicLookup: _Optional[_Union[CommandScalableTopicLookup, _Mapping]] = ..., scalableTopicUpdate: _Optional[_Union[CommandScalableTopicUpdate, _Mapping]] = ..., scalableTopicClose: _Optional[_Union[CommandScalableTopicClose, _Mapping]] = ..., scalableTopicSubscribe: _Optional[_Union[CommandScalableTopicSubscribe, _Mapping]] = ..., scalableTopicSubscribeResponse: _Optional[_Union[CommandScalableTopicSubscribeResponse, _Mapping]] = ..., scalableTopicAssignmentUpdate: _Optional[_Union[CommandScalableTopicAssignmentUpdate, _Mapping]] = ..., scalableTopicUnsubscribe: _Optional[_Union[CommandScalableTopicUnsubscribe, _Mapping]] = ..., scalableConsumerReport: _Optional[_Union[CommandScalableConsumerReport, _Mapping]] = ..., scalableTrafficReport: _Optional[_Union[CommandScalableTrafficReport, _Mapping]] = ..., scalableTrafficReportResponse: _Optional[_Union[CommandScalableTrafficReportResponse, _Mapping]] = ..., subscribe: _Optional[_Union[Unserved5, _Mapping]] = ..., producer: _Optional[_Union[Unserved3, _Mapping]] = ..., send: _Optional[_Union[Unserved, _Mapping]] = ..., message: _Optional[_Union[Unserved, _Mapping]] = ..., ack: _Optional[_Union[Unserved8, _Mapping]] = ..., flow: _Optional[_Union[Unserved, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unserved2, _Mapping]] = ..., close_producer: _Optional[_Union[Unserved2, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[Unserved, _Mapping]] = ..., partitionMetadata: _Optional[_Union[Unserved2, _Mapping]] = ..., consumerStats: _Optional[_Union[Unserved1, _Mapping]] = ..., seek: _Optional[_Union[Unserved2, _Mapping]] = ..., getLastMessageId: _Optional[_Union[Unserved2, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[Unserved1, _Mapping]] = ..., getSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., authResponse: _Optional[_Union[Unserved, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., newTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addSubscriptionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnPartition: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnSubscription: _Optional[_Union[Unserved1, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicList: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[Unserved1, _Mapping]] = ..., watchScalableTopics: _Optional[_Union[Unserved, _Mapping]] = ..., watchScalableTopicsClose: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignments: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignmentsClose: _Optional[_Union[Unserved, _Mapping]] = ...) -> None: ...
