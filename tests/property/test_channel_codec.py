@@ -28,6 +28,7 @@ from anabranch.core.records import (
     TopicChange,
     UnitMove,
 )
+from anabranch.core.segment_load import LoadRecord
 from anabranch.core.state import Cluster, NamespaceInfo, Session, Tenant
 from anabranch.core.subscriptions import Subscription
 from anabranch.core.topics import ScalableTopic
@@ -92,34 +93,36 @@ BASKET_SCHEMA = _record(
 )
 BASKETS = SchemaSet([Family("basket", Basket, {1: BASKET_SCHEMA})])
 RECORDS: dict[type[Any], str] = {
-    UnitMove: "unit-move.1",
-    SessionChange: "session-change.1",
-    ClusterSettings: "cluster-settings.1",
-    TenantChange: "tenant-change.1",
-    NamespaceChange: "namespace-change.1",
-    TopicChange: "topic-change.1",
-    SubscriptionChange: "subscription-change.1",
+    UnitMove: "unit-move",
+    SessionChange: "session-change",
+    ClusterSettings: "cluster-settings",
+    TenantChange: "tenant-change",
+    NamespaceChange: "namespace-change",
+    TopicChange: "topic-change",
+    SubscriptionChange: "subscription-change",
 }
 ENTITIES: dict[type[Any], str] = {
-    Unit: "unit.1",
-    Session: "session.1",
-    Cluster: "cluster.1",
-    Tenant: "tenant.1",
-    NamespaceInfo: "namespace-info.1",
-    ScalableTopic: "scalable-topic.1",
-    Subscription: "subscription.1",
+    Unit: "unit",
+    Session: "session",
+    Cluster: "cluster",
+    Tenant: "tenant",
+    NamespaceInfo: "namespace-info",
+    ScalableTopic: "scalable-topic",
+    Subscription: "subscription",
 }
 NEWEST: dict[type[Any], str] = {
     **RECORDS,
     **ENTITIES,
-    Horizon: "horizon.1",
-    Heartbeat: "heartbeat.1",
+    Horizon: "horizon",
+    Heartbeat: "heartbeat",
+    LoadRecord: "segment-load",
 }
 CODECS: dict[type[Any], tuple[Any, Any]] = {
     **dict.fromkeys(RECORDS, (codec.encode_record, codec.decode_record)),
     **dict.fromkeys(ENTITIES, (codec.encode_entity, codec.decode_entity)),
     Horizon: (codec.encode_horizon, codec.decode_horizon),
     Heartbeat: (codec.encode_heartbeat, codec.decode_heartbeat),
+    LoadRecord: (codec.encode_load, codec.decode_load),
     Basket: (BASKETS.encode, BASKETS.decode),
 }
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200)
@@ -150,7 +153,9 @@ VALUES = st.sampled_from(list(CODECS)).flatmap(_values)
 def _schema(kind: type[Any]) -> Any:
     if kind is Basket:
         return BASKET_SCHEMA
-    return json.loads((SCHEMAS / f"{NEWEST[kind]}.avsc").read_text())
+    versions = SCHEMAS.glob(f"{NEWEST[kind]}.*.avsc")
+    newest = max(versions, key=lambda file: int(file.name.split(".")[1]))
+    return json.loads(newest.read_text())
 
 
 def _plain(value: Any) -> Any:

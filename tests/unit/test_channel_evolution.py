@@ -25,6 +25,7 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "entity": codec.decode_entity,
     "horizon": codec.decode_horizon,
     "heartbeat": codec.decode_heartbeat,
+    "load": codec.decode_load,
 }
 
 

@@ -1,4 +1,4 @@
-"""The bytes of everything that the channel stores: records, entities, the horizon, heartbeats."""
+"""The bytes of all that the channel stores: records, entities, the horizon, heartbeats, loads."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from anabranch.core.records import (
     TopicChange,
     UnitMove,
 )
+from anabranch.core.segment_load import LoadRecord
 from anabranch.core.state import Cluster, Entity, NamespaceInfo, Session, Tenant
 from anabranch.core.subscriptions import Subscription
 from anabranch.core.topics import ScalableTopic
@@ -79,11 +80,13 @@ _ENTITIES: Final = SchemaSet(
 )
 _HORIZONS: Final = SchemaSet((stored_family("horizon", Horizon, {}),))
 _HEARTBEATS: Final = SchemaSet((stored_family("heartbeat", Heartbeat, {}),))
+_LOADS: Final = SchemaSet((stored_family("segment-load", LoadRecord, {}),))
 
 encode_record: Final[Callable[[Record], bytes]] = _RECORDS.encode
 encode_entity: Final[Callable[[Entity], bytes]] = _ENTITIES.encode
 encode_horizon: Final[Callable[[Horizon], bytes]] = _HORIZONS.encode
 encode_heartbeat: Final[Callable[[Heartbeat], bytes]] = _HEARTBEATS.encode
+encode_load: Final[Callable[[LoadRecord], bytes]] = _LOADS.encode
 decode_record: Final[Callable[[bytes], Record]] = _RECORDS.decode
 """The record of a WAL value. Raises UnreadableError."""
 knows_record: Final = _RECORDS.knows
@@ -92,6 +95,11 @@ knows_record: Final = _RECORDS.knows
 def schema_header(record: Record) -> tuple[str, bytes]:
     """The Kafka header that names a record's schema to releases that do not know it."""
     return SCHEMA_HEADER, _RECORDS.header(record)
+
+
+def load_header(load: LoadRecord) -> tuple[str, bytes]:
+    """The same of a load record."""
+    return SCHEMA_HEADER, _LOADS.header(load)
 
 
 def header_of(headers: Headers | None) -> bytes | None:
@@ -149,6 +157,12 @@ def decode_heartbeat(value: bytes) -> Heartbeat:
     """A heartbeat. Raises NewerSchemaError or, for damage, UnreadableError."""
     beat: Heartbeat = _own(_HEARTBEATS, value, "a heartbeat")
     return beat
+
+
+def decode_load(value: bytes) -> LoadRecord:
+    """A segment's load. Raises NewerSchemaError or, for damage, UnreadableError."""
+    load: LoadRecord = _own(_LOADS, value, "a load record")
+    return load
 
 
 _UNIT_PREFIX: Final = _ENTITIES.prefix(Unit)

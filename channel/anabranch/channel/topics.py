@@ -92,6 +92,8 @@ class _Wanted(msgspec.Struct, frozen=True):
     may: Mapping[str, str]
 
 
+# A load that does not change is written once: what is older than this is of no use even so.
+_LOAD_KEPT_MS: Final = 7 * 86_400_000
 _COMPACT: Final = {"segment.bytes": "67108864", "min.cleanable.dirty.ratio": "0.2"}
 
 
@@ -106,7 +108,8 @@ def _wanted(topics: Topics) -> dict[str, _Wanted]:
         topics.wal: _Wanted({"cleanup.policy": "delete", **kept, **stamped, **safe}, {}),
         topics.snapshot: _Wanted({"cleanup.policy": "compact", **safe}, _COMPACT),
         topics.load: _Wanted(
-            {"cleanup.policy": "compact,delete"}, {"retention.ms": "3600000", **_COMPACT}
+            {"cleanup.policy": "compact,delete", **stamped},
+            {"retention.ms": str(_LOAD_KEPT_MS), **_COMPACT},
         ),
         topics.brokers: _Wanted({"cleanup.policy": "compact", **stamped}, _COMPACT),
     }
