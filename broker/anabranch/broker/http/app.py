@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp
 
 from anabranch.broker.http import (
+    autoscale,
     brokers,
     bundles,
     layouts,
@@ -48,6 +49,7 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.include_router(scalable.router(operations.topics))
     api.include_router(subscriptions.router(operations.topics))
     api.include_router(segments.router(operations.topics))
+    api.include_router(autoscale.router(operations.topics.policies))
     api.include_router(brokers.router(operations, settings, version))
     api.include_router(brokers.probes(operations))
 

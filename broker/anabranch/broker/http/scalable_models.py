@@ -9,6 +9,7 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from anabranch.broker.topics.operations import TopicOperations
+from anabranch.core.autoscale_policy import override_of
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.topics import ScalableTopic
 
@@ -54,6 +55,9 @@ class LayoutBody(BaseModel):
     nextSegmentId: int  # noqa: N815
     segments: dict[str, SegmentBody]
     properties: dict[str, str]
+    autoScalePolicy: dict[str, Any] | None = Field(  # noqa: N815
+        None, description="What the topic overrides; absent when that is nothing."
+    )
 
 
 class SegmentStats(BaseModel):
@@ -121,6 +125,8 @@ class TopicStats(BaseModel):
 def layout_body(topic: ScalableTopic) -> dict[str, Any]:
     """`LayoutBody` as plain JSON values: a layout may be large, and is asked for often."""
     body = topic.layout.to_metadata()
+    if topic.auto_scale:
+        body["autoScalePolicy"] = dict(override_of(topic.auto_scale))
     segments: dict[str, Any] = body["segments"]
     for part in topic.segments:
         segments[str(part.segment_id)].update(_derived(part))

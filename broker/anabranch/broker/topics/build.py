@@ -13,6 +13,7 @@ from anabranch.broker.topics.backlogs import Backlogs
 from anabranch.broker.topics.consumers import Consumers
 from anabranch.broker.topics.limits import Limits
 from anabranch.broker.topics.operations import TopicOperations
+from anabranch.broker.topics.policies import AutoScalePolicies
 from anabranch.broker.topics.positions import OpenPositions, Positions
 from anabranch.broker.topics.reading import Reading
 from anabranch.broker.topics.resets import Resets
@@ -82,4 +83,5 @@ def build_topics(
         "Consumers of scalable topics whose controller this node is.",
         lambda: len(service.consumers),
     )
-    return TopicOperations(access, consumers, reading, watches, seeker, limits)
+    policies = AutoScalePolicies(access, settings.auto_scale_policy(), timeout_s)
+    return TopicOperations(access, consumers, reading, watches, seeker, limits, policies)

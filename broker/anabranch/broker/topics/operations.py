@@ -24,6 +24,7 @@ from anabranch.broker.requests import RACES_MAX
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.consumers import Consumers
 from anabranch.broker.topics.limits import Limits, check_layout, check_properties
+from anabranch.broker.topics.policies import AutoScalePolicies
 from anabranch.broker.topics.reading import Reading
 from anabranch.broker.topics.seeker import Seeker
 from anabranch.broker.topics.watches import Watches
@@ -62,6 +63,7 @@ class TopicOperations:
         watches: Watches,
         seeker: Seeker,
         limits: Limits,
+        policies: AutoScalePolicies,
     ) -> None:
         self.access = access
         self.consumers = consumers
@@ -69,6 +71,7 @@ class TopicOperations:
         self.watches = watches
         self._seeker = seeker
         self.limits = limits
+        self.policies = policies
         self._runtime = access.runtime
         self._requests = access.requests
 

@@ -1,0 +1,80 @@
+"""Auto-scale policies: what topics and namespaces override of the node's settings (seed 000)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Response
+from fastapi.responses import JSONResponse
+
+from anabranch.broker.http.errors import problems
+from anabranch.broker.http.staleness import Marked
+from anabranch.broker.topics.operations import parse
+from anabranch.broker.topics.policies import AutoScalePolicies
+from anabranch.core import names
+from anabranch.core.autoscale_policy import OVERRIDE_FIELDS, Override
+
+_Override = Annotated[
+    dict[str, Any],
+    Body(description="What to override; all may be left out: " + ", ".join(OVERRIDE_FIELDS)),
+]
+_FOUND: dict[int | str, dict[str, Any]] = {
+    200: {"description": "What is overridden."},
+    204: {"description": "Nothing is."},
+}
+
+
+def router(policies: AutoScalePolicies) -> APIRouter:
+    """The routes of both levels."""
+    routes = APIRouter(prefix="/admin/v2", tags=["auto-scale policies"])
+    _topics(routes, policies)
+    _namespaces(routes, policies)
+    return routes
+
+
+def _answer(override: Override) -> Response:
+    return JSONResponse(dict(override)) if override else Response(status_code=204)
+
+
+def _topics(routes: APIRouter, policies: AutoScalePolicies) -> None:
+    path = "/scalable/{tenant}/{namespace}/{topic}/autoScalePolicy"
+    refusals = problems(307, 404, 412, 503, 504)
+
+    @routes.get(path, dependencies=[Marked], responses={**_FOUND, **problems(404, 412)})
+    async def get_auto_scale_policy(tenant: str, namespace: str, topic: str) -> Response:
+        """What the topic overrides of its namespace's policy."""
+        return _answer(policies.of_topic(parse(tenant, namespace, topic)))
+
+    @routes.post(path, status_code=204, responses=refusals)
+    async def set_auto_scale_policy(
+        tenant: str, namespace: str, topic: str, override: _Override
+    ) -> None:
+        """Replaces what the topic overrides, as a whole."""
+        await policies.set_topic(parse(tenant, namespace, topic), override)
+
+    @routes.delete(path, status_code=204, responses=refusals)
+    async def remove_auto_scale_policy(tenant: str, namespace: str, topic: str) -> None:
+        """Lets the namespace's policy apply to the topic again."""
+        await policies.set_topic(parse(tenant, namespace, topic), {})
+
+
+def _namespaces(routes: APIRouter, policies: AutoScalePolicies) -> None:
+    path = "/namespaces/{tenant}/{namespace}/scalableTopicAutoScalePolicy"
+    refusals = problems(404, 412, 503, 504)
+
+    @routes.get(path, dependencies=[Marked], responses={**_FOUND, **problems(404, 412)})
+    async def get_namespace_auto_scale_policy(tenant: str, namespace: str) -> Response:
+        """What the namespace overrides of the nodes' settings."""
+        return _answer(policies.of_namespace(names.namespace(tenant, namespace)))
+
+    @routes.post(path, status_code=204, responses=refusals)
+    async def set_namespace_auto_scale_policy(
+        tenant: str, namespace: str, override: _Override
+    ) -> None:
+        """Replaces what the namespace overrides, as a whole."""
+        await policies.set_namespace(names.namespace(tenant, namespace), override)
+
+    @routes.delete(path, status_code=204, responses=refusals)
+    async def remove_namespace_auto_scale_policy(tenant: str, namespace: str) -> None:
+        """Lets the nodes' settings apply to the namespace again."""
+        await policies.set_namespace(names.namespace(tenant, namespace), {})
