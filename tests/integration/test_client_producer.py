@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from confluent_kafka.serialization import StringSerializer
@@ -13,6 +14,7 @@ from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import (
     BufferFullError,
     Client,
+    DeliveryError,
     MessageTooLargeError,
     Producer,
     SerializationError,
@@ -21,6 +23,7 @@ from anabranch.client import (
     segment_writer,
     sync,
 )
+from anabranch.core.errors import InvalidInputError
 from support.hand_made_topic import HandMadeTopic
 from support.waiting import until
 
@@ -200,6 +203,70 @@ def test_a_value_that_a_serializer_refuses_harms_no_other(
         await producer.send(3, "key")
 
         assert topic.by_key() == {b"key": [b"1", b"3"]}
+
+    run(kafka, topic_prefix, body)
+
+
+def test_what_is_no_message_is_refused_on_every_path_and_the_others_go_on(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    wrong: list[tuple[Any, Any, dict[str, Any]]] = [
+        (5, "key", {}),
+        (["a"], "key", {}),
+        (b"v", 5, {}),
+        (b"v", ["key"], {}),
+        (b"v", {}, {}),
+        (b"v", "\ud800", {}),
+        ("\ud800", "key", {}),
+        (b"v", "key", {"headers": 5}),
+        (b"v", "key", {"headers": {"a": 1}}),
+        (b"v", "key", {"event_time_ms": -1}),
+        (b"v", "key", {"event_time_ms": 2**70}),
+        (b"v", "key", {"event_time_ms": None}),
+        (b"v", "key", {"event_time_ms": 0.0}),
+        (b"v", "key", {"event_time_ms": 1.5}),
+    ]
+
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        producer = await client.create_producer("public/default/orders")
+        await producer.send(b"1", "key")  # from here on its key takes the short way
+        for value, key, more in wrong:
+            with pytest.raises((SerializationError, InvalidInputError)):
+                producer.send_nowait(value, key, **more)
+            with pytest.raises((SerializationError, InvalidInputError)):
+                await producer.post(value, key, **more)
+            with pytest.raises((SerializationError, InvalidInputError)):
+                await producer.send(value, key, **more)
+            if not more:
+                with pytest.raises((SerializationError, InvalidInputError)):
+                    await producer.send_many([(key, value)])
+        assert producer.under_way == 0
+        for bad in (5, [5], [("key",)], [("key", b"v", b"w")]):
+            with pytest.raises(InvalidInputError, match="pairs"):
+                await producer.send_many(bad)  # type: ignore[arg-type]
+        with pytest.raises(SerializationError):
+            await producer.send_many([("key", b"2"), ("key", 5)])
+        await producer.send(b"3", "key")
+        assert topic.by_key() == {b"key": [b"1", b"2", b"3"]}
+
+    run(kafka, topic_prefix, body)
+
+
+def test_an_event_time_older_than_the_topic_keeps_is_named_as_the_cause(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        await topic.configure(
+            topic.layout.segments[0], "message.timestamp.before.max.ms", "86400000"
+        )
+        producer = await client.create_producer("public/default/orders")
+        await producer.send(b"1", "key")
+        with pytest.raises(DeliveryError, match="event time"):
+            for _ in range(1_000):  # until the partition's leader has heard of the setting
+                await producer.send(b"old", "key", event_time_ms=1_000)
+        await producer.send(b"3", "key")
+        stored = topic.by_key()[b"key"]
+        assert (stored[0], stored[-1]) == (b"1", b"3")
 
     run(kafka, topic_prefix, body)
 

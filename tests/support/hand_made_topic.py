@@ -159,9 +159,10 @@ class HandMadeTopic:
         return ends
 
     async def set_limit(self, part: SegmentInfo, limit: int) -> None:
-        entry = ConfigEntry(
-            "max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET
-        )
+        await self.configure(part, "max.message.bytes", str(limit))
+
+    async def configure(self, part: SegmentInfo, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(
             ConfigResource.Type.TOPIC, self.kafka_topic(part), incremental_configs=[entry]
         )
@@ -256,7 +257,7 @@ class HandMadeTopic:
         messages: list[Message] = []
         reader.assign([TopicPartition(self.kafka_topic(part), bucket, 0)])
         while len(messages) < end:
-            for message in reader.consume(10_000, 1.0):
+            for message in reader.consume(min(10_000, end - len(messages)), 1.0):
                 error = message.error()
                 if error is not None:
                     raise KafkaException(error)

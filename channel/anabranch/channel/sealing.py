@@ -45,10 +45,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 
 from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.patience import Patience
+from anabranch.core.segment_topics import FUTURE_MS_MAX
 
 PROBE_HEADER: Final = "anabranch-probe"
-# A time-stamp further in the future than this is refused by every segment that takes messages.
-FUTURE_MS_MAX: Final = 3_600_000
 _PROBE_TIMESTAMP_MS: Final = 1 << 55
 _SEALED: Final = {
     "max.message.bytes": "0",

@@ -28,7 +28,8 @@ from confluent_kafka.cimpl import NewTopic
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.patience import Patience
-from anabranch.channel.sealing import FUTURE_MS_MAX, Sealer, SegmentTopic
+from anabranch.channel.sealing import Sealer, SegmentTopic
+from anabranch.core.segment_topics import FUTURE_MS_MAX
 
 _TOPICS_AT_ONCE: Final = 2_000  # of one request
 # Kafka makes at most 10,000 records of one request: for each topic, each setting, each partition.

@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from confluent_kafka import KafkaException
+from confluent_kafka import Producer as KafkaClient
+
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client.closing import Closing
 from anabranch.client.errors import ClosedError
@@ -36,13 +39,7 @@ class Client(Closing):
 
     def __init__(self, url: str, *, kafka: Mapping[str, Any] | None = None) -> None:
         self.nodes = Nodes(url)
-        self.kafka: dict[str, Any] = dict(kafka or {})
-        for name in self.kafka:
-            if not name.startswith(_SECURITY) and name != "client.id":
-                raise InvalidInputError(
-                    f"Kafka property {name!r} cannot be set: only client.id and those that start "
-                    f"with {', '.join(_SECURITY)}"
-                )
+        self.kafka = _checked(kafka)
         self._parts: list[Any] = []  # what has an async close()
         self._closed = False
 
@@ -167,3 +164,29 @@ class Client(Closing):
         if self._closed:
             raise ClosedError("the client was closed")
         asyncio.get_running_loop()
+
+
+def _checked(kafka: Any) -> dict[str, Any]:
+    """Kafka's properties, of which librdkafka thinks that they fit. Raises InvalidInputError."""
+    if kafka is not None and not isinstance(kafka, Mapping):
+        raise InvalidInputError(f"kafka= is a mapping of properties, not a {type(kafka).__name__}")
+    given = dict(kafka or {})
+    for name, value in given.items():
+        if not isinstance(name, str) or not (name.startswith(_SECURITY) or name == "client.id"):
+            raise InvalidInputError(
+                f"Kafka property {name!r} cannot be set: only client.id and those that start "
+                f"with {', '.join(_SECURITY)}"
+            )
+        if not isinstance(value, str | int | float):
+            raise InvalidInputError(
+                f"Kafka property {name!r} is a str, a number or a bool, not a "
+                f"{type(value).__name__}"
+            )
+    try:
+        if given:
+            KafkaClient({**given, "log_level": 0})  # connects to nothing, as it has no address
+    except KafkaException as error:
+        raise InvalidInputError(
+            f"Kafka's client refuses its properties: {error.args[0].str()}"
+        ) from None
+    return given

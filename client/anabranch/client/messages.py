@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
 
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.segment_topics import FUTURE_MS_MAX
 
 # The header by which a producer finds its own records again in a sealed segment; consumers need
 # not show it.
@@ -58,10 +62,15 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"compression {self.compression!r} is not one of {', '.join(_COMPRESSIONS)}"
             )
         for name in ("buffer_messages_max", "buffer_bytes_max", "delivery_timeout_s"):
-            if not getattr(self, name) > 0:
+            if not _number(name, getattr(self, name)) > 0:
                 raise InvalidInputError(f"{name} must be greater than 0: {getattr(self, name)}")
-        if not 0 <= self.linger_ms <= 60_000:
+        if not 0 <= _number("linger_ms", self.linger_ms) <= 60_000:
             raise InvalidInputError(f"linger_ms must be in [0, 60000]: {self.linger_ms}")
+        for name in ("key_serializer", "value_serializer"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise InvalidInputError(
+                    f"{name} must be callable with (object, context): {getattr(self, name)!r}"
+                )
 
     @classmethod
     def of(cls, base: Self | None, changes: Mapping[str, Any]) -> Self:
@@ -76,3 +85,63 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
             {} if base is None else {name: getattr(base, name) for name in cls.__struct_fields__}
         )
         return cls(**{**values, **changes})
+
+
+def event_time(given: Any) -> int:
+    """An event time as Kafka takes it: milliseconds since 1970, 0 for that of sending.
+
+    Raises InvalidInputError. That it is not older than what the topic keeps, Kafka alone knows.
+
+    >>> event_time(1_700_000_000_000)
+    1700000000000
+    """
+    try:
+        if isinstance(given, bool):
+            raise TypeError
+        found = operator.index(given)
+    except TypeError:
+        raise InvalidInputError(
+            f"event_time_ms is a number of milliseconds since 1970, not {given!r}"
+        ) from None
+    ahead_ms = found - time.time() * 1000
+    if found < 0 or ahead_ms > FUTURE_MS_MAX:
+        raise InvalidInputError(
+            f"event_time_ms is in milliseconds since 1970, and at most "
+            f"{FUTURE_MS_MAX // 60_000} minutes in the future: {found}"
+        )
+    return found
+
+
+def header_pairs(headers: Headers | None) -> list[tuple[str, bytes]]:
+    """Headers as they are appended. Raises InvalidInputError.
+
+    >>> header_pairs({"a": "b"})
+    [('a', b'b')]
+    """
+    items: Any = headers.items() if isinstance(headers, Mapping) else headers or ()
+    pairs = []
+    try:
+        for name, content in items:
+            data = content.encode() if isinstance(content, str) else content
+            if not isinstance(name, str) or name == PRODUCER_HEADER or not isinstance(data, bytes):
+                raise InvalidInputError(
+                    f"header {name!r} must have a str other than {PRODUCER_HEADER!r} for its name, "
+                    f"and bytes or str: it has a {type(content).__name__}"
+                )
+            name.encode()
+            pairs.append((name, data))
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"a header cannot be encoded: {error}") from None
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(
+            f"headers are a mapping, or pairs of name and content: {headers!r:.100}"
+        ) from None
+    return pairs
+
+
+def _number(name: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
+        raise InvalidInputError(f"{name} must be a number: {given!r}")
+    return given

@@ -23,14 +23,15 @@ from anabranch.client.errors import (
 from anabranch.client.flows import Held
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.messages import (
-    PRODUCER_HEADER,
     DeliveryResult,
     Headers,
     OnDelivery,
     ProducerSettings,
+    event_time,
+    header_pairs,
 )
 from anabranch.client.topic_layout import TopicLayout
-from anabranch.core.errors import InvalidInputError
+from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.wire.log import get_logger
 
 __all__ = ["Producer", "ProducerSettings"]
@@ -146,9 +147,14 @@ class Producer(Closing):
         if tally.count >= self._count_max or tally.bytes >= self._bytes_max:
             raise self._no_room()
         if value.__class__ is bytes and not headers and self._raw:
-            lane = self._routes.get(key)
+            try:
+                lane = self._routes.get(key)
+            except TypeError:
+                lane = None  # no key can be so; the long way tells
             size = len(value)
             if lane is not None and lane.ready and size <= self._small_bytes_max:
+                if event_time_ms.__class__ is not int or event_time_ms:
+                    event_time_ms = event_time(event_time_ms)
                 report: Any = lane.report
                 if on_delivery is not None:
                     held = Held(key, value, (), event_time_ms, on_delivery)
@@ -178,7 +184,11 @@ class Producer(Closing):
         by a serializer) ends the call, and those before it are under way.
         """
         count = 0
-        iterator = iter(messages)
+        try:
+            iterator = iter(messages)
+        except TypeError:
+            kind = type(messages).__name__
+            raise InvalidInputError(f"send_many takes pairs of key and value: {kind}") from None
         while chunk := list(itertools.islice(iterator, _CHUNK)):
             if not self._has_room():
                 await self.room()
@@ -207,6 +217,10 @@ class Producer(Closing):
                 lane.appended += 1
                 count += 1
                 size += length
+        except (TypeError, ValueError) as error:
+            if isinstance(error, AnabranchError):
+                raise
+            raise InvalidInputError(f"send_many takes pairs, of key and value: {error}") from None
         finally:
             tally.count += count
             tally.bytes += size
@@ -300,7 +314,9 @@ class Producer(Closing):
         """The message as it will be appended, checked."""
         self._check_usable()
         self._note_limit()
-        pairs = _pairs(headers)
+        pairs = header_pairs(headers)
+        if event_time_ms.__class__ is not int or event_time_ms:
+            event_time_ms = event_time(event_time_ms)
         settings = self.settings
         key_bytes = self._serialized(settings.key_serializer, key, MessageField.KEY, pairs)
         value_bytes = self._serialized(settings.value_serializer, value, MessageField.VALUE, pairs)
@@ -313,8 +329,6 @@ class Producer(Closing):
                 f"than {self.topic} takes, {limit} bytes: make it smaller, or raise the limit of "
                 "messages in Kafka"
             )
-        if event_time_ms < 0:
-            raise InvalidInputError(f"event_time_ms is milliseconds since 1970: {event_time_ms!r}")
         return Held(key_bytes, value_bytes, pairs, event_time_ms, on_delivery)
 
     def _serialized(
@@ -330,11 +344,19 @@ class Producer(Closing):
                     f"{error}"
                 ) from error
         if isinstance(content, str):
-            return content.encode()
+            try:
+                return content.encode()
+            except UnicodeEncodeError as error:
+                raise SerializationError(f"a {field} of {self.topic}: {error}") from None
         if content is None or isinstance(content, bytes):
             return content
         if isinstance(content, bytearray | memoryview):
             return bytes(content)
+        if serializer is not None:
+            raise SerializationError(
+                f"the {field} serializer of {self.topic} gave a {type(content).__name__} instead "
+                "of bytes"
+            )
         raise SerializationError(
             f"a {field} of {self.topic} is a {type(content).__name__}: give bytes or str, or set "
             f"the producer's {field}_serializer"
@@ -369,20 +391,6 @@ class Producer(Closing):
             raise DeliveryError(f"{count} messages failed, the first: {failures[0]}") from failures[
                 0
             ]
-
-
-def _pairs(headers: Headers | None) -> list[tuple[str, bytes]]:
-    """Headers as they are appended. Raises InvalidInputError."""
-    items = headers.items() if isinstance(headers, Mapping) else headers or ()
-    pairs = []
-    for name, content in items:
-        data = content.encode() if isinstance(content, str) else content
-        if name == PRODUCER_HEADER or not isinstance(data, bytes):
-            raise InvalidInputError(
-                f"header {name!r} must have a name other than {PRODUCER_HEADER!r} and bytes or str"
-            )
-        pairs.append((name, data))
-    return pairs
 
 
 def _no_route(_key: object) -> None:

@@ -12,6 +12,8 @@ from typing import Final
 
 from anabranch.core.segments import SegmentInfo
 
+# A time-stamp further in the future than this is refused by every segment that takes messages.
+FUTURE_MS_MAX: Final = 3_600_000
 _LENGTH_MAX: Final = 249
 _REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
 

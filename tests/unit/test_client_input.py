@@ -1,0 +1,85 @@
+"""What the SDK is given wrongly is refused by name, before anything is connected or queued."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from anabranch.client import Client, ProducerSettings
+from anabranch.client.messages import event_time, header_pairs
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.segment_topics import FUTURE_MS_MAX
+
+_URL = "pulsar://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("kafka", "says"),
+    [
+        ("security.protocol=ssl", "mapping"),
+        ({5: "x"}, "5 cannot be set"),
+        ({"acks": "0"}, "'acks' cannot be set"),
+        ({"bootstrap.servers": "x:1"}, "cannot be set"),
+        ({"client.id": None}, "NoneType"),
+        ({"client.id": ["a"]}, "list"),
+        ({"security.protocol": "telepathy"}, "security.protocol"),
+        ({"ssl.no.such.thing": "x"}, "ssl.no.such.thing"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/no/such/file"}, "ssl.ca.location"),
+    ],
+)
+def test_kafka_properties_that_cannot_be_are_refused_at_once(kafka: Any, says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        Client(_URL, kafka=kafka)
+
+
+@pytest.mark.parametrize("given", [-1, 2**63, 2**70, 1.5, "1", b"1", None, True, float("nan")])
+def test_an_event_time_that_cannot_be_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidInputError, match="event_time_ms"):
+        event_time(given)
+
+
+def test_an_event_time_too_far_in_the_future_is_refused() -> None:
+    now_ms = int(time.time() * 1000)
+    assert event_time(now_ms + FUTURE_MS_MAX // 2) == now_ms + FUTURE_MS_MAX // 2
+    with pytest.raises(InvalidInputError, match="60 minutes in the future"):
+        event_time(now_ms + 2 * FUTURE_MS_MAX)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        5,
+        "abc",
+        [("a",)],
+        [("a", b"b", b"c")],
+        [5],
+        {"a": 1},
+        {"a": None},
+        {5: b"x"},
+        {"ab": b"the producer's own"},
+        {"a": "\ud800"},
+        {"\ud800": b"x"},
+    ],
+)
+def test_headers_that_cannot_be_are_refused(given: Any) -> None:
+    with pytest.raises(InvalidInputError, match="header"):
+        header_pairs(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"linger_ms": "5"},
+        {"linger_ms": float("nan")},
+        {"linger_ms": True},
+        {"buffer_messages_max": None},
+        {"delivery_timeout_s": "long"},
+        {"value_serializer": "json"},
+        {"compression": 5},
+    ],
+)
+def test_settings_of_a_wrong_type_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(given))):
+        ProducerSettings(**given)
