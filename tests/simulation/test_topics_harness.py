@@ -116,11 +116,11 @@ def test_a_producer_that_leaves_children_under_way(monkeypatch: pytest.MonkeyPat
 def test_a_consumer_that_releases_before_it_has_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def release(self: ConsumerCore, holding: Holding, now: float) -> None:
-        if self._settled(holding, now):
-            holding.phase = type(holding.phase).RELEASED
+    def release(self: Holding, now: float) -> None:
+        if self.settled(now):
+            self.phase = type(self.phase).RELEASED
 
-    monkeypatch.setattr(ConsumerCore, "_release_if_settled", release)
+    monkeypatch.setattr(Holding, "release_if_settled", release)
     violation_found("had acknowledged and released it")
 
 

@@ -11,6 +11,10 @@ takes the segment for drained once *every* connected consumer has. Each lock tha
 last of them began to count has ended by then, and what it had locked was settled, or given out
 again, to nobody that counts.
 
+A consumer that dies may have been given a record a moment before, in which case nobody else sees it
+until its lock is over. So the controller goes on counting one that vanished for the grace (60 s),
+twice the lock, and a new controller, which does not know who was there, begins with such a wait.
+
 A poll that brings nothing proves nothing by itself: it may have reached nobody. It counts once
 librdkafka's statistics show that the brokers answered it, and not when a connection broke before.
 A consumer polls on, and takes its word back when something comes after all, until the controller

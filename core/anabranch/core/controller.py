@@ -106,6 +106,7 @@ class TopicController:
         self.name = name
         self.state = state
         self.coordinators: dict[str, SubscriptionCoordinator] = {}
+        self._inherits = True  # what is found now may have been another controller's
         self.running: Task | None = None
         self.last_failure = ""  # why the last operation was given up, or does not get on
         self.scaler = AutoScaler(name, settings.auto_scale, load)
@@ -279,13 +280,15 @@ class TopicController:
         found = dict(self.state.subscriptions(self.name)) if topic is not None else {}
         for name in [name for name in self.coordinators if name not in found]:
             del self.coordinators[name]
+        inherits, self._inherits = self._inherits, False
         if topic is None:
             return
         layout = self._layout_of(topic)
         for name, subscription in found.items():
             known = self.coordinators.get(name)
             if known is None or not known.is_of(subscription):
-                self.coordinators[name] = SubscriptionCoordinator(self._settings.timing)
+                made = SubscriptionCoordinator(self._settings.timing, inherited=inherits)
+                self.coordinators[name] = made
             self.coordinators[name].changed(layout, subscription, now)
 
     def _consumers(self, topic: ScalableTopic, now: float) -> list[ControllerEffect]:

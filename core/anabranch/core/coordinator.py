@@ -15,6 +15,7 @@ gets the name's share, but only as its predecessor's holdings lapse.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -24,26 +25,11 @@ from anabranch.core.assignment import Buckets, Shares, drainable, target
 from anabranch.core.instances import Bucket, Held, Instance
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.subscriptions import Subscription, SubscriptionKind
+from anabranch.core.timing import Timing
+
+__all__ = ["Assignment", "Bucket", "SubscriptionCoordinator", "Timing"]
 
 _QUEUE: Final = SubscriptionKind.QUEUE
-LAPSE_MARGIN: Final = 1.2  # far more than two clocks differ over a session time
-
-
-class Timing(msgspec.Struct, frozen=True):
-    """Durations in seconds. A consumer must report at least every sixth of `session_timeout_s`.
-
-    `drain_after_s`: a segment that is not drained so long after its seal was seen has a backlog,
-    which several consumers read at once from then on; None: never.
-    """
-
-    grace_s: float = 60.0  # a registration survives its consumer's absence for this long
-    session_timeout_s: float = 10.0  # a consumer serves on without an answer for this long
-    drain_after_s: float | None = 2.0
-
-    @property
-    def lapse_s(self) -> float:
-        """Silence after which a consumer has stopped for certain."""
-        return self.session_timeout_s * LAPSE_MARGIN
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -58,9 +44,12 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class SubscriptionCoordinator:
-    """The consumers of one subscription. Its controller calls it from one task only."""
+    """The consumers of one subscription. Its controller calls it from one task only.
 
-    def __init__(self, timing: Timing) -> None:
+    `inherited`: whether another controller may have had consumers of it.
+    """
+
+    def __init__(self, timing: Timing, *, inherited: bool = True) -> None:
         self._timing = timing
         self._layout: SegmentLayout | None = None
         self._subscription: Subscription | None = None
@@ -70,6 +59,7 @@ class SubscriptionCoordinator:
         self._stale = True  # something has happened since the assignments were worked out
         self._backlog_since: dict[int, float] = {}  # sealed segments that could be shared
         self._draining: frozenset[int] = frozenset()
+        self._inherited_at = math.inf if inherited else -math.inf
         self._owners: dict[Bucket, str] = {}  # to whom each was granted last
         self.moved = 0  # buckets granted to another consumer than before
 
@@ -115,6 +105,7 @@ class SubscriptionCoordinator:
         serving anything until it reports or lapses, and each has a fresh grace.
         """
         first = self._subscription is None
+        self._inherited_at = min(now, self._inherited_at)
         if layout is self._layout and subscription == self._subscription:
             return
         self._layout, self._subscription = layout, subscription
@@ -195,8 +186,8 @@ class SubscriptionCoordinator:
     def closed(self, name: str, connection: int, now: float) -> None:
         """A consumer's connection has ended; it keeps its share for the grace.
 
-        A queue's consumer has no share. But it may be holding messages, or be about to take some,
-        so until it lapses nothing counts as drained without it, whatever it reported before.
+        A queue's consumer has no share. But Kafka keeps messages for it even when it is dead: until
+        that is over nothing counts as drained without it, whatever it reported before.
         """
         known = self._current.get(name)
         if known is None or known.connection != connection:
@@ -244,8 +235,8 @@ class SubscriptionCoordinator:
     def drained_segments(self) -> tuple[int, ...]:
         """Sealed segments of which every bucket was reported drained, and that are not logged so.
 
-        Of a stream, each bucket by whoever serves it; of a queue, which everybody serves, by all
-        who are connected, and by none while somebody is missing who has not lapsed.
+        Of a stream, each bucket by whoever serves it; of a queue by all who are connected, and by
+        none while one may be missing, vanished or a former controller's, that has messages yet.
         """
         layout, subscription = self._layout, self._subscription
         if layout is None or subscription is None:
@@ -254,6 +245,8 @@ class SubscriptionCoordinator:
         if not any(reports):
             return ()
         queue = subscription.kind is _QUEUE
+        if queue and self._inherited_at > -math.inf:
+            return ()
         if queue:
             reports += [each.drained for each in self._former]
         done = set.intersection(*reports) if queue else set().union(*reports)
@@ -369,22 +362,29 @@ class SubscriptionCoordinator:
             self._former.append(known)
 
     def _lapse(self, now: float) -> None:
-        limit = now - self._timing.lapse_s
+        queue = self._subscription is not None and self._subscription.kind is _QUEUE
+        limit = now - (self._timing.queue_gone_s if queue else self._timing.lapse_s)
         left = [each for each in self._former if each.heard_at >= limit]
         self._stale = self._stale or len(left) < len(self._former)
         self._former = left
-        if self._subscription is not None and self._subscription.kind is _QUEUE:
+        if queue:
+            if self._inherited_at <= limit:
+                self._inherited_at = -math.inf  # nobody of that time has any messages
             # Nothing is registered: who is silent is simply not there.
             for name in [n for n, each in self._current.items() if each.heard_at < limit]:
                 del self._current[name]
                 self._stale = True
+            limit = now - self._timing.lapse_s
         for name, each in self._current.items():
             if each.heard_at < limit and (each.holdings is None or each.holdings):
                 each.holdings = set()
                 self._stale = True
             if each.heard_at < limit and each.connection is not None:
                 each.connection = None
-                self._away_since[name] = now
+                if queue:
+                    each.drained = set()
+                else:
+                    self._away_since[name] = now
 
     def _send(
         self, epoch: int, shares: dict[str, tuple[tuple[int, Buckets], ...]]
