@@ -22,9 +22,10 @@ from anabranch.core.names import namespace_of
 from anabranch.core.segment_load import SegmentLoad
 from anabranch.core.state import StateReader
 from anabranch.core.subscriptions import SubscriptionKind
-from anabranch.core.topics import ScalableTopic, TopicMove
+from anabranch.core.topics import ScalableTopic
 
 _REPEAT_S: Final = 1.0
+Overrides = tuple[tuple[str, ...], tuple[str, ...]]  # of the namespace and of the topic
 LoadOf = Callable[[str, int], Mapping[int, SegmentLoad]]  # topic and incarnation; by segment id
 
 
@@ -61,9 +62,18 @@ class _Seen(msgspec.Struct, frozen=True):
     """What the last evaluation was about, but for the load."""
 
     last: LastActions
-    aborted: int  # log offset of the last record, if it gave an operation up
+    next_segment_id: int  # grows with each operation that begins, be it given up later or not
     consumers: tuple[tuple[str, int], ...]
-    overrides: tuple[tuple[str, ...], tuple[str, ...]]
+    overrides: Overrides
+
+
+class _Rolling(msgspec.Struct, frozen=True):
+    """A Rebucket of several segments: the one that was proposed last, and what was so then."""
+
+    action: Rebucket
+    segment_id: int
+    next_segment_id: int
+    overrides: Overrides
 
 
 def demand_of(state: StateReader, topic: str) -> dict[str, Demand]:
@@ -108,10 +118,14 @@ class AutoScaler:
         self.name = name
         self.settings = settings
         self._load = load
+        self._forget(-1)
+
+    def _forget(self, incarnation: int) -> None:
+        self._incarnation = incarnation
         self._seen: _Seen | None = None
         self._next_at = 0.0
         self._acted: tuple[Split | Merge | Rebucket, int] | None = None  # and its clock before it
-        self._rolling: tuple[Rebucket, int] | None = None  # and the topic's version before it
+        self._rolling: _Rolling | None = None
 
     def due(
         self,
@@ -125,12 +139,13 @@ class AutoScaler:
 
         A Rebucket of several segments comes out one segment at a time.
         """
+        if topic.incarnation != self._incarnation:
+            self._forget(topic.incarnation)
         done = self._done(topic)
-        if self._rolling is not None:
-            following = self._following(topic, layout)
-            if following is not None:
-                self._acted = (following, topic.rebucket_ms)
-                return Evaluation(at_ms, Trigger.OPERATION, following, done)
+        following = self._following(state, topic, layout)
+        if following is not None:
+            self._acted = (following, topic.rebucket_ms)
+            return Evaluation(at_ms, Trigger.OPERATION, following, done)
         trigger = self._trigger(state, topic, now)
         if trigger is None:
             return None
@@ -140,8 +155,7 @@ class AutoScaler:
         else:
             self._next_at = now + _REPEAT_S  # should its record lose, which nothing else tells
         if isinstance(found, Rebucket) and len(found.segment_ids) > 1:
-            self._rolling = (found, topic.version)
-            found = self._following(topic, layout) or found
+            found = self._roll(found, found.segment_ids[0], topic, self._overrides(state, topic))
         if not isinstance(found, NoAction):
             self._acted = (found, _clock_of(found, topic))
         return Evaluation(at_ms, trigger, found, done)
@@ -157,15 +171,16 @@ class AutoScaler:
 
     def _trigger(self, state: StateReader, topic: ScalableTopic, now: float) -> Trigger | None:
         consumers = tuple((n, each.consumers) for n, each in demand_of(state, self.name).items())
-        home = state.namespace(namespace_of(self.name))
-        overrides = (home.auto_scale if home is not None else (), topic.auto_scale)
+        overrides = self._overrides(state, topic)
         last = LastActions(topic.split_ms, topic.merge_ms, topic.rebucket_ms)
-        aborted = topic.since_offset if topic.move is TopicMove.ABORT else -1
-        before, self._seen = self._seen, _Seen(last, aborted, consumers, overrides)
-        if before is not None and aborted > before.aborted:
-            self._next_at = now + self.settings.interval_s  # Kafka refused: not again at once
+        before = self._seen
+        self._seen = _Seen(last, topic.next_segment_id, consumers, overrides)
         if before is None:
             return Trigger.TICK
+        if before.next_segment_id != topic.next_segment_id and before.last == last:
+            # Begun and given up: Kafka refused, so not again at once.
+            self._next_at = now + self.settings.interval_s
+            self._acted = None
         if before.consumers != consumers:
             return Trigger.CONSUMERS
         if before.last != last:
@@ -185,24 +200,34 @@ class AutoScaler:
         soon = [each / 1000 + 0.001 for each in left if each > 0]
         return min([self.settings.interval_s, *soon])
 
-    def _following(self, topic: ScalableTopic, layout: SegmentLayout) -> Rebucket | None:
-        """The next segment of a decision; the first failure stops the rest."""
-        if self._rolling is None:
+    def _overrides(self, state: StateReader, topic: ScalableTopic) -> Overrides:
+        home = state.namespace(namespace_of(self.name))
+        return (home.auto_scale if home is not None else (), topic.auto_scale)
+
+    def _roll(
+        self, action: Rebucket, segment_id: int, topic: ScalableTopic, overrides: Overrides
+    ) -> Rebucket:
+        self._rolling = _Rolling(action, segment_id, topic.next_segment_id, overrides)
+        return msgspec.structs.replace(action, segment_ids=(segment_id,))
+
+    def _following(
+        self, state: StateReader, topic: ScalableTopic, layout: SegmentLayout
+    ) -> Rebucket | None:
+        """The next segment of a decision, or the same again if its record was lost.
+
+        The first failure stops the rest, as does another operation or another policy.
+        """
+        rolling, self._rolling = self._rolling, None
+        if rolling is None:
             return None
-        rolling, began = self._rolling
-        if topic.move is TopicMove.ABORT and topic.version > began:
-            self._rolling = None
+        active = {part.segment_id for part in layout.active}
+        begun = topic.next_segment_id != rolling.next_segment_id
+        if begun and rolling.segment_id in active:
             return None
-        left = tuple(
-            each
-            for each in rolling.segment_ids
-            if each in layout.segments
-            and layout.segments[each].is_active
-            and layout.segments[each].buckets != rolling.buckets
-        )
-        if not left:
-            self._rolling = None
-        return msgspec.structs.replace(rolling, segment_ids=left[:1]) if left else None
+        if self._overrides(state, topic) != rolling.overrides:
+            return None
+        left = [each for each in rolling.action.segment_ids if each in active]
+        return self._roll(rolling.action, left[0], topic, rolling.overrides) if left else None
 
 
 def _clock_of(action: Split | Merge | Rebucket, topic: ScalableTopic) -> int:

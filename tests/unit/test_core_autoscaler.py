@@ -1,0 +1,426 @@
+"""When a controller evaluates its topic's load, and how it carries a decision out."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.core.autoscale import Demand
+from anabranch.core.autoscale_decisions import Blocked, NoAction, Reason, Rebucket, Split
+from anabranch.core.autoscaler import Trigger, demand_of, policy_of
+from anabranch.core.records import PolicyOp, TopicCause
+from anabranch.core.segment_tasks import Failed
+from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.core.topics import Operation, TopicMove, TopicState
+from support.autoscale import POLICY, load, policy
+from support.autoscale_scene import INTERVAL_S, Scene, begins, evaluations
+from support.world import FIRST, TOPIC
+
+
+def seen(scene: Scene, trigger: Trigger) -> NoAction:
+    """What an evaluation that nothing comes of says."""
+    found = scene.evaluation()
+    assert found is not None
+    assert found.trigger is trigger
+    assert isinstance(found.decision, NoAction), found
+    return found.decision
+
+
+# --- what is looked at ------------------------------------------------------------------------
+
+
+def test_every_reason_is_a_cause_on_the_log() -> None:
+    assert {reason.name for reason in Reason} <= set(TopicCause.__members__)
+
+
+def test_consumers_of_queues_do_not_count_and_those_of_checkpoints_read_whole_segments() -> None:
+    scene = Scene()
+    scene.join("a", "b")
+    scene.join("a", "b", "c", name="points", kind=SubscriptionKind.CHECKPOINT)
+    scene.join(name="work", kind=SubscriptionKind.QUEUE)
+    now_ms = scene.world.clock_ms
+    assert demand_of(scene.world.replica, TOPIC) == {
+        "sub": Demand(2, True, now_ms),
+        "points": Demand(3, False, now_ms),
+    }
+
+
+def test_the_load_is_asked_for_by_topic_and_incarnation() -> None:
+    scene = Scene()
+    scene.look()
+    assert scene.loads_asked == [(TOPIC, scene.topic.incarnation)]
+
+
+def test_the_policy_in_force_is_the_topics_over_its_namespaces_over_the_brokers() -> None:
+    scene = Scene()
+    scene.override_namespace(maxSegments=7, minSegments=2)
+    scene.override(maxSegments=5)
+    found = policy_of(scene.world.replica, TOPIC, scene.topic, POLICY).policy
+    assert (found.max_segments, found.min_segments, found.max_dag_depth) == (5, 2, 3)
+
+
+# --- when it is looked at ---------------------------------------------------------------------
+
+
+def test_a_new_controller_looks_at_once_and_then_once_an_interval() -> None:
+    scene = Scene()
+    seen(scene, Trigger.TICK)
+    scene.pass_time(INTERVAL_S - 0.001)
+    assert scene.evaluation() is None
+    scene.pass_time(0.001)
+    seen(scene, Trigger.TICK)
+    assert scene.evaluation() is None
+
+
+def test_who_may_not_act_does_not_look() -> None:
+    scene = Scene()
+    scene.acts = False
+    assert scene.look() == []
+    assert scene.loads_asked == []
+
+
+@pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
+def test_a_consumer_that_registers_or_leaves_is_evaluated_at_the_next_look(
+    kind: SubscriptionKind,
+) -> None:
+    scene = Scene()
+    scene.look()
+    scene.join("a", kind=kind)
+    seen(scene, Trigger.CONSUMERS)
+    assert scene.evaluation() is None
+    scene.leave("a")
+    seen(scene, Trigger.CONSUMERS)
+
+
+def test_a_consumer_that_registers_gets_a_segment_at_once() -> None:
+    scene = Scene()
+    scene.loads = {0: load(50)}
+    scene.join("a")
+    scene.carry_on()
+    scene.join("b")
+    found = scene.evaluation()
+    assert found is not None
+    assert isinstance(found.decision, Split)
+    assert found.at_ms == scene.world.now_ms
+
+
+def test_queues_are_not_looked_at() -> None:
+    scene = Scene()
+    scene.look()
+    scene.join("a", name="work", kind=SubscriptionKind.QUEUE)
+    assert scene.evaluation() is None
+
+
+@pytest.mark.parametrize("level", ["topic", "namespace"])
+def test_a_changed_policy_is_evaluated_at_the_next_look(level: str) -> None:
+    scene = Scene(segments=2)
+    scene.look()
+    set_ = scene.override if level == "topic" else scene.override_namespace
+    set_(maxSegments=4)
+    seen(scene, Trigger.POLICY)
+    assert scene.evaluation() is None
+
+
+def test_load_is_looked_at_again_when_a_split_cooldown_is_over() -> None:
+    scene = Scene()
+    scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
+    scene.look()
+    scene.pass_time(9.99)
+    assert scene.evaluation() is None
+    scene.loads = {1: load(150), 2: load(60)}
+    scene.pass_time(0.02)
+    found = scene.evaluation()
+    assert found is not None
+    assert isinstance(found.decision, Split)
+
+
+def test_consumers_are_looked_at_again_when_a_rebucket_cooldown_is_over() -> None:
+    scene = Scene()
+    scene.join(*"abcde")
+    scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 1))
+    assert "wait for the rebucket cooldown" in seen(scene, Trigger.TICK).why
+    scene.pass_time(19.99)
+    assert scene.evaluation() is None
+    scene.pass_time(0.02)
+    found = scene.evaluation()
+    assert found is not None
+    assert isinstance(found.decision, Rebucket)
+
+
+# --- one operation at a time ------------------------------------------------------------------
+
+
+def test_what_is_decided_becomes_an_operation_with_its_reason_on_the_log() -> None:
+    scene = Scene()
+    scene.loads = {0: load(50, 5_000)}
+    record = scene.begin()
+    assert (record.move, record.operation) == (TopicMove.BEGIN, Operation.SPLIT)
+    assert record.cause is TopicCause.BYTES_RATE_IN
+    assert record.parents == (0,)
+    scene.carry_on()
+    assert [part.segment_id for part in scene.active] == [1, 2]
+
+
+def test_a_merge_becomes_an_operation_with_no_more_buckets_than_the_broker_allows() -> None:
+    scene = Scene(segments=2, policy=policy(max_entry_buckets_per_segment=3))
+    scene.loads = {0: load(since_ms=0), 1: load(since_ms=0)}
+    record = scene.begin()
+    assert (record.operation, record.parents) == (Operation.MERGE, (0, 1))
+    assert record.cause is TopicCause.COLD
+    scene.carry_on()
+    assert scene.buckets == [3]
+
+
+def test_nothing_is_evaluated_while_an_operation_is_under_way_and_at_once_after_it() -> None:
+    scene = Scene()
+    scene.loads = {0: load(150)}
+    scene.begin()
+    scene.join(*"abc")
+    assert scene.topic.state is TopicState.PREPARING
+    assert evaluations(scene.look()) == []
+    found = scene.carry_on()
+    assert [each.trigger for each in found] == [Trigger.CONSUMERS]
+
+
+def test_an_operation_that_took_over_is_evaluated_at_the_next_look_by_hand_or_not() -> None:
+    scene = Scene()
+    scene.look()
+    scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
+    seen(scene, Trigger.OPERATION)
+    assert scene.evaluation() is None
+
+
+@pytest.mark.parametrize("operation", [Operation.SPLIT, Operation.MERGE, Operation.REBUCKET])
+def test_an_operation_by_hand_sets_the_clock_of_its_kind_alone(operation: Operation) -> None:
+    scene = Scene(segments=2)
+    layout = scene.topic.layout
+    scene.by_hand(
+        operation,
+        {
+            Operation.SPLIT: lambda: layout.split_children(0),
+            Operation.MERGE: lambda: layout.merge_children(0, 1),
+            Operation.REBUCKET: lambda: layout.rebucket_children(0, 8),
+        }[operation](),
+    )
+    topic, now_ms = scene.topic, scene.world.now_ms
+    clocks = {
+        Operation.SPLIT: topic.split_ms,
+        Operation.MERGE: topic.merge_ms,
+        Operation.REBUCKET: topic.rebucket_ms,
+    }
+    assert clocks.pop(operation) == now_ms
+    assert set(clocks.values()) == {0}
+
+
+def test_a_split_by_hand_delays_the_next_one_by_load() -> None:
+    scene = Scene()
+    scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
+    scene.loads = {1: load(150)}
+    assert "the split cooldown is on" in seen(scene, Trigger.TICK).why
+
+
+def test_an_operation_that_is_given_up_sets_no_clock() -> None:
+    scene = Scene()
+    scene.loads = {0: load(150)}
+    scene.begin()
+    scene.world.must(scene.world.topic(TopicMove.ABORT))
+    assert (scene.topic.split_ms, scene.topic.merge_ms, scene.topic.rebucket_ms) == (0, 0, 0)
+
+
+def test_a_new_controller_keeps_the_cooldowns() -> None:
+    scene = Scene()
+    scene.loads = {0: load(150), 1: load(150), 2: load(150)}
+    scene.carry_on()
+    assert len(scene.active) == 2
+    scene.controller = scene.fresh()
+    assert "the split cooldown is on" in seen(scene, Trigger.TICK).why
+    scene.pass_time(10)
+    scene.controller = scene.fresh()
+    assert scene.begin().operation is Operation.SPLIT
+
+
+def test_a_policy_that_cannot_work_keeps_everything_as_it_is_and_is_told() -> None:
+    scene = Scene()
+    scene.loads = {0: load(150)}
+    scene.override(minSegments=9)
+    found = seen(scene, Trigger.TICK)
+    assert found.blocked is Blocked.INVALID_POLICY
+    assert found.why == "Invalid auto split/merge configuration: maxSegments must be >= minSegments"
+    scene.override(minSegments=2)
+    again = scene.evaluation()
+    assert again is not None
+    assert isinstance(again.decision, Split)
+
+
+def test_what_another_release_has_set_keeps_everything_as_it_is() -> None:
+    scene = Scene()
+    scene.loads = {0: load(150)}
+    scene.world.must(
+        scene.world.namespace(FIRST, PolicyOp.UPDATE, auto_scale=("ofALaterRelease", "1"))
+    )
+    assert seen(scene, Trigger.TICK).blocked is Blocked.INVALID_POLICY
+
+
+# --- when the log or Kafka does not take it -----------------------------------------------------
+
+
+def test_an_operation_whose_record_was_lost_is_proposed_again_before_long() -> None:
+    scene = Scene()
+    scene.loads = {0: load(150)}
+    (first,) = begins(scene.look())
+    assert begins(scene.look()) == []  # it may be on its way
+    scene.pass_time(1.0)
+    (again,) = begins(scene.look())
+    assert again.version == first.version
+    assert again.proposal_id != first.proposal_id
+
+
+def test_an_operation_that_kafka_refused_is_not_begun_again_before_the_next_tick() -> None:
+    scene = Scene()
+    scene.loads = {0: load(150)}
+    scene.begin()
+    scene.carry_on(Failed("no space", for_good=True))
+    assert scene.topic.move is TopicMove.ABORT
+    for _ in range(5):
+        scene.pass_time(INTERVAL_S / 6)
+        assert scene.evaluation() is None
+    scene.pass_time(INTERVAL_S / 6)
+    assert len(begins(scene.look())) == 1
+
+
+def test_nor_when_what_it_made_is_deleted_before_the_controller_looks() -> None:
+    scene = Scene()
+    scene.loads = {0: load(150)}
+    scene.begin()
+    scene.world.must(scene.world.topic(TopicMove.ABORT))
+    gone = tuple(part.segment_id for part in scene.topic.garbage)
+    scene.world.must(scene.world.topic(TopicMove.CLEAR, segment_ids=gone))
+    assert begins(scene.look()) == []
+    scene.pass_time(INTERVAL_S)
+    assert len(begins(scene.look())) == 1
+
+
+def test_a_consumer_that_registers_after_a_refusal_is_evaluated_all_the_same() -> None:
+    scene = Scene()
+    scene.loads = {0: load(150)}
+    scene.begin()
+    scene.world.must(scene.world.topic(TopicMove.ABORT))
+    gone = tuple(part.segment_id for part in scene.topic.garbage)
+    scene.world.must(scene.world.topic(TopicMove.CLEAR, segment_ids=gone))
+    scene.look()
+    scene.join("a", "b")
+    assert len(begins(scene.look())) == 1
+
+
+# --- several segments of one decision -----------------------------------------------------------
+
+
+def rolling() -> Scene:
+    """Three segments of one bucket each shall have four."""
+    scene = Scene(segments=3)
+    scene.join(*"abcdefghi")
+    return scene
+
+
+def test_segments_of_one_decision_are_rebucketed_one_after_the_other() -> None:
+    scene = rolling()
+    first = scene.begin()
+    assert (first.operation, first.parents) == (Operation.REBUCKET, (0,))
+    assert first.cause is TopicCause.BELOW_SPLIT_RATE_FLOOR
+    assert begins(scene.look()) == []
+    found = scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
+    decisions = [each.decision for each in found if isinstance(each.decision, Rebucket)]
+    assert [each.segment_ids for each in decisions] == [(1,), (2,)]
+    assert {each.buckets for each in decisions} == {4}
+
+
+def test_the_rest_does_not_wait_for_the_rebucket_cooldown_but_the_next_decision_does() -> None:
+    scene = rolling()
+    scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
+    scene.join(*"jklm")
+    assert "wait for the rebucket cooldown" in seen(scene, Trigger.CONSUMERS).why
+
+
+def test_a_lost_record_of_a_later_segment_is_proposed_again() -> None:
+    scene = rolling()
+    scene.world.committed(Operation.REBUCKET, scene.begin_children())
+    assert scene.buckets == [4, 1, 1]
+    (lost,) = begins(scene.look())
+    scene.pass_time(1.0)
+    (again,) = begins(scene.look())
+    assert (again.version, again.parents) == (lost.version, (1,))
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_the_first_failure_stops_the_rest(cleared: bool) -> None:
+    scene = rolling()
+    scene.begin()
+    scene.world.must(scene.world.topic(TopicMove.ABORT))
+    if cleared:
+        gone = tuple(part.segment_id for part in scene.topic.garbage)
+        scene.world.must(scene.world.topic(TopicMove.CLEAR, segment_ids=gone))
+    scene.carry_on()
+    assert scene.buckets == [1, 1, 1]
+    scene.pass_time(INTERVAL_S)
+    scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
+
+
+def test_a_failure_in_the_middle_keeps_what_is_done_and_stops_the_rest() -> None:
+    scene = rolling()
+    scene.world.committed(Operation.REBUCKET, scene.begin_children())
+    second = next(each for each in begins(scene.look()) if each.parents == (1,))
+    scene.world.must(second)
+    scene.carry_on(Failed("no space", for_good=True))
+    assert scene.buckets == [4, 1, 1]
+    scene.pass_time(5)
+    scene.carry_on()
+    assert scene.buckets == [4, 1, 1]
+    scene.pass_time(INTERVAL_S)
+    scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
+
+
+def test_another_operation_in_between_has_the_rest_decided_anew() -> None:
+    scene = rolling()
+    assert len(begins(scene.look())) == 1  # is overtaken
+    scene.by_hand(Operation.MERGE, scene.topic.layout.merge_children(1, 2))
+    scene.pass_time(1.0)
+    scene.carry_on()
+    assert scene.buckets == [8, 8]
+
+
+def test_switching_off_stops_the_rest() -> None:
+    for level in ("topic", "namespace"):
+        scene = rolling()
+        scene.begin()
+        if level == "topic":
+            scene.override(enabled=False)
+        else:
+            scene.override_namespace(enabled=False)
+        scene.carry_on()
+        assert scene.buckets == [4, 1, 1], level
+
+
+def test_a_topic_made_again_is_none_of_the_former_ones_business() -> None:
+    scene = rolling()
+    scene.begin()
+    world = scene.world
+    world.must(world.topic(TopicMove.DELETE))
+    world.must(world.topic(TopicMove.REMOVE))
+    world.opened(3)
+    scene.pass_time(1.0)
+    scene.carry_on()
+    assert scene.buckets == [1, 1, 1]
+
+
+def test_a_new_controller_decides_about_the_rest_when_the_cooldown_is_over() -> None:
+    scene = rolling()
+    scene.world.committed(Operation.REBUCKET, scene.begin_children())
+    scene.controller = scene.fresh()
+    scene.carry_on()
+    assert scene.buckets == [4, 1, 1]
+    scene.pass_time(20.001)
+    scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
