@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from anabranch.client import Producer, TopicLayout
 
 _WAIT_S: Final = 20.0
+_BATCH: Final = 5_000
 
 
 def stored(
@@ -32,16 +33,18 @@ def stored(
     try:
         for segment_id in sorted(layout.segments):
             part = layout.segments[segment_id]
-            for bucket in range(part.info.buckets):
-                place = TopicPartition(part.kafka_topic, bucket, 0)
-                missing = reader.get_watermark_offsets(place, _WAIT_S)[1]
-                reader.assign([place])
-                while missing > 0:
-                    for message in reader.consume(missing, 1.0):
-                        if message.error() is not None:
-                            raise KafkaException(message.error())
-                        values[message.key() or b""].append(message.value() or b"")
-                        missing -= 1
+            reader.list_topics(part.kafka_topic, _WAIT_S)  # who leads: else it looks in a second
+            places = [
+                TopicPartition(part.kafka_topic, bucket, 0) for bucket in range(part.info.buckets)
+            ]
+            missing = sum(reader.get_watermark_offsets(place, _WAIT_S)[1] for place in places)
+            reader.assign(places)
+            while missing > 0:
+                for message in reader.consume(_BATCH, 0.05):
+                    if message.error() is not None:
+                        raise KafkaException(message.error())
+                    values[message.key() or b""].append(message.value() or b"")
+                    missing -= 1
     finally:
         reader.close()
     return dict(values)
@@ -65,11 +68,12 @@ def wrong(found: Mapping[bytes, list[bytes]], sent: Mapping[bytes, list[bytes]])
 
 
 class Traffic:
-    """Sends numbered values of all keys until it is stopped."""
+    """Sends numbered values of all keys until it is stopped, some at a time and then a pause."""
 
-    def __init__(self, producer: Producer, keys: list[bytes]) -> None:
+    def __init__(self, producer: Producer, keys: list[bytes], pause_s: float = 0.001) -> None:
         self.sent: dict[bytes, list[bytes]] = defaultdict(list)
         self._producer = producer
+        self._pause_s = pause_s
         self._task = asyncio.create_task(self._run(keys))
 
     async def _run(self, keys: list[bytes]) -> None:
@@ -78,7 +82,7 @@ class Traffic:
             await self._producer.post(b"%d" % number, key)
             self.sent[key].append(b"%d" % number)
             if number % 5 == 0:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(self._pause_s)
 
     async def stop(self) -> dict[bytes, list[bytes]]:
         self._task.cancel()

@@ -1,0 +1,155 @@
+"""Scalable topics on a Kafka of several brokers: each learns of a seal at a time of its own, and
+one may be killed in the middle of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from anabranch.client import Client, ClosedError, DeadlineError, Producer, StreamConsumer
+from support.kafka_brokers import KafkaBrokers
+from support.topic_cluster import TopicCluster, run_on, topic_cluster
+from support.traffic import Traffic, stored, wrong
+from support.waiting import until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+_KEYS = [b"key-%d" % number for number in range(120)]
+_WAIT_S = 40.0
+_LINGERS_MS = (0, 5, 50)
+_PAUSE_S = 0.004
+_OUTAGE_S = 3.0  # Kafka notices after two
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrokers]:
+    with KafkaBrokers(tmp_path_factory.mktemp("brokers"), 3) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def nodes(
+    request: pytest.FixtureRequest,
+    brokers: KafkaBrokers,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[TopicCluster]:
+    """Two nodes with so many copies of everything, of which so many must be in sync."""
+    copies, in_sync = request.param
+    folder = tmp_path_factory.mktemp("nodes")
+    settings = (
+        f"replicationFactor={copies}",
+        f"minInsyncReplicas={in_sync}",
+        "scalableTopicEntryBucketBudget=8",  # four for each of a split's children
+    )
+    with topic_cluster(brokers, f"{folder.name}.", folder, *settings) as running:
+        yield running
+
+
+class Reading:
+    """What a subscription's consumer receives, each message once, in its order."""
+
+    def __init__(self, consumer: StreamConsumer) -> None:
+        self.received: dict[bytes, list[bytes]] = defaultdict(list)
+        self._seen: set[tuple[bytes, bytes]] = set()
+        self._consumer = consumer
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                batch = await self._consumer.receive_many(timeout_s=0.2)
+            except DeadlineError:
+                continue
+            except ClosedError:
+                return
+            for message in batch:
+                # At least once: what comes again was not committed in time.
+                key, value = message.key or b"", bytes(message.value)
+                if (key, value) not in self._seen:
+                    self._seen.add((key, value))
+                    self.received[key].append(value)
+            self._consumer.acknowledge(batch)
+
+    async def all_of(self, sent: dict[bytes, list[bytes]]) -> dict[bytes, list[bytes]]:
+        """What was received once that was as much as was sent; ends the consumer."""
+        total = sum(map(len, sent.values()))
+        await until(lambda: len(self._seen) >= total or self._task.done(), _WAIT_S)
+        await self._consumer.close()
+        await self._task
+        return dict(self.received)
+
+
+def leaders(kafka: str, topic: str) -> dict[int, int]:
+    """Which broker leads each partition."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    found = admin.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions
+    return {number: each.leader for number, each in found.items()}
+
+
+Disturb = Callable[[TopicCluster, Producer, str], Awaitable[None]]
+
+
+def under_load(nodes: TopicCluster, disturb: Disturb) -> None:
+    """Several producers and a consumer while that goes on; then everything is compared."""
+
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        producers = [
+            await client.create_producer(topic, linger_ms=linger) for linger in _LINGERS_MS
+        ]
+        reading = Reading(await client.subscribe(topic, "billing"))
+        traffic = [
+            Traffic(producer, _KEYS[place :: len(producers)], _PAUSE_S)
+            for place, producer in enumerate(producers)
+        ]
+        await disturb(nodes, producers[0], topic)
+        sent: dict[bytes, list[bytes]] = {}
+        for each in traffic:
+            sent |= await each.stop()
+        layout = producers[0].layout
+        assert wrong(await asyncio.to_thread(stored, nodes.kafka, layout), sent) == []
+        assert wrong(await reading.all_of(sent), sent) == []
+
+    run_on(nodes, body, 1, 120)
+
+
+@pytest.mark.parametrize("nodes", [(1, 1), (2, 1)], indirect=True, ids=["one copy", "two copies"])
+def test_segments_on_several_brokers_split_and_merge_under_load(nodes: TopicCluster) -> None:
+    async def disturb(nodes: TopicCluster, producer: Producer, topic: str) -> None:
+        first = producer.layout.segments[0].kafka_topic
+        assert len(set(leaders(nodes.kafka, first).values())) == 3
+        await nodes.split(topic, 0)
+        await nodes.split(topic, 1)
+        await nodes.merge(topic, 3, 4)
+        await nodes.split(topic, 2)
+        await until(lambda: len(producer.layout.segments) == 8)
+
+    under_load(nodes, disturb)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "number"), [((2, 1), 2), ((2, 2), 3)], indirect=["nodes"], ids=["one", "all"]
+)
+def test_a_broker_is_killed_in_the_middle_of_a_seal(
+    nodes: TopicCluster, brokers: KafkaBrokers, number: int
+) -> None:
+    victim = brokers.numbered(number)
+
+    async def disturb(nodes: TopicCluster, producer: Producer, topic: str) -> None:
+        splitting = asyncio.create_task(nodes.split(topic, 0))
+        await until(lambda: producer.layout.is_leaving(0) or splitting.done())
+        await asyncio.to_thread(victim.kill)
+        await asyncio.sleep(_OUTAGE_S)
+        await asyncio.to_thread(victim.start)
+        await asyncio.gather(splitting, return_exceptions=True)
+        await until(lambda: 2 in producer.layout.segments, _WAIT_S)
+
+    try:
+        under_load(nodes, disturb)
+    finally:
+        if not victim.is_running:
+            victim.start()
