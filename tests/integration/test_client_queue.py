@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.embedded.settings import Differences
 from anabranch.client.client import Client
 from anabranch.client.errors import ClosedError, DeadlineError
 from anabranch.client.queue import QueueConsumer
+from anabranch.core.errors import InvalidInputError
 from support.topic_cluster import Body, TopicCluster, run_on, topic_cluster
 from support.waiting import until
 
@@ -109,13 +111,23 @@ def test_what_a_closed_consumer_did_not_settle_goes_to_another(cluster: TopicClu
     run(cluster, body)
 
 
+def test_the_lock_is_what_kafka_says_and_another_one_is_refused(cluster: TopicCluster) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        with pytest.raises(InvalidInputError, match=r"lock_s is 0.5, and Kafka's .* is 30000"):
+            await client.subscribe_queue(topic, "jobs", lock_s=0.5)
+        async with await client.subscribe_queue(topic, "jobs", lock_s=30.0) as consumer:
+            with pytest.raises(DeadlineError):
+                await consumer.receive(0.1)
+
+    run(cluster, body)
+
+
 def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
-    cluster: TopicCluster,
+    topic_prefix: str, tmp_path: Path
 ) -> None:
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
         name = topic.removeprefix("topic://")
-        # Much shorter than Kafka's own lock, which is safe only because all is acknowledged.
-        consumers = [await client.subscribe_queue(topic, "jobs", lock_s=0.5) for _ in range(2)]
+        consumers = [await client.subscribe_queue(topic, "jobs") for _ in range(2)]
         seen: Counter[int] = Counter()
         tasks = [asyncio.create_task(work(each, seen, lambda: False)) for each in consumers]
         sending = asyncio.create_task(send(client, topic, 0, 2_000, 0.002))
@@ -133,7 +145,17 @@ def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
             await each.close()
         await asyncio.gather(*tasks)
 
-    run(cluster, body, segments=1)
+    short = Differences(
+        server={
+            "group.share.min.record.lock.duration.ms": "1000",
+            "group.share.record.lock.duration.ms": "1000",
+        }
+    )
+    with (
+        EmbeddedKafka(tmp_path / "kafka", differences=short) as kafka,
+        topic_cluster(kafka, topic_prefix, tmp_path) as running,
+    ):
+        run(running, body, segments=1)
 
 
 def test_a_consumer_does_not_notice_that_its_controller_is_killed(

@@ -86,14 +86,18 @@ class Consumer(Closing, Generic[MessageT]):
         """A listener of the watch, from `start` to `close`."""
 
     async def _subscribe(self, timeout_s: float) -> None:
-        """Raises what `ConsumerSession.start` raises, and has closed everything then."""
+        """Raises what `ConsumerSession.start` and `_prepare` do, and has closed everything then."""
         try:
             await self._session.start(timeout_s)
+            await self._prepare(timeout_s)
         except BaseException:
             self.is_closed = True
             await self._session.close(0.1)
             await self._watch.close()
             raise
+
+    async def _prepare(self, timeout_s: float) -> None:
+        """What is to be done once the subscription is known, before anything is read."""
 
     async def _leave(self) -> None:
         """Says goodbye, unless a failure has seen to that."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, overload
 
@@ -16,13 +17,15 @@ import msgspec
 from confluent_kafka import Message as KafkaMessage
 
 from anabranch.client.consumer import Consumer
+from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.errors import DeadlineError
-from anabranch.client.holdings import ConsumerCore, Holding, Place
+from anabranch.client.holdings import Assignment, ConsumerCore, Holding, Place
 from anabranch.client.kafka_options import Partition, partition_of
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.queue_drain import QuietClock
 from anabranch.client.received import Deserializer, Message, Source
+from anabranch.client.share_group import lock_of
 from anabranch.client.share_reader import ACCEPT, REJECT, RELEASE, Delivery, ShareReader
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
@@ -36,19 +39,20 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a queue consumer works; raises InvalidInputError.
 
     `messages_max`: of one delivery; all of one must be settled before the next comes. `lock_s`: the
-    group's `share.record.lock.duration.ms` in Kafka; what is not settled by then is given out
-    again, and `LOCKS` times as long without a message lets a sealed segment be drained.
+    group's `share.record.lock.duration.ms`, for where Kafka does not tell it; what is not settled
+    by then is given out again, and `LOCKS` times as long without a message lets a sealed segment be
+    drained.
     """
 
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     messages_max: int = 500
-    lock_s: float = 30.0
+    lock_s: float | None = None
     subscribe_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
         for name in ("messages_max", "lock_s", "subscribe_timeout_s"):
-            if not getattr(self, name) > 0:
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise InvalidInputError(f"{name} must be greater than 0: {getattr(self, name)}")
 
     @classmethod
@@ -122,7 +126,7 @@ class QueueConsumer(Consumer[QueueMessage]):
     """One consumer of a queue subscription; made by `Client`, used on its event loop.
 
     Each message is to be settled once: `acknowledge` it, `release` it for redelivery (to anybody),
-    or `reject` it for good. What is not settled within 0.8 of `lock_s` is released.
+    or `reject` it for good. What is not settled within 0.8 of the group's lock is released.
     """
 
     _kind = ScalableConsumerType.QUEUE
@@ -141,13 +145,14 @@ class QueueConsumer(Consumer[QueueMessage]):
         super().__init__(nodes, watch, kafka, subscription, consumer_name, core, now)
         self._settings = settings
         self._reader: ShareReader | None = None
-        self._quiet = QuietClock(settings.lock_s)
+        self._lock_s = math.inf  # not known
+        self._quiet = QuietClock(self._lock_s)
         self._sources: dict[str, tuple[int, dict[int, Source]]] = {}  # by Kafka topic
         self._delivery: Delivery | None = None
         self._given = 0
 
     async def start(self) -> Self:
-        """Subscribes. Raises what `ConsumerSession.start` raises."""
+        """Subscribes. Raises what `ConsumerSession.start` and `lock_of` do, InvalidInputError."""
         await self._subscribe(self._settings.subscribe_timeout_s)
         self._watch.listeners.append(self._layout_changed)
         self._reconcile()
@@ -222,7 +227,10 @@ class QueueConsumer(Consumer[QueueMessage]):
                         return found
                     await self._readable.wait()
         except TimeoutError:
-            raise DeadlineError(f"no message of {self.topic} came in {timeout_s:g} s") from None
+            last = "" if self._reader is None else self._reader.last_trouble
+            raise DeadlineError(
+                f"no message of {self.topic} came in {timeout_s:g} s{last}"
+            ) from None
 
     def _wrapped(self, delivery: Delivery, index: int) -> QueueMessage:
         raw = delivery.messages[index]
@@ -274,16 +282,9 @@ class QueueConsumer(Consumer[QueueMessage]):
             self._sources.setdefault(topic, (segment_id, {}))
         assignment = self._core.assignment
         if self._reader is None and assignment is not None:
-            servers = assignment.bootstrap_servers or self._watch.layout.bootstrap_servers
-            kafka = {
-                "client.id": "anabranch",
-                **self._kafka,
-                "bootstrap.servers": servers,
-                "group.id": assignment.group_id,
-            }
             self._reader = ShareReader(
-                kafka,
-                self._settings.lock_s,
+                self._kafka_of(assignment),
+                self._lock_s,
                 self._settings.messages_max,
                 self._readable.set,
                 self._quiet.polled,
@@ -291,6 +292,35 @@ class QueueConsumer(Consumer[QueueMessage]):
             )
         if self._reader is not None and not self.is_closed:
             self._reader.subscribe(list(wanted))
+
+    def _kafka_of(self, assignment: Assignment) -> dict[str, Any]:
+        servers = assignment.bootstrap_servers or self._watch.layout.bootstrap_servers
+        return {
+            "client.id": "anabranch",
+            **self._kafka,
+            "bootstrap.servers": servers,
+            "group.id": assignment.group_id,
+        }
+
+    async def _prepare(self, timeout_s: float) -> None:
+        """Finds out for how long Kafka locks a message: both ends must go by the same time."""
+        assignment, given = self._core.assignment, self._settings.lock_s
+        if assignment is None:
+            return
+        try:
+            found = await lock_of(self._kafka_of(assignment), assignment.group_id, timeout_s)
+        except KafkaReadError as error:
+            if given is None:
+                raise
+            self._log.warning("consumer.lock_unchecked", lock_s=given, why=str(error))
+            found = given
+        if given not in (None, found):
+            raise InvalidInputError(
+                f"lock_s is {given:g}, and Kafka's share.record.lock.duration.ms of group "
+                f"{assignment.group_id} is {round(1_000 * found)}: leave it out, or change that"
+            )
+        self._lock_s = found
+        self._quiet = QuietClock(found)
 
     def _segments(self) -> Iterator[tuple[str, int]]:
         layout, assignment = self._watch.layout, self._core.assignment

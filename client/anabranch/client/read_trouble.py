@@ -30,6 +30,11 @@ _FOR_GOOD: Final = frozenset(
 )
 
 
+def is_for_good(error: KafkaError) -> bool:
+    """Whether trying again does not help."""
+    return error.code() in _FOR_GOOD
+
+
 class ReadTrouble:
     """Made on the event loop and told from any thread; `on_failure` is called on the loop."""
 
@@ -53,7 +58,7 @@ class ReadTrouble:
         if error is None:
             return
         self._said = error.str()
-        if error.code() in _FOR_GOOD:
+        if is_for_good(error):
             self.fail(f"Kafka refuses for good {doing}: {error.str()}")
         _log.warning("consumer.kafka", doing=doing, why=error.str(), code=error.name())
 
