@@ -9,6 +9,9 @@ What librdkafka's share consumer (2.16, a preview) asks for, and what is made of
   every five seconds by default. Another subscription makes librdkafka send one at once, so after
   each change of topics the name of a topic that is not there is added and taken away a few times.
 * A fetch that waits for news holds back the first one of another partition: `fetch.wait.max.ms`.
+* The next poll takes the answers along. To have them sent at once (`commit_async`) makes a request
+  of its own, which the one of the next poll waits for: a backlog took 12 % longer. So that is asked
+  for only where something else comes before a poll.
 """
 
 from __future__ import annotations
@@ -143,6 +146,7 @@ class ShareReader:
         self._topics: tuple[str, ...] = ()  # the thread's, as everything below
         self._nudges: list[float] = []
         self._nudged = False
+        self._unsent = False  # answers were given since the last poll
         self._stopped = False
         self._wake = threading.Event()
         self._trouble = ReadTrouble(on_read)
@@ -153,11 +157,6 @@ class ShareReader:
     def failure(self) -> KafkaReadError | None:
         """Why nothing can be read any more."""
         return self._trouble.failure
-
-    @property
-    def last_trouble(self) -> str:
-        """What Kafka refused or lacked last, for the end of a message."""
-        return self._trouble.last
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Poll these, and no others."""
@@ -192,7 +191,7 @@ class ShareReader:
         except Exception as error:  # noqa: BLE001 - told to whoever receives
             self._trouble.fault(error)
         finally:
-            self._consumer.close()
+            self._leave()
 
     def _turn(self) -> None:
         self._follow()
@@ -202,6 +201,7 @@ class ShareReader:
             return
         began = time.monotonic()
         messages = found = list(self._consumer.poll(_POLL_S))
+        self._unsent = False
         if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
             for message in found:
                 self._trouble.note(message.error())
@@ -209,7 +209,6 @@ class ShareReader:
         topics = {topic or "" for topic in set(map(Message.topic, messages))}
         self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
         if messages:
-            self._trouble.well()
             self._deliver(messages, began)
 
     def _deliver(self, messages: list[Message], began: float) -> None:
@@ -226,16 +225,32 @@ class ShareReader:
         else:
             for message, answer in zip(messages, answers, strict=True):
                 self._consumer.acknowledge(message, _TYPES[answer])
-        self._consumer.commit_async()
+        self._unsent = True
+
+    def _send(self) -> None:
+        """Sends the answers that no poll has taken along."""
+        if self._unsent:
+            self._unsent = False
+            self._consumer.commit_async()
+
+    def _leave(self) -> None:
+        try:
+            self._send()
+        except KafkaException as error:
+            self._trouble.note(error.args[0])
+        finally:
+            self._consumer.close()
 
     def _follow(self) -> None:
         now = time.monotonic()
         if self._wanted != self._topics:
+            self._send()
             self._topics = self._wanted
             self._nudges = [now + after for after in _NUDGES_S] if self._topics else []
             self._nudged = False
             self._consumer.subscribe(list(self._topics))
         elif self._nudges and now >= self._nudges[0]:
+            self._send()
             self._nudges = [at for at in self._nudges if at > now]
             self._nudged = not self._nudged
             nobody = [f"{self._topics[0][:240]}.nobody"] if self._nudged else []
