@@ -158,6 +158,11 @@ class ShareReader:
         """Why nothing can be read any more."""
         return self._trouble.failure
 
+    @property
+    def last_trouble(self) -> str:
+        """What Kafka refused or lacked last, for the end of a message."""
+        return self._trouble.last
+
     def subscribe(self, topics: Sequence[str]) -> None:
         """Poll these, and no others."""
         self._wanted = tuple(sorted(topics))
@@ -209,6 +214,7 @@ class ShareReader:
         topics = {topic or "" for topic in set(map(Message.topic, messages))}
         self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
         if messages:
+            self._trouble.well()
             self._deliver(messages, began)
 
     def _deliver(self, messages: list[Message], began: float) -> None:
