@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "log": ("log", "log", "Read the log: `log tail`."),
     "archive": ("spark", "archive", "Copy the log to Parquet, exactly once."),
     "audit": ("spark", "audit", "Replay the whole log with Spark and check every promise."),
+    "backtest": ("backtest", "backtest", "Try auto-scale policies on loads of the past."),
     "doctor": ("doctor", "doctor", "Check Java, Kafka, settings, disk and port."),
 }
 

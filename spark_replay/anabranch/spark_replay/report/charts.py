@@ -91,6 +91,46 @@ def stacked(
     return _svg(height, axes + "".join(shapes))
 
 
+def lines(
+    series: Mapping[str, Sequence[float]],
+    bins: Bins,
+    colour_of: Mapping[str, str],
+    *,
+    unit: str,
+    height: int = 220,
+    width: float = WIDTH,
+    level: float = 0.0,
+) -> str:
+    """Values over time, level within each bin; `level`: one to compare them with, 0 for none."""
+    highest = max((max(values, default=0.0) for values in series.values()), default=0.0)
+    top = _nice_ceiling(max(highest, level))
+    plot_width, plot_height = width - _LEFT - _RIGHT, height - _TOP - _BOTTOM
+    step = plot_width / max(1, bins.count)
+
+    def y(value: float) -> float:
+        return _TOP + plot_height * (1 - value / top)
+
+    shapes = []
+    if level:
+        shapes.append(
+            f'<line x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y(level):.1f}" y2="{y(level):.1f}" '
+            'class="level"/>'
+        )
+    for name, values in series.items():
+        path = "".join(
+            f"{'L' if at else 'M'}{_LEFT + at * step:.1f} {y(value):.1f}h{step:.2f}"
+            for at, value in enumerate(values)
+        )
+        tip = f"{name}: at most {_short(max(values, default=0.0))} {unit}"
+        shapes.append(
+            f'<path d="{path}" fill="none" stroke="{colour_of[name]}" stroke-width="1.6">'
+            f"<title>{escape(tip)}</title></path>"
+        )
+    axes = _value_axis(top, plot_height, width)
+    axes += _time_axis(bins, _LEFT, plot_width, height - _BOTTOM)
+    return _svg(height, axes + "".join(shapes), width)
+
+
 def timeline(
     rows: Sequence[tuple[str, Sequence[Span]]], bins: Bins, colour_of: Mapping[str, str]
 ) -> str:

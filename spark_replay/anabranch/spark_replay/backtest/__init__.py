@@ -1,0 +1,1 @@
+"""What an auto-scale policy would have done under loads of the past."""

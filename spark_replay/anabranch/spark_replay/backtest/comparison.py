@@ -1,0 +1,110 @@
+"""The back-test's result as one value, the same for every form of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.spark_replay.backtest.outcome import Figures, Outcome, TopicResult
+from anabranch.spark_replay.report.charts import Bins
+from anabranch.spark_replay.report.summary import clock
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Several policies on the same load. `faults`: what was left out and why, by topic and by
+    policy. `model`: what was assumed, by name.
+    """
+
+    load: str
+    model: Mapping[str, str | float]
+    policies: Mapping[str, AutoScalePolicy]
+    topics: Sequence[TopicResult]  # those that could be used
+    topic_faults: Mapping[str, str]
+    policy_faults: Mapping[str, str]
+    bins: Bins
+    seconds: float
+
+    @property
+    def topic_days(self) -> float:
+        return sum(topic.end_ms - topic.begin_ms for topic in self.topics) / 86_400_000
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """From when to when there is a load, in ms."""
+        return (
+            min(topic.begin_ms for topic in self.topics),
+            max(topic.end_ms for topic in self.topics),
+        )
+
+    def total(self, policy: str) -> Figures:
+        """Of all topics together."""
+        return Figures.total(outcome_of(topic, policy).figures for topic in self.topics)
+
+    def busiest(self, most: int) -> list[TopicResult]:
+        """The topics with which most is done, all policies together."""
+
+        def order(topic: TopicResult) -> tuple[int, str]:
+            return (-sum(each.figures.operations for each in topic.outcomes), topic.topic)
+
+        return sorted(self.topics, key=order)[:most]
+
+    def json(self) -> str:
+        """For programs."""
+        begin_ms, end_ms = self.span
+        found: dict[str, Any] = {
+            "load": self.load,
+            "from": clock(begin_ms),
+            "to": clock(end_ms),
+            "topics": len(self.topics),
+            "topicDays": round(self.topic_days, 3),
+            "seconds": round(self.seconds, 2),
+            "model": self.model,
+            "leftOut": {"topics": self.topic_faults, "policies": self.policy_faults},
+            "policies": [
+                {
+                    "name": name,
+                    "policy": policy,
+                    "total": self.total(name).form(),
+                    "topics": [_topic(topic, outcome_of(topic, name)) for topic in self.topics],
+                }
+                for name, policy in self.policies.items()
+            ],
+        }
+        return msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+
+
+def outcome_of(topic: TopicResult, policy: str) -> Outcome:
+    """What that policy came to on the topic."""
+    return next(each for each in topic.outcomes if each.policy == policy)
+
+
+def _topic(topic: TopicResult, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "topic": topic.topic,
+        "from": clock(topic.begin_ms),
+        "to": clock(topic.end_ms),
+        **outcome.figures.form(),
+        "log": [
+            {"at": clock(each.at_ms), "action": each.what, "reason": each.reason}
+            | ({"undoesAfterSeconds": each.undoes / 1000} if each.undoes >= 0 else {})
+            for each in outcome.log
+        ],
+    }
+
+
+def segments_over_time(topic: TopicResult, policy: str, bins: Bins) -> list[float]:
+    """How many segments there were, in the mean over each bin; 0 where there is no load."""
+    layouts = outcome_of(topic, policy).layouts
+    found = [0.0] * bins.count
+    ends = [begin_ms for begin_ms, _ in layouts[1:]] + [topic.end_ms]
+    for (begin_ms, count), end_ms in zip(layouts, ends, strict=True):
+        first = max(0, (begin_ms - bins.start_ms) // bins.width_ms)
+        last = min(bins.count - 1, (end_ms - 1 - bins.start_ms) // bins.width_ms)
+        for at in range(first, last + 1):
+            low = bins.start_ms + at * bins.width_ms
+            within = min(end_ms, low + bins.width_ms) - max(begin_ms, low)
+            found[at] += count * max(0, within) / bins.width_ms
+    return found

@@ -1,0 +1,341 @@
+"""A topic's segments under a policy, driven by a load of the past.
+
+At the end of each step, which is one evaluation of the controller: what was decided takes effect if
+its time has come; the load records of the segments that had the step's load are written if a rate
+has changed by more than a quarter since they were; old sealed segments are forgotten; then the
+rules decide (`core.autoscale.decide`, and nothing else). What they decide changes the layout at
+once, or after as many whole steps as an operation takes; meanwhile nothing is decided. The next
+step's load lies on the layout that this leaves.
+
+Between two things that change, no step is looked at: `Instant` tells until when a decision holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from typing import Final, cast
+
+import msgspec
+import numpy as np
+
+from anabranch.core.autoscale import Demand, LastActions, decide
+from anabranch.core.autoscale_decisions import (
+    Decision,
+    Merge,
+    NoAction,
+    Rebucket,
+    Split,
+    describe,
+)
+from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.layout import SegmentLayout, without
+from anabranch.core.segment_load import Rates, SegmentLoad, changed
+from anabranch.core.segments import SegmentInfo
+from anabranch.spark_replay.backtest.grid import REPORT_CHANGE, Floats, Grid
+from anabranch.spark_replay.backtest.instant import Instant
+from anabranch.spark_replay.backtest.outcome import Action, Figures, Outcome
+
+SUBSCRIPTION: Final = "back-test"
+_CHUNK: Final = 256
+_LOG_MAX: Final = 200
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What holds for every topic and policy of a back-test.
+
+    `operation_s`: from a decision to its effect. `retention_s`: how long a sealed segment stays in
+    the layout. `flap_s`: within that, an operation that is undone was one too many. `segments`,
+    `consumers`: to begin with.
+    """
+
+    operation_s: float = 0.0
+    retention_s: float = 604_800.0
+    flap_s: float = 1_800.0
+    segments: int = 1
+    consumers: int = 0
+
+
+class _Part:
+    """An active segment: what it takes in each run of steps, and when its record is written."""
+
+    __slots__ = ("_chunk", "_first", "_grid", "_share", "due", "weights")
+
+    def __init__(self, grid: Grid, weights: Floats, due: int) -> None:
+        self._grid = grid
+        self.weights = weights
+        self.due = due  # the step at whose end its record is to be written
+        # A fixed share of the topic's load changes whenever that does.
+        self._share = float(weights[0]) if len(weights) == 1 else -1.0
+        self._first = 0
+        self._chunk: list[list[float]] = []
+
+    def write(self, run: int) -> Rates:
+        """What its record says from now on; finds out when that will be old."""
+        if self._share > 0:
+            self.due = self._grid.news_after(run)
+            a, b, c, d = self._grid.totals[run]
+            share = self._share
+            return (a * share, b * share, c * share, d * share)
+        written = self._rates(run)
+        self.due = self._grid.steps
+        if self._share < 0:
+            for later in range(run + 1, self._grid.runs):
+                if changed(written, self._rates(later), REPORT_CHANGE):
+                    self.due = self._grid.firsts[later]
+                    break
+        return written
+
+    def _rates(self, run: int) -> Rates:
+        at = run - self._first
+        if not 0 <= at < len(self._chunk):
+            self._first, at = run, 0
+            block = self._grid.rates[run : run + _CHUNK]
+            self._chunk = (block @ self.weights).tolist()
+        msgs_in, bytes_in, msgs_out, bytes_out = self._chunk[at]
+        return (msgs_in, bytes_in, msgs_out, bytes_out)
+
+
+class Replay:
+    """One policy on one topic. `below`: of each hash the share of a piece's load below it."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        below: Floats,
+        policy: AutoScalePolicy,
+        yardstick: AutoScalePolicy,
+        rules: Rules,
+    ) -> None:
+        self._grid = grid
+        self._below = below
+        self._policy = policy
+        self._rules = rules
+        self._thresholds = np.array([policy.split_thresholds, yardstick.split_thresholds])
+        self._step_s = grid.step_ms / 1000
+        self._delay = math.ceil(rules.operation_s / self._step_s)
+        self.layout = SegmentLayout.initial(rules.segments, policy.entry_bucket_budget)
+        self.load: dict[int, SegmentLoad] = {}
+        self._parts: dict[int, _Part] = {}
+        self._since = 0  # the first step of this layout
+        self._layouts: list[tuple[int, int]] = []
+        self._enter(0)
+        self._demand: dict[str, Demand] = {}
+        self._consumers = list(reversed(grid.consumers or ((0, rules.consumers),)))
+        self.last = LastActions()
+        self._awaited: tuple[int, Decision] | None = None
+        self._holds_until_ms = -math.inf
+        self._decision: Decision = NoAction(None, "")
+        self._counts = Counter[str]()
+        self._actions = Counter[str]()
+        self._blocked = Counter[str]()
+        self._sealed = deque[int]()  # when each sealed segment was, in order
+        self._over = np.zeros(2, np.int64)
+        self._segment_steps = 0
+        self._log: list[Action] = []
+        self._split_ms: dict[tuple[int, int], int] = {}
+        self._merge_ms: dict[tuple[int, int], int] = {}
+
+    def run(self, name: str) -> Outcome:
+        """Through the whole of the load."""
+        step = 0  # whose end is looked at
+        while step < self._grid.steps:
+            self._evaluate(step)
+            following = max(step + 1, min(self._next(step), self._grid.steps))
+            self._account(following - step)
+            step = following
+        self._leave(self._grid.steps)
+        return Outcome(name, self._figures(), self._layouts, self._log)
+
+    # --- one evaluation -----------------------------------------------------------------
+
+    def _evaluate(self, step: int) -> None:
+        now_ms = self._grid.at_ms(step + 1)
+        news = self._observe(step, now_ms)
+        if self._awaited is not None and self._awaited[0] <= step:
+            decision, self._awaited = self._awaited[1], None
+            self._do(decision, step)
+            news = True
+        news |= self._prune(now_ms)
+        if self._awaited is not None or not (news or now_ms >= self._holds_until_ms):
+            return
+        instant = Instant(now_ms)
+        self._counts["worked_out"] += 1
+        # Checked by `Instant` itself: what it cannot do raises.
+        found = decide(
+            self.layout, self.load, self._demand, self._policy, cast(int, instant), self.last
+        )
+        self._decision = found
+        if isinstance(found, NoAction):
+            self._holds_until_ms = instant.holds_until_ms
+        elif self._delay:
+            self._awaited = (step + self._delay, found)
+        else:
+            self._do(found, step)
+
+    def _observe(self, step: int, now_ms: int) -> bool:
+        """Writes load records and counts consumers; whether anything is new."""
+        news = False
+        run = self._grid.run_of(step)
+        for segment_id, part in self._parts.items():
+            if part.due <= step:
+                self.load[segment_id] = SegmentLoad(*part.write(run), now_ms)
+                news = True
+        while self._consumers and self._consumers[-1][0] <= step:
+            _, count = self._consumers.pop()
+            self._demand = {SUBSCRIPTION: Demand(count, True, now_ms)} if count else {}
+            news = True
+        return news
+
+    def _next(self, step: int) -> int:
+        """The next step at whose end something may be other than at this one's."""
+        if self._awaited is None and not isinstance(self._decision, NoAction):
+            return step + 1  # it has just taken effect
+        found = [part.due for part in self._parts.values()]
+        if self._consumers:
+            found.append(self._consumers[-1][0])
+        if self._awaited is not None:
+            return min(*found, self._awaited[0])
+        if math.isfinite(self._holds_until_ms):
+            found.append(self._step_at(self._holds_until_ms))
+        if self._sealed:
+            found.append(self._step_at(self._sealed[0] + self._rules.retention_s * 1000))
+        return min(found)
+
+    def _step_at(self, at_ms: float) -> int:
+        """The first step whose end is not before that."""
+        return math.ceil((at_ms - self._grid.begin_ms) / self._grid.step_ms) - 1
+
+    def _account(self, steps: int) -> None:
+        """For as many evaluations, all of which came to what the last one did."""
+        if self._awaited is not None:
+            return
+        self._counts["evaluations"] += steps
+        if isinstance(self._decision, NoAction) and self._decision.blocked is not None:
+            self._blocked[self._decision.blocked.value] += steps
+
+    def _prune(self, now_ms: int) -> bool:
+        """Whether sealed segments have gone: those whose time is over, and so their parents'."""
+        kept_since = now_ms - self._rules.retention_s * 1000
+        if not self._sealed or self._sealed[0] > kept_since:
+            return False
+        while self._sealed and self._sealed[0] <= kept_since:
+            self._sealed.popleft()
+        parts = self.layout.segments
+        gone = [
+            each
+            for each, part in parts.items()
+            if not part.is_active and part.sealed_at_ms <= kept_since
+        ]
+        left = without(parts, gone)
+        self.layout = SegmentLayout(self.layout.epoch + 1, self.layout.next_segment_id, left)
+        return True
+
+    # --- operations ---------------------------------------------------------------------
+
+    def _do(self, decision: Decision, step: int) -> None:
+        now_ms = self._grid.at_ms(step + 1)
+        undoes = -1
+        self._leave(step + 1)
+        match decision:
+            case Split(segment_id):
+                part = self.layout.segments[segment_id]
+                undoes = self._undone(self._merge_ms, self._split_ms, part, now_ms)
+                self._replace((segment_id,), self.layout.split_children(segment_id), now_ms)
+                self.last = msgspec.structs.replace(self.last, split_ms=now_ms)
+                self._counts["splits"] += 1
+            case Merge(first_id, second_id):
+                most = self._policy.max_entry_buckets_per_segment
+                children = self.layout.merge_children(first_id, second_id, most)
+                undoes = self._undone(self._split_ms, self._merge_ms, children[0], now_ms)
+                self._replace(children[0].parent_ids, children, now_ms)
+                self.last = msgspec.structs.replace(self.last, merge_ms=now_ms)
+                self._counts["merges"] += 1
+            case Rebucket(segment_ids, buckets):
+                for segment_id in segment_ids:
+                    children = self.layout.rebucket_children(segment_id, buckets)
+                    self._replace((segment_id,), children, now_ms)
+                self.last = msgspec.structs.replace(self.last, rebucket_ms=now_ms)
+                self._counts["rebuckets"] += 1
+            case NoAction():
+                raise AssertionError("nothing is not done")
+        self._enter(step + 1)
+        self._actions[decision.reason.value] += 1
+        if len(self._log) < _LOG_MAX:
+            self._log.append(Action(now_ms, describe(decision), decision.reason.value, undoes))
+
+    def _undone(
+        self,
+        others: dict[tuple[int, int], int],
+        own: dict[tuple[int, int], int],
+        part: SegmentInfo,
+        now_ms: int,
+    ) -> int:
+        """How long ago the opposite was done to the same range, if that is too short; else -1."""
+        span = (part.start, part.end)
+        own[span] = now_ms
+        since_ms = now_ms - others.get(span, -1 << 62)
+        if since_ms > self._rules.flap_s * 1000:
+            return -1
+        self._counts["flaps"] += 1
+        return since_ms
+
+    def _replace(
+        self, parents: tuple[int, ...], children: tuple[SegmentInfo, ...], now_ms: int
+    ) -> None:
+        self.layout = self.layout.replaced(parents, children, {}, now_ms)
+        for parent in parents:
+            self.load.pop(parent, None)
+            self._sealed.append(now_ms)
+
+    def _enter(self, step: int) -> None:
+        """A layout begins at a step: each new segment has its first record at the end of it."""
+        self._since = step
+        self._parts = {
+            part.segment_id: self._parts.get(part.segment_id)
+            or _Part(self._grid, self._weights(part), step)
+            for part in self.layout.active
+        }
+        self._layouts.append((self._grid.at_ms(step), len(self._parts)))
+
+    def _weights(self, part: SegmentInfo) -> Floats:
+        """Of each piece of the ring, the share of its load that the segment takes."""
+        edges = np.asarray(self._grid.edges)
+        low = np.clip(part.start, edges[:-1], edges[1:])
+        high = np.clip(part.end + 1, edges[:-1], edges[1:])
+        whole = self._below[edges[1:]] - self._below[edges[:-1]]
+        shares: Floats = (self._below[high] - self._below[low]) / whole
+        return shares
+
+    def _leave(self, after: int) -> None:
+        """A layout has ended before a step: how long it was overloaded, and how wide it was."""
+        if after <= self._since:
+            return
+        runs, lengths = self._grid.lengths(self._since, after)
+        weights = np.stack([part.weights for part in self._parts.values()], axis=1)
+        if len(weights) == 1:  # then it is the same segment at all times
+            weights = weights.max(axis=1, keepdims=True)
+        worst = (self._grid.rates[runs] @ weights).max(axis=2)
+        over = (worst[:, None] > self._thresholds).any(axis=2)
+        self._over += lengths @ over
+        self._segment_steps += len(self._parts) * (after - self._since)
+        self._since = after
+
+    def _figures(self) -> Figures:
+        counts = self._counts
+        own, first = (self._over * self._step_s).tolist()
+        return Figures(
+            seconds=self._grid.steps * self._step_s,
+            splits=counts["splits"],
+            merges=counts["merges"],
+            rebuckets=counts["rebuckets"],
+            flaps=counts["flaps"],
+            over_threshold_s=own,
+            over_first_s=first,
+            segment_hours=self._segment_steps * self._step_s / 3600,
+            segments_max=max(count for _, count in self._layouts),
+            actions=dict(sorted(self._actions.items())),
+            blocked_s={name: n * self._step_s for name, n in sorted(self._blocked.items())},
+            evaluations=counts["evaluations"],
+            worked_out=counts["worked_out"],
+        )

@@ -1,0 +1,74 @@
+"""How a topic's load lies on the ring of hashes, where a trace does not say it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.hashing import RING16, hash32, segment_hash
+
+_KEYS: Final = 1_000
+_KEYS_MAX: Final = 1_000_000
+FORMS: Final = "uniform, hot:SHARE (0 to 1), zipf:EXPONENT or zipf:EXPONENT:KEYS"
+
+Floats = NDArray[np.float64]
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """`hot`: this share of the load has one key, the rest lies evenly. `keys`: so many keys share
+    the load by Zipf's law with this exponent; 0: evenly, over all hashes.
+    """
+
+    hot: float = 0.0
+    exponent: float = 0.0
+    keys: int = 0
+
+
+def parse_spread(text: str) -> Spread:
+    """One of `FORMS`. Raises InvalidInputError.
+
+    >>> parse_spread("zipf:1.1"), parse_spread("hot:0.4").hot
+    (Spread(hot=0.0, exponent=1.1, keys=1000), 0.4)
+    """
+    kind, *numbers = text.split(":")
+    try:
+        match kind, numbers:
+            case "uniform", []:
+                return Spread()
+            case "hot", [share] if 0 <= float(share) <= 1:
+                return Spread(hot=float(share))
+            case "zipf", [exponent] if 0 <= float(exponent) <= 10:
+                return Spread(exponent=float(exponent), keys=_KEYS)
+            case "zipf", [exponent, keys] if (
+                0 <= float(exponent) <= 10 and 1 <= int(keys) <= _KEYS_MAX
+            ):
+                return Spread(exponent=float(exponent), keys=int(keys))
+    except ValueError:
+        pass
+    raise InvalidInputError(f"{text!r} is no spread of load; there are {FORMS}")
+
+
+def below(spread: Spread, topic: str, seed: int) -> Floats:
+    """Of each hash, and of the ring's end, the share of the load that lies below it.
+
+    Keys lie where the cluster's own hash puts them; their names come of the topic and the seed.
+    """
+    if not spread.keys:
+        found = np.arange(RING16 + 1) / RING16 * (1 - spread.hot)
+        if spread.hot:
+            found[_place(topic, seed, 0) + 1 :] += spread.hot
+        return found
+    weights = np.arange(1, spread.keys + 1, dtype=np.float64) ** -spread.exponent
+    places = np.fromiter(
+        (_place(topic, seed, number) for number in range(spread.keys)), np.int64, spread.keys
+    )
+    at = np.bincount(places, weights / weights.sum(), RING16)
+    return np.concatenate(([0.0], np.cumsum(at)))
+
+
+def _place(topic: str, seed: int, number: int) -> int:
+    return segment_hash(hash32(f"{topic}/{seed}/{number}"))
