@@ -11,12 +11,14 @@ from anabranch.broker.metrics import Metrics
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings, load_settings
+from anabranch.broker.topics.build import TopicParts
 from anabranch.channel.codec import encode_record, read_entry
 from anabranch.channel.log import Entry
 from anabranch.core.leases import Heartbeat
 from anabranch.core.outcome import Folded
 from anabranch.core.records import Record
 from anabranch.core.replica import MemoryReplica
+from anabranch.core.segment_load import SegmentLoad
 from support.memory_positions import MemoryPositions
 from support.memory_segments import MemorySegments
 from support.waiting import WAIT_S as WAIT_S
@@ -49,8 +51,12 @@ class MemoryNode:
         self.runtime = Runtime(
             settings.node_settings(), self.view, self._append, self._publish, self.metrics
         )
-        kafka = (lambda: cluster.segments, lambda: cluster.positions)
-        self.operations = Operations(self.runtime, settings, kafka)
+        parts = TopicParts(
+            lambda: cluster.segments,
+            lambda: cluster.positions,
+            lambda topic, incarnation: cluster.loads.get(topic, {}),
+        )
+        self.operations = Operations(self.runtime, settings, parts)
         self._cluster = cluster
 
     @property
@@ -85,6 +91,7 @@ class MemoryCluster:
         self.nodes: list[MemoryNode] = []
         self.segments = MemorySegments()
         self.positions = MemoryPositions(self.segments)
+        self.loads: dict[str, dict[int, SegmentLoad]] = {}  # by topic and segment
         self._loop = asyncio.get_running_loop()
 
     def node(self, number: int, **settings: object) -> MemoryNode:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.core.autoscale_policy import Level
+from anabranch.core.segment_load import SegmentLoad
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
 from support.scalable import TOPIC, created, layout, refused
@@ -122,3 +123,69 @@ def test_any_node_takes_a_namespaces_policy_and_every_node_knows_it() -> None:
             assert (await each.http.get(ABOVE)).json() == {"maxSegments": 5}
 
     with_http(test, 2)
+
+
+# --- what comes of it ------------------------------------------------------------------------
+
+
+def test_a_hot_topic_splits_and_its_statistics_say_why() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        cluster.loads["public/default/orders"] = {0: SegmentLoad(20_000.0, 0.0, 0.0, 0.0, 1)}
+        assert (await nodes[0].http.post(POLICY, json={"maxSegments": 2})).status_code == 204
+        await until(lambda: _active(nodes[0]) == 2)
+        stats = (await nodes[0].http.get(f"{TOPIC}/stats")).json()
+        assert stats["segments"]["0"]["load"] == {
+            "msgRateIn": 20_000.0,
+            "bytesRateIn": 0.0,
+            "msgRateOut": 0.0,
+            "bytesRateOut": 0.0,
+            "modifiedMs": 1,
+            "estimated": [],
+        }
+        assert stats["segments"]["1"]["load"] is None
+        scale = stats["autoScale"]
+        assert scale["policy"]["maxSegments"] == {"value": 2, "level": "topic"}
+        assert scale["policy"]["minSegments"] == {"value": 1, "level": "broker"}
+        (split,) = scale["decisions"]
+        assert (split["action"], split["reason"]) == ("split 0", "msgRateIn")
+        assert "20000/s, over 10000" in split["why"]
+        assert (scale["now"]["action"], scale["now"]["reason"]) == ("none", None)
+        figures = (await nodes[0].http.get("/metrics")).text
+        label = '{topic="public/default/orders"}'
+        assert f"pulsar_scalable_topic_active_segments{label} 2.0" in figures
+        assert f"pulsar_scalable_topic_auto_splits_total{label} 1.0" in figures
+        assert f"pulsar_scalable_topic_auto_merges_total{label} 0.0" in figures
+
+    with_http(test)
+
+
+def test_a_policy_that_cannot_be_used_stops_auto_scaling_and_says_so() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        http = nodes[0].http
+        assert (await http.post(ABOVE, json={"maxSegments": 100})).status_code == 204
+        assert (await http.post(POLICY, json={"minSegments": 80})).status_code == 204
+        assert (await http.delete(ABOVE)).status_code == 204
+        scale = (await http.get(f"{TOPIC}/stats")).json()["autoScale"]
+        assert scale["fault"].endswith("maxSegments must be >= minSegments")
+        assert scale["now"]["reason"] == "invalid_policy"
+
+    with_http(test)
+
+
+def test_an_operation_by_hand_starts_the_same_cooldown() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        assert (await nodes[0].http.post(f"{TOPIC}/split/0")).status_code == 204
+        cluster.loads["public/default/orders"] = {1: SegmentLoad(20_000.0, 0.0, 0.0, 0.0, 1)}
+        now = (await nodes[0].http.get(f"{TOPIC}/stats")).json()["autoScale"]["now"]
+        assert (now["action"], now["reason"]) == ("none", None)
+        assert "split cooldown" in now["why"]
+
+    with_http(test)
+
+
+def _active(node: HttpNode) -> int:
+    topic = node.node.view.topic("public/default/orders")
+    return sum(part.is_active for part in topic.segments) if topic is not None else 0

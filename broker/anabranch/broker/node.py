@@ -29,6 +29,7 @@ from anabranch.broker.startup import (
     prepare_topics,
     segment_settings,
 )
+from anabranch.broker.topics.build import TopicParts
 from anabranch.channel.codec import encode_record, schema_header
 from anabranch.channel.compactor import Compactor
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
@@ -115,9 +116,10 @@ class Node:
         self.operations = Operations(
             self.runtime,
             settings,
-            (
+            TopicParts(
                 lambda: SegmentAdmin(self._connection, segments),
                 lambda: GroupPositions(self._connection),
+                lambda topic, incarnation: {},
             ),
         )
         self.runtime.heard(heard)

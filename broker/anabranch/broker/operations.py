@@ -23,7 +23,7 @@ from anabranch.broker.policies import Policies
 from anabranch.broker.requests import RACES_MAX, Requests
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
-from anabranch.broker.topics.build import Opened, build_topics
+from anabranch.broker.topics.build import TopicParts, build_topics
 from anabranch.core import ownership
 from anabranch.core.digest import to_hex
 from anabranch.core.effects import BrokerState
@@ -53,12 +53,12 @@ class Position(msgspec.Struct, frozen=True):
 class Operations:
     """The requests of one node. To be used in its event loop."""
 
-    def __init__(self, runtime: Runtime, settings: Settings, kafka: Opened) -> None:
+    def __init__(self, runtime: Runtime, settings: Settings, parts: TopicParts) -> None:
         self._runtime = runtime
         self._requests = Requests(runtime)
         self._lookups = Lookups(self._requests, settings)
         self._policies = Policies(self._requests, settings)
-        self.topics = build_topics(self._requests, self._lookups, settings, kafka)
+        self.topics = build_topics(self._requests, self._lookups, settings, parts)
         self._timeout_s = settings.operation_timeout_millis / 1000
 
     # --- look-ups -----------------------------------------------------------------------

@@ -98,6 +98,12 @@ class EffectivePolicy(msgspec.Struct, frozen=True):
     origins: Mapping[str, Level]
     fault: str
 
+    @property
+    def values(self) -> dict[str, bool | int | float]:
+        """The policy's fields by their JSON names."""
+        fields: dict[str, bool | int | float] = msgspec.to_builtins(self.policy)
+        return fields
+
 
 def effective_policy(
     broker: AutoScalePolicy, namespace: tuple[str, ...], topic: tuple[str, ...]

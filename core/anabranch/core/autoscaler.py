@@ -127,6 +127,11 @@ class AutoScaler:
         self._acted: tuple[Split | Merge | Rebucket, int] | None = None  # and its clock before it
         self._rolling: _Rolling | None = None
 
+    @property
+    def is_acting(self) -> bool:
+        """Whether something was decided of which it is not known yet what becomes of it."""
+        return self._acted is not None
+
     def due(
         self,
         state: StateReader,
@@ -156,8 +161,7 @@ class AutoScaler:
             self._next_at = now + _REPEAT_S  # should its record lose, which nothing else tells
         if isinstance(found, Rebucket) and len(found.segment_ids) > 1:
             found = self._roll(found, found.segment_ids[0], topic, self._overrides(state, topic))
-        if not isinstance(found, NoAction):
-            self._acted = (found, _clock_of(found, topic))
+        self._acted = None if isinstance(found, NoAction) else (found, _clock_of(found, topic))
         return Evaluation(at_ms, trigger, found, done)
 
     def _done(self, topic: ScalableTopic) -> Split | Merge | Rebucket | None:

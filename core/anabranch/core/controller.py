@@ -124,7 +124,9 @@ class TopicController:
     @property
     def is_idle(self) -> bool:
         """Whether it may be forgotten: nothing runs and no consumer is connected or awaited."""
-        return self.running is None and all(each.is_idle for each in self.coordinators.values())
+        if self.running is not None or self.scaler.is_acting:
+            return False
+        return all(each.is_idle for each in self.coordinators.values())
 
     # --- inputs -------------------------------------------------------------------------
 

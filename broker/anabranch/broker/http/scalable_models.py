@@ -8,6 +8,12 @@ from typing import Any, Final
 import msgspec
 from pydantic import BaseModel, Field
 
+from anabranch.broker.http.autoscale_models import (
+    AutoScaleStats,
+    LoadStats,
+    auto_scale_stats,
+    load_stats,
+)
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.autoscale_policy import override_of
 from anabranch.core.segments import SegmentInfo
@@ -68,6 +74,7 @@ class SegmentStats(BaseModel):
     state: str
     kafkaTopic: str = Field(description="Where its messages are.")  # noqa: N815
     entryBuckets: int = Field(description="Partitions of that topic.")  # noqa: N815
+    load: LoadStats | None = Field(description="Its traffic; null before it had any.")
 
 
 class ConsumerStats(BaseModel):
@@ -120,6 +127,7 @@ class TopicStats(BaseModel):
     lastFailure: str = Field(  # noqa: N815
         description="Why the last step in Kafka failed; empty when it did not."
     )
+    autoScale: AutoScaleStats  # noqa: N815
 
 
 def layout_body(topic: ScalableTopic) -> dict[str, Any]:
@@ -185,6 +193,7 @@ async def stats_body(topics: TopicOperations, name: str) -> TopicStats:
         },
         operation=topic.operation.name,
         lastFailure=topics.access.service.failures.get(name, ""),
+        autoScale=auto_scale_stats(topics, name, topic),
     )
 
 
@@ -198,6 +207,7 @@ def segment_stats(
         state=part.state.name,
         kafkaTopic=topics.kafka_topic(name, topic, part),
         entryBuckets=part.buckets,
+        load=load_stats(topics.access.service.load(name, topic.incarnation).get(part.segment_id)),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import msgspec
+
 from anabranch.broker.lookups import Lookups
 from anabranch.broker.requests import Requests
 from anabranch.broker.settings import Settings
@@ -21,11 +23,19 @@ from anabranch.broker.topics.seeker import Seeker
 from anabranch.broker.topics.service import TopicService
 from anabranch.broker.topics.watches import Watches
 from anabranch.broker.topics.worker import SegmentKeeper
+from anabranch.core.autoscaler import LoadOf
 from anabranch.core.controller import ControllerSettings
 from anabranch.core.coordinator import Timing
 
 OpenKeeper = Callable[[], SegmentKeeper]
-Opened = tuple[OpenKeeper, OpenPositions]
+
+
+class TopicParts(msgspec.Struct, frozen=True):
+    """What scalable topics need of Kafka. `open_*` are called in threads, when they are needed."""
+
+    open_keeper: OpenKeeper
+    open_positions: OpenPositions
+    load: LoadOf
 
 
 def timing(settings: Settings) -> Timing:
@@ -38,13 +48,9 @@ def timing(settings: Settings) -> Timing:
 
 
 def build_topics(
-    requests: Requests, lookups: Lookups, settings: Settings, kafka: Opened
+    requests: Requests, lookups: Lookups, settings: Settings, parts: TopicParts
 ) -> TopicOperations:
-    """Everything about scalable topics.
-
-    `kafka`: what opens its two parts of Kafka; called in their threads, when they are needed.
-    """
-    open_keeper, open_positions = kafka
+    """Everything about scalable topics."""
     kept_s = settings.scalable_topic_retention_seconds
     controllers = ControllerSettings(
         timing=timing(settings),
@@ -52,13 +58,15 @@ def build_topics(
         retention_s=math.inf if kept_s < 0 else float(kept_s),
     )
     runtime = requests.runtime
-    service = TopicService(runtime, controllers, settings.topic_prefix, open_keeper)
+    service = TopicService(
+        runtime, controllers, settings.topic_prefix, parts.open_keeper, parts.load
+    )
     access = Access(requests, lookups, service)
     seeker = Seeker(access)
     watches = Watches(access, seeker)
     timeout_s = settings.operation_timeout_millis / 1000
     consumers = Consumers(access, settings.lookup_timeout_millis / 1000)
-    positions = Positions(open_positions)
+    positions = Positions(parts.open_positions)
     reading = Reading(
         Backlogs(positions, settings.topic_prefix), Resets(access, consumers, positions), positions
     )

@@ -25,6 +25,7 @@ from anabranch.broker.log import get_logger
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.scaling import Scaling
 from anabranch.broker.topics.worker import Lanes, SegmentKeeper
+from anabranch.core.autoscaler import LoadOf
 from anabranch.core.controller import (
     ControllerEffect,
     ControllerSettings,
@@ -86,10 +87,12 @@ class TopicService:
         settings: ControllerSettings,
         prefix: str,
         open_keeper: Callable[[], SegmentKeeper],
+        load: LoadOf,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
         self.prefix = prefix
+        self.load = load
         self.lanes = Lanes(open_keeper, prefix)
         self.scaling = Scaling(runtime.core.me, lambda: runtime.view)
         self.failures: dict[str, str] = {}  # topic: why its last task failed
@@ -136,6 +139,7 @@ class TopicService:
                 core.actor,
                 lambda now: core.may_act(unit, now),
                 self.runtime.new_id,
+                self.load,
             )
             home = self._homes[name] = _Home(made, unit)
             self._turns.append(name)
@@ -284,6 +288,7 @@ class TopicService:
             topic.is_restless
             or any(not part.is_active for part in topic.segments)
             or any(each.consumers for _, each in view.subscriptions(name))
+            or bool(self.load(name, topic.incarnation))
         )
 
     def _look(self, name: str) -> None:

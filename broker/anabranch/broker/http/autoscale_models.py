@@ -1,0 +1,109 @@
+"""Why a topic's controller did or did not change its segments, in the topic's statistics."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from anabranch.broker.topics.operations import TopicOperations
+from anabranch.core.autoscale_decisions import Decision, NoAction, describe
+from anabranch.core.autoscaler import Evaluation, evaluate
+from anabranch.core.segment_load import SegmentLoad
+from anabranch.core.topics import ScalableTopic
+
+
+class LoadStats(BaseModel):
+    """`SegmentLoadStats`: rates per second over the last minute."""
+
+    msgRateIn: float  # noqa: N815
+    bytesRateIn: float  # noqa: N815
+    msgRateOut: float  # noqa: N815
+    bytesRateOut: float  # noqa: N815
+    modifiedMs: int = Field(description="When it changed by much the last time.")  # noqa: N815
+    estimated: list[str] = Field(description="Which of the byte rates are estimates.")
+
+
+class PolicyField(BaseModel):
+    """One field of the policy in force."""
+
+    value: bool | int | float
+    level: str = Field(description="Where it is set: broker, namespace or topic.")
+
+
+class DecisionStats(BaseModel):
+    """What came of one look at the load."""
+
+    atMs: int  # noqa: N815
+    trigger: str | None = Field(
+        description="tick, consumers, operation or policy; null for the look of this request."
+    )
+    action: str = Field(description="`split 3`, `merge 1 2`, `rebucket 0 to 8` or `none`.")
+    reason: str | None = Field(description="The rule that acted, or what stood against it.")
+    why: str
+
+
+class AutoScaleStats(BaseModel):
+    """The policy in force and what was decided by it."""
+
+    policy: dict[str, PolicyField]
+    fault: str = Field(description="Why the policy cannot be used; empty when it can.")
+    now: DecisionStats = Field(description="What would be done at this moment.")
+    decisions: list[DecisionStats] = Field(
+        description="The last ones of this node that acted or were kept from it, newest first."
+    )
+
+
+def load_stats(load: SegmentLoad | None) -> LoadStats | None:
+    """A segment's load as it is known; None before it had any."""
+    if load is None:
+        return None
+    in_, out = load.estimated
+    estimated = [name for name, is_ in (("bytesRateIn", in_), ("bytesRateOut", out)) if is_]
+    return LoadStats(
+        msgRateIn=load.msg_rate_in,
+        bytesRateIn=load.bytes_rate_in,
+        msgRateOut=load.msg_rate_out,
+        bytesRateOut=load.bytes_rate_out,
+        modifiedMs=load.modified_ms,
+        estimated=estimated,
+    )
+
+
+def auto_scale_stats(topics: TopicOperations, name: str, topic: ScalableTopic) -> AutoScaleStats:
+    """As the topic's controller sees it."""
+    service = topics.access.service
+    effective = topics.policies.effective(name)
+    values = effective.values
+    at_ms = service.runtime.log_ms
+    now = evaluate(
+        service.runtime.view,
+        name,
+        topic,
+        topic.layout,
+        service.settings.auto_scale,
+        service.load,
+        at_ms,
+    )
+    return AutoScaleStats(
+        policy={
+            field: PolicyField(value=values[field], level=level.value)
+            for field, level in effective.origins.items()
+        },
+        fault=effective.fault,
+        now=_decision(at_ms, None, now),
+        decisions=[_evaluated(each) for each in reversed(service.scaling.decided(name).decisions)],
+    )
+
+
+def _evaluated(evaluation: Evaluation) -> DecisionStats:
+    return _decision(evaluation.at_ms, evaluation.trigger.value, evaluation.decision)
+
+
+def _decision(at_ms: int, trigger: str | None, decision: Decision) -> DecisionStats:
+    reason = decision.blocked if isinstance(decision, NoAction) else decision.reason
+    return DecisionStats(
+        atMs=at_ms,
+        trigger=trigger,
+        action=describe(decision),
+        reason=reason.value if reason is not None else None,
+        why=decision.why,
+    )
