@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from anabranch.client.consumer_errors import ConsumerBusyError, SubscriptionError
 from anabranch.client.errors import (
@@ -42,6 +41,7 @@ from anabranch.wire.anabranch_pb2 import (
 )
 from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.errors import RefusedError, WireError
+from anabranch.wire.log import get_logger
 
 _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 1.0
@@ -67,7 +67,7 @@ _ERRORS: Final[dict[int, type[ClientError]]] = {
     ServerError.NotAllowedError: SubscriptionError,
 }
 
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+_log = get_logger(__name__)
 
 
 class Identity(msgspec.Struct, frozen=True):
