@@ -1,0 +1,128 @@
+"""How a decision about several segments is carried out, one after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.core.autoscale_decisions import NoAction, Rebucket
+from anabranch.core.autoscaler import Trigger
+from anabranch.core.records import TopicCause
+from anabranch.core.segment_tasks import Failed
+from anabranch.core.topics import Operation, TopicMove
+from support.autoscale_scene import INTERVAL_S, Scene, begins
+
+
+def rolling() -> Scene:
+    """Three segments of one bucket each shall have four."""
+    scene = Scene(segments=3)
+    scene.join(*"abcdefghi")
+    return scene
+
+
+def test_segments_of_one_decision_are_rebucketed_one_after_the_other() -> None:
+    scene = rolling()
+    first = scene.begin()
+    assert (first.operation, first.parents) == (Operation.REBUCKET, (0,))
+    assert first.cause is TopicCause.BELOW_SPLIT_RATE_FLOOR
+    assert begins(scene.look()) == []
+    found = scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
+    decisions = [each.decision for each in found if isinstance(each.decision, Rebucket)]
+    assert [each.segment_ids for each in decisions] == [(1,), (2,)]
+    assert {each.buckets for each in decisions} == {4}
+
+
+def test_the_rest_does_not_wait_for_the_rebucket_cooldown_but_the_next_decision_does() -> None:
+    scene = rolling()
+    scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
+    scene.join(*"jklm")
+    found = scene.evaluation()
+    assert found is not None
+    assert found.trigger is Trigger.CONSUMERS
+    assert isinstance(found.decision, NoAction)
+    assert "wait for the rebucket cooldown" in found.decision.why
+
+
+def test_a_lost_record_of_a_later_segment_is_proposed_again() -> None:
+    scene = rolling()
+    scene.world.committed(Operation.REBUCKET, scene.begin_children())
+    assert scene.buckets == [4, 1, 1]
+    (lost,) = begins(scene.look())
+    scene.pass_time(1.0)
+    (again,) = begins(scene.look())
+    assert (again.version, again.parents) == (lost.version, (1,))
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_the_first_failure_stops_the_rest(cleared: bool) -> None:
+    scene = rolling()
+    scene.begin()
+    scene.world.must(scene.world.topic(TopicMove.ABORT))
+    if cleared:
+        gone = tuple(part.segment_id for part in scene.topic.garbage)
+        scene.world.must(scene.world.topic(TopicMove.CLEAR, segment_ids=gone))
+    scene.carry_on()
+    assert scene.buckets == [1, 1, 1]
+    scene.pass_time(INTERVAL_S)
+    scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
+
+
+def test_a_failure_in_the_middle_keeps_what_is_done_and_stops_the_rest() -> None:
+    scene = rolling()
+    scene.world.committed(Operation.REBUCKET, scene.begin_children())
+    second = next(each for each in begins(scene.look()) if each.parents == (1,))
+    scene.world.must(second)
+    scene.carry_on(Failed("no space", for_good=True))
+    assert scene.buckets == [4, 1, 1]
+    scene.pass_time(5)
+    scene.carry_on()
+    assert scene.buckets == [4, 1, 1]
+    scene.pass_time(INTERVAL_S)
+    scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
+
+
+def test_another_operation_in_between_has_the_rest_decided_anew() -> None:
+    scene = rolling()
+    assert len(begins(scene.look())) == 1  # is overtaken
+    scene.by_hand(Operation.MERGE, scene.topic.layout.merge_children(1, 2))
+    scene.pass_time(1.0)
+    scene.carry_on()
+    assert scene.buckets == [8, 8]
+
+
+def test_switching_off_stops_the_rest() -> None:
+    for level in ("topic", "namespace"):
+        scene = rolling()
+        scene.begin()
+        if level == "topic":
+            scene.override(enabled=False)
+        else:
+            scene.override_namespace(enabled=False)
+        scene.carry_on()
+        assert scene.buckets == [4, 1, 1], level
+
+
+def test_a_topic_made_again_is_none_of_the_former_ones_business() -> None:
+    scene = rolling()
+    scene.begin()
+    world = scene.world
+    world.must(world.topic(TopicMove.DELETE))
+    world.must(world.topic(TopicMove.REMOVE))
+    world.opened(3)
+    scene.pass_time(1.0)
+    scene.carry_on()
+    assert scene.buckets == [1, 1, 1]
+
+
+def test_a_new_controller_decides_about_the_rest_when_the_cooldown_is_over() -> None:
+    scene = rolling()
+    scene.world.committed(Operation.REBUCKET, scene.begin_children())
+    scene.controller = scene.fresh()
+    scene.carry_on()
+    assert scene.buckets == [4, 1, 1]
+    scene.pass_time(20.001)
+    scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
