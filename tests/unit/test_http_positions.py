@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.channel.errors import KafkaAccessError, KafkaUnreachableError
+from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
@@ -204,8 +205,13 @@ def test_a_queue_can_be_put_at_the_earliest_message_only() -> None:
         group = (await billing(nodes[0]))["groupId"]
         assert group != former
         assert cluster.segments.share_groups == {former, group}
+        async with client_of(nodes[0].node, "a") as client:
+            await client.subscribe(kind=pb.ScalableConsumerType.QUEUE)
+            answer = await nodes[0].http.post(f"{BILLING}/seek", params={"position": "earliest"})
+            refused(answer, 409, "close a first")
+            assert (await billing(nodes[0]))["groupId"] == group
 
-    with_http(test)
+    with_http(test, **SERVED)
 
 
 def test_a_seek_that_cannot_be_done_changes_nothing_and_says_why() -> None:
@@ -286,3 +292,31 @@ def test_other_nodes_send_these_requests_on_to_the_controller() -> None:
             assert answer.headers["Location"].endswith(path)
 
     with_http(test, 2)
+
+
+def test_a_subscription_of_a_single_segment_is_the_topics() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        segment = TOPIC.replace("scalable", "segments") + "/0000-ffff-0/subscription"
+        refused(await http.put(f"{segment}/billing"), 404, "Scalable topic not found")
+        await created(nodes[0])
+        (kafka,) = cluster.segments.ends
+        cluster.segments.ends[kafka] = [2, 1, 0, 0]
+        refused(await http.put(f"{segment}/billing"), 412, "create it on the topic")
+        refused(await http.get(f"{segment}/billing/backlog"), 404, "Subscription not found on seg")
+        refused(await http.post(f"{segment}/billing/seek?timestamp=1"), 404, "not found on seg")
+        assert (await http.delete(f"{segment}/billing")).status_code == 204
+        await subscribed(nodes[0])
+        assert (await http.put(f"{segment}/billing")).status_code == 204
+        assert (await http.get(f"{segment}/billing/backlog")).json() == 3
+        refused(await http.delete(f"{segment}/billing"), 412, "delete it on the topic")
+        refused(await http.post(f"{segment}/billing/seek?timestamp=1"), 412, "on the topic")
+        refused(await http.post(f"{segment}/billing/skip-all"), 412, "on the topic")
+        assert (await http.post(f"{BILLING}/skip-all")).status_code == 204
+        assert (await http.post(f"{segment}/billing/skip-all")).status_code == 204
+        other = segment.replace("0000-ffff-0", "0000-7fff-1")
+        refused(await http.get(f"{other}/billing/backlog"), 404, "Segment topic not found")
+        await http.put(f"{TOPIC}/subscriptions/queue", params={"type": "QUEUE"})
+        refused(await http.get(f"{segment}/queue/backlog"), 503, "kafka-share-groups.sh")
+
+    with_http(test)

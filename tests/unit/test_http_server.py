@@ -18,6 +18,7 @@ from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
 
 SCALABLE = "/admin/v2/scalable/{tenant}/{namespace}/{topic}"
+SEGMENTS = "/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}"
 ROUTES = {
     "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}": {"get"},
     "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle": {"get"},
@@ -33,14 +34,22 @@ ROUTES = {
     "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/split": {"put"},
     "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/topicHashPositions": {"get"},
     "/admin/v2/scalable/{tenant}/{namespace}": {"get"},
+    f"{SCALABLE}/properties": {"get", "put", "delete"},
+    f"{SCALABLE}/segments/{{segmentId}}/stats": {"get"},
+    f"{SCALABLE}/subscriptions/{{subscription}}/seek": {"post"},
+    f"{SCALABLE}/subscriptions/{{subscription}}/skip-all": {"post"},
+    f"{SEGMENTS}/subscription/{{subscription}}": {"put", "delete"},
+    f"{SEGMENTS}/subscription/{{subscription}}/backlog": {"get"},
+    f"{SEGMENTS}/subscription/{{subscription}}/seek": {"post"},
+    f"{SEGMENTS}/subscription/{{subscription}}/skip-all": {"post"},
     f"{SCALABLE}": {"get", "put", "delete"},
     f"{SCALABLE}/stats": {"get"},
     f"{SCALABLE}/split/{{segmentId}}": {"post"},
     f"{SCALABLE}/merge/{{segmentId1}}/{{segmentId2}}": {"post"},
     f"{SCALABLE}/rebucket/{{segmentId}}": {"post"},
     f"{SCALABLE}/subscriptions/{{subscription}}": {"put", "delete"},
-    "/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}": {"put", "delete"},
-    "/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}/terminate": {"post"},
+    SEGMENTS: {"put", "delete"},
+    f"{SEGMENTS}/terminate": {"post"},
     "/admin/v2/brokers": {"get"},
     "/admin/v2/brokers/health": {"get"},
     "/admin/v2/brokers/ready": {"get"},
@@ -80,8 +89,12 @@ def test_every_documented_get_answers_in_the_documented_way() -> None:
             "bundle": "0x00000000_0x40000000",
             "cluster": "standalone",
             "broker": node.id,
+            "segmentId": "0",
+            "descriptor": "0000-ffff-0",
+            "subscription": "billing",
         }
         await node.http.put(SCALABLE.format(**values))
+        await node.http.put(f"{SCALABLE}/subscriptions/billing".format(**values))
         for path, verbs in ROUTES.items():
             if "get" in verbs:
                 answer = await node.http.get(path.format(**values))
@@ -199,6 +212,7 @@ def test_an_unexpected_failure_shows_an_error_id_that_is_in_the_log_and_no_stack
         failure = next(line for line in lines if line["event"] == "http.request_failed")
         assert failure["error_id"] in reason
         assert failure["path"] == "/admin/v2/tenants"
+        assert "ZeroDivisionError: secret detail" in failure["trace"]
 
     configure_logging(load_settings(None, {}, {"logFormat": "json"}), logged)
     try:

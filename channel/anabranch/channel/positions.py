@@ -10,6 +10,7 @@ for them (`list_consumer_group_offsets`) ends the process with librdkafka 2.16.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ EARLIEST: Final = -2  # in the place of a time, as in Kafka's own protocol
 LATEST: Final = -1
 _AT_ONCE: Final = 2_000  # partitions of one request
 _CLOSE_S: Final = 2.0
+_REFRESH_S: Final = 0.5
 # A commit, which takes no deadline, is tried for the session time-out when nobody coordinates.
 _PATIENCE: Final[Mapping[str, Any]] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000}
 
@@ -49,22 +51,24 @@ class GroupPositions:
         EARLIEST: the first that Kafka still has; LATEST: the one that comes next. Raises
         KafkaRefusedError or KafkaUnreachableError.
         """
-        patience = Patience(self._connection, deadline_s)
+        asked = list(places)
+        patience = self._patience(deadline_s, asked)
         found: dict[Place, int] = {}
-        for some in _together(places):
+        for some in _together(asked):
             self._ask(some, timestamp_ms, patience, found)
         return found
 
     def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
         """The group's committed offsets, of the partitions that have one. Raises as `offsets`."""
-        patience = Patience(self._connection, deadline_s)
+        asked = list(places)
+        patience = self._patience(deadline_s, asked)
         doing = f"to read the committed offsets of group {group}"
         consumer: Consumer = self._connection.consumer(group_id=group, **_PATIENCE)
         try:
             found: dict[Place, int] = {}
-            for some in _together(places):
-                asked = [TopicPartition(*place) for place in some]
-                for each in self._answered(patience, doing, consumer.committed, asked):
+            for some in _together(asked):
+                given = [TopicPartition(*place) for place in some]
+                for each in self._answered(patience, doing, consumer.committed, given):
                     if each.offset >= 0:
                         found[each.topic, each.partition] = each.offset
             return found
@@ -73,7 +77,7 @@ class GroupPositions:
 
     def commit(self, group: str, offsets: Mapping[Place, int], deadline_s: float) -> None:
         """Puts the group at these offsets. Raises as `offsets`; some may then be committed."""
-        patience = Patience(self._connection, deadline_s)
+        patience = self._patience(deadline_s, list(offsets))
         doing = f"to commit offsets of group {group}"
         consumer: Consumer = self._connection.consumer(group_id=group, **_PATIENCE)
 
@@ -86,6 +90,14 @@ class GroupPositions:
                 self._answered(patience, doing, commit, given)
         finally:
             close_consumer(consumer, _CLOSE_S)
+
+    def _patience(self, deadline_s: float, places: Sequence[Place]) -> Patience:
+        def refresh() -> None:
+            for topic, _ in places[:1]:
+                with suppress(KafkaException):
+                    self._admin.list_topics(topic, timeout=_REFRESH_S)
+
+        return Patience(self._connection, deadline_s, refresh)
 
     def _ask(
         self,

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
-from anabranch.client.consumer_errors import KafkaReadError, SubscriptionError
+from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.data_plane import DataPlane
 from anabranch.client.errors import TopicNotFoundError
 from anabranch.client.group_offsets import GroupOffsets
@@ -146,6 +146,7 @@ class Reading:
         self._started: set[int] = set()  # fetches that are started or being started
         self._sources: dict[int, Source] = {}  # of those that are started
         self._look_at: dict[int, float] = {}
+        self._former: list[asyncio.Task[None]] = []  # clients of former groups that are closing
 
     @property
     def failure(self) -> KafkaReadError | None:
@@ -153,7 +154,7 @@ class Reading:
         return self.trouble.failure
 
     def reconcile(self, now: float) -> None:
-        """Reads what is to be read, and nothing else. Raises SubscriptionError."""
+        """Reads what is to be read, and nothing else."""
         plane = self._made_plane()
         if plane is None:
             return
@@ -193,15 +194,14 @@ class Reading:
 
     async def close(self) -> None:
         """Ends all reading; once the tasks are cancelled."""
-        if self.offsets is not None:
-            await asyncio.to_thread(self.offsets.close)
-        if self.plane is not None:
-            await self.plane.close()
+        await asyncio.gather(_closed(self.plane, self.offsets), *self._former)
 
     def _made_plane(self) -> DataPlane | None:
         assignment = self._core.assignment
         if assignment is None:
             return None
+        if self.plane is not None and assignment.group_id != self._group_id:
+            self._leave_group()
         if self.plane is None:
             servers = assignment.bootstrap_servers or self._watch.layout.bootstrap_servers
             self._group_id = assignment.group_id
@@ -220,12 +220,19 @@ class Reading:
                 skips_gone=self._skips_gone,
             )
             self.warm(self._watch.layout)
-        elif assignment.group_id != self._group_id:
-            raise SubscriptionError(
-                f"the subscription of {self._watch.topic} was deleted and made again: subscribe "
-                "again"
-            )
         return self.plane
+
+    def _leave_group(self) -> None:
+        """The subscription was put elsewhere, or made again: it has another group now.
+
+        The core has let go of everything; what the former group is told any more counts nowhere.
+        """
+        former, self.plane, self.offsets = (self.plane, self.offsets), None, None
+        self._started.clear()
+        self._sources.clear()
+        self._look_at.clear()
+        self._former.append(asyncio.create_task(_closed(*former), name="former group"))
+        self._former = [task for task in self._former if not task.done()]
 
     async def _begin(self, plane: DataPlane, fetches: list[Fetch]) -> None:
         """Finds out where to start, and starts."""
@@ -294,3 +301,10 @@ class Reading:
     async def _warm_topics(self, plane: DataPlane, topics: list[str]) -> None:
         with contextlib.suppress(KafkaException):  # it is only a help
             await plane.warm(topics)
+
+
+async def _closed(plane: DataPlane | None, offsets: GroupOffsets | None) -> None:
+    if offsets is not None:
+        await asyncio.to_thread(offsets.close)
+    if plane is not None:
+        await plane.close()

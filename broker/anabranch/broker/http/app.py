@@ -17,6 +17,7 @@ from anabranch.broker.http import (
     lookup,
     namespaces,
     scalable,
+    segment_subscriptions,
     segments,
     subscriptions,
     tenants,
@@ -50,6 +51,7 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.include_router(subscriptions.router(operations.topics))
     api.include_router(segments.router(operations.topics))
     api.include_router(autoscale.router(operations.topics.policies))
+    api.include_router(segment_subscriptions.router(operations.topics))
     api.include_router(brokers.router(operations, settings, version))
     api.include_router(brokers.probes(operations))
 

@@ -47,8 +47,8 @@ class Guard:
 
         try:
             await self._app(scope, receive_bounded, send_watched)
-        except Exception:
-            error_id = _report(scope)
+        except Exception as error:
+            error_id = _report(scope, error)
             if started:
                 raise
             answer = refusal(
@@ -59,9 +59,13 @@ class Guard:
             await answer(scope, receive, send)
 
 
-def _report(scope: MutableMapping[str, Any]) -> str:
+def _report(scope: MutableMapping[str, Any], error: Exception) -> str:
     error_id = secrets.token_hex(6)
-    _log.exception(
-        "http.request_failed", error_id=error_id, method=scope["method"], path=scope["path"]
+    _log.error(
+        "http.request_failed",
+        error_id=error_id,
+        method=scope["method"],
+        path=scope["path"],
+        exc_info=error,
     )
     return error_id

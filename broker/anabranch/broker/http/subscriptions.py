@@ -75,7 +75,7 @@ def _existence(routes: APIRouter, topics: TopicOperations) -> None:
 
 def _positions(routes: APIRouter, topics: TopicOperations) -> None:
     path = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}"
-    refusals = problems(307, 400, 404, 412, 500, 503, 504)
+    refusals = problems(307, 400, 404, 409, 412, 500, 503, 504)
 
     @routes.post(path + "/seek", status_code=204, responses=refusals)
     async def seek_subscription(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from anabranch.broker.errors import (
+    ConflictError,
     KafkaFailedError,
     OperationError,
     PreconditionError,
@@ -42,7 +43,8 @@ class Resets:
         """Lets it begin at what has that time or a later one, at EARLIEST, or at LATEST.
 
         Its consumers are told to subscribe again. Raises NotFoundError, PreconditionError for a
-        kind whose positions are not the controller's, and KafkaFailedError or UnavailableError when
+        kind whose positions are not the controller's, ConflictError for a queue that is being
+        consumed, and KafkaFailedError or UnavailableError when
         Kafka does not do its part.
         """
         async with self._consumers.alone(topic, subscription):
@@ -124,6 +126,13 @@ class Resets:
                 f"{what} is of type QUEUE, whose positions Kafka keeps: it can only be put at the "
                 "earliest message; for anything else close its consumers and use Kafka's own "
                 f"kafka-share-groups.sh --reset-offsets on group {group}"
+            )
+        controller = self._access.service.known_controller(topic)
+        coordinator = controller.coordinators.get(subscription) if controller else None
+        if known.kind is SubscriptionKind.QUEUE and coordinator and coordinator.connected:
+            raise ConflictError(
+                f"{what} has consumers, which would go on where they are: close "
+                f"{', '.join(sorted(coordinator.connected)[:8])} first"
             )
 
 

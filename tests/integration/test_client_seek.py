@@ -1,0 +1,74 @@
+"""Subscriptions that are put elsewhere while a consumer reads them; backlogs on Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from anabranch.client import Client, Message, StreamConsumer
+from support.topic_cluster import TopicCluster, run_on
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+_RECEIVE_S = 20.0
+_BACKLOG_S = 20.0
+
+
+async def received(consumer: StreamConsumer, count: int) -> list[bytes]:
+    """The next messages, each acknowledged."""
+    found: list[bytes] = []
+    for _ in range(count):
+        message: Message = await consumer.receive(_RECEIVE_S)
+        consumer.acknowledge(message)
+        found.append(message.value or b"")
+    return found
+
+
+async def backlog(cluster: TopicCluster, topic: str, expected: int) -> None:
+    """Waits for it: what is told may be some seconds old."""
+    deadline = time.monotonic() + _BACKLOG_S
+    found: dict[str, Any] = {}
+    while time.monotonic() < deadline:
+        stats = await cluster.call("GET", f"{topic}/stats")
+        found = stats["subscriptions"]["billing"]
+        if found["msgBacklog"] == expected:
+            assert sum(found["segments"].values()) == expected
+            return
+        await asyncio.sleep(0.2)
+    raise AssertionError(f"a backlog of {expected} was expected: {found}")
+
+
+def values(first: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, end)]
+
+
+def test_a_consumer_goes_on_where_its_subscription_was_put(cluster: TopicCluster) -> None:
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        seek = f"{topic}/subscriptions/billing/seek"
+        consumer = await client.subscribe(topic, "billing")
+        producer = await client.create_producer(topic)
+        now = round(time.time() * 1000)
+        for number in range(10):
+            await producer.send(b"%d" % number, "key", event_time_ms=now + number)
+        await nodes.split(topic, 0)
+        for number in range(10, 20):
+            await producer.send(b"%d" % number, "key", event_time_ms=now + number)
+        assert await received(consumer, 20) == values(0, 20)
+        await backlog(nodes, topic, 0)
+
+        await nodes.call("POST", seek, params={"position": "earliest"})
+        assert await received(consumer, 20) == values(0, 20)
+        await nodes.call("POST", seek, params={"timestamp": now + 7})
+        await backlog(nodes, topic, 13)
+        assert await received(consumer, 13) == values(7, 20)
+        await nodes.call("POST", seek, params={"timestamp": now + 15})
+        assert await received(consumer, 2) == values(15, 17)
+        await nodes.call("POST", f"{topic}/subscriptions/billing/skip-all")
+        await backlog(nodes, topic, 0)
+        await producer.send(b"20", "key")
+        assert await received(consumer, 1) == values(20, 21)
+
+    run_on(cluster, body, 1, 120)
