@@ -77,3 +77,18 @@ def test_a_partition_that_is_not_there_is_said_to_be_unknown(
 )
 def test_who_cannot_be_asked_is_known_beforehand(security: dict[str, str], can: bool) -> None:
     assert producer_state.can_ask(security) is can
+
+
+def test_a_new_topic_is_waited_for_until_its_leader_leads(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    for number in range(5):
+        topic = f"{topic_prefix}t{number}"
+        _make(kafka, topic)
+        producer_state.await_leading(_leader(kafka), topic, [0, 1], {}, _WAIT_S)
+        assert producer_state.ask(_leader(kafka), (topic, 0), {}, _WAIT_S) == []
+
+
+def test_the_wait_for_a_leader_has_an_end(kafka: EmbeddedKafka, topic_prefix: str) -> None:
+    with pytest.raises(TimeoutError, match="does not lead"):
+        producer_state.await_leading(_leader(kafka), f"{topic_prefix}none", [0], {}, 0.2)

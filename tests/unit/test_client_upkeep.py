@@ -207,6 +207,33 @@ def test_writers_that_nothing_goes_through_are_closed_with_their_threads(servers
 _CLOSING = "segment-writer-close"
 
 
+def test_a_child_takes_its_first_append_when_its_leaders_lead_or_could_not_be_asked(
+    servers: str,
+) -> None:
+    async def body(stage: Stage) -> None:
+        plain = SegmentLayout.initial(1, 4)
+        sealing = TopicLayout(
+            "public/default/orders",
+            incarnation=1,
+            epoch=2,
+            segments=stage.layout.segments,
+            children=tuple(
+                Segment(part, f"t{part.segment_id}") for part in plain.split_children(0)
+            ),
+            parents_under_way=frozenset({0}),
+            sealing=True,
+            bootstrap_servers=servers,
+        )
+        stage.dispatcher.update(sealing)
+        lane = stage.send(b"one", b"key")
+        assert lane.segment.segment_id in (1, 2)
+        assert (lane.appended, len(lane.held)) == (0, 1)
+        await until(lambda: lane.appended == 1)
+        assert not lane.held
+
+    run(servers, body)
+
+
 def test_a_deleted_topic_leaves_no_flow_and_no_writer(servers: str) -> None:
     async def body(stage: Stage) -> None:
         lane, key = stage.proven(0)

@@ -12,7 +12,6 @@ lead to is done after it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -29,8 +28,7 @@ from anabranch.client.errors import (
 )
 from anabranch.client.flows import FlowTable, Held, Step
 from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettings
-from anabranch.client.segment_writer import Lane, Tally
-from anabranch.client.threads import on_thread
+from anabranch.client.segment_writer import Lane, SegmentWriter, Tally
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.client.upkeep import LOOK_S, Upkeep
 from anabranch.client.writer_pool import WriterPool
@@ -85,7 +83,7 @@ class Dispatcher:
         self._settings = settings
         self._kafka = kafka
         self._topic = f"topic://{layout.topic}"
-        self._writers = WriterPool(settings, kafka, self._spawn, now)
+        self._writers = WriterPool(settings, kafka, self._spawn, self._ready, now)
         self._finished: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: list[Lane] = []  # whose first append is under way
@@ -119,7 +117,18 @@ class Dispatcher:
 
     def _make_lane(self, incarnation: int, part: Segment, bucket: int) -> Lane:
         writer = self._writers.of(self.table.layout, incarnation, part)
-        return Lane(incarnation, part, bucket, self._topic, writer, self.tally, self._troubled)
+        lane = Lane(incarnation, part, bucket, self._topic, writer, self.tally, self._troubled)
+        if writer.readying and not writer.is_ready:
+            lane.pause()  # until `_ready`
+        return lane
+
+    def _ready(self, writer: SegmentWriter) -> None:
+        """Takes note that a new segment's leaders lead."""
+        for lane in writer.lanes:
+            if writer not in self._upkeep.ending:
+                lane.resume()
+                self._append_held(lane)
+        self._finish()
 
     # --- messages -----------------------------------------------------------------------
 
@@ -239,11 +248,15 @@ class Dispatcher:
         for lane in opening:
             if lane.outstanding and not lane.proven:
                 self._opening.append(lane)
-            elif lane.open:
-                messages = list(lane.held)
-                lane.held.clear()
-                for held in messages:
-                    self._append(held, lane)
+            else:
+                self._append_held(lane)
+
+    def _append_held(self, lane: Lane) -> None:
+        if lane.open:
+            messages = list(lane.held)
+            lane.held.clear()
+            for held in messages:
+                self._append(held, lane)
 
     def _finish(self) -> None:
         finished, self._finished = self._finished, []
@@ -290,7 +303,10 @@ class Dispatcher:
         """Asks Kafka what the sealed partition holds of what is in doubt."""
         try:
             waited_s = self._now() - lane.refused[0].since
-            found = await self._found(lane, max(0.0, self._settings.delivery_timeout_s - waited_s))
+            left_s = max(0.0, self._settings.delivery_timeout_s - waited_s)
+            found = await settlement.found(
+                lane, self.table.layout, self._kafka, left_s, self.changed
+            )
         except ClientError as error:
             self._fail_all(lane.fail_refused(), self._unknown(lane, f"not known: {error}"))
         else:
@@ -307,25 +323,6 @@ class Dispatcher:
                 self.delivered(lane, held, offset, timestamp_ms)
         self._advance()
         self._finish()
-
-    async def _found(self, lane: Lane, patience_s: float) -> settlement.Found:
-        if lane.writer.counts:
-            kafka_id = await self._kafka_id(lane, patience_s)
-            return await on_thread(settlement.by_number, lane, kafka_id, self._kafka, patience_s)
-        layout = self.table.layout
-        end = layout.segments[lane.segment.segment_id].info.end_offsets[lane.bucket]
-        kafka = {"bootstrap.servers": layout.bootstrap_servers, **self._kafka}
-        return await on_thread(settlement.by_header, lane, end, kafka, patience_s)
-
-    async def _kafka_id(self, lane: Lane, patience_s: float) -> int:
-        began = time.monotonic()
-        while time.monotonic() < began + patience_s:
-            found = lane.writer.kafka_id(not_before=began)
-            if found is not None:
-                return found
-            self.changed.clear()
-            await self.changed.wait()  # set at every tick, and there are ticks while it is in doubt
-        raise DeadlineError("Kafka's client did not tell its producer id in time")
 
     def _fail_all(self, messages: list[Held], error: Exception) -> None:
         for held in messages:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,8 @@ SEQUENCES: Final = 2**31  # then they begin at 0 again
 _DESCRIBE_PRODUCERS: Final = 61
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _PASSING: Final = (5, 6, 7)  # no leader, not the leader, timed out
+_NOT_YET: Final = (3, *_PASSING)  # or it does not know the partition
+_AGAIN_S: Final = 0.002
 _SSL: Final = frozenset(
     {
         "security.protocol",
@@ -61,15 +64,74 @@ def ask(
     Raises OSError when the leader is out of reach, UnknownOutcomeError when it does not answer the
     question.
     """
-    with (
-        closing(socket.create_connection(leader, timeout_s)) as plain,
-        closing(_secured(plain, leader[0], kafka)) as stream,
-    ):
-        stream.sendall(_request(*place))
-        size = int.from_bytes(_exactly(stream, 4), "big")
+    topic, partition = place
+    with closing(_Connection(leader, kafka, timeout_s)) as connection:
+        (found,) = connection.describe(topic, [partition])
+    if found.error in _PASSING:
+        raise ConnectionAbortedError(f"{topic}[{partition}] moves to another leader")
+    if found.error:
+        raise UnknownOutcomeError(
+            f"Kafka does not tell the producers of {topic}[{partition}]: error {found.error} "
+            f"{found.message}; it takes the right to read the topic"
+        )
+    return found.states
+
+
+def await_leading(
+    leader: tuple[str, int],
+    topic: str,
+    partitions: Sequence[int],
+    kafka: Mapping[str, Any],
+    timeout_s: float,
+) -> None:
+    """Returns when the broker leads those partitions, or says why it will not tell. Blocks.
+
+    A topic is in Kafka's metadata before its leaders lead. Raises OSError, TimeoutError when that
+    takes longer, UnknownOutcomeError.
+    """
+    deadline = time.monotonic() + timeout_s
+    with closing(_Connection(leader, kafka, timeout_s)) as connection:
+        while True:
+            found = connection.describe(topic, partitions)
+            partitions = [each.partition for each in found if each.error in _NOT_YET]
+            if not partitions:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{leader[0]}:{leader[1]} does not lead {topic}{partitions}")
+            time.sleep(_AGAIN_S)
+
+
+class _Partition(NamedTuple):
+    partition: int
+    error: int
+    message: str
+    states: list[ProducerState]
+
+
+class _Connection:
+    """To one broker."""
+
+    def __init__(
+        self, address: tuple[str, int], kafka: Mapping[str, Any], timeout_s: float
+    ) -> None:
+        self._address = address
+        plain = socket.create_connection(address, timeout_s)
+        try:
+            self._stream = _secured(plain, address[0], kafka)
+        except BaseException:
+            plain.close()
+            raise
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def describe(self, topic: str, partitions: Sequence[int]) -> list[_Partition]:
+        self._stream.sendall(_request(topic, partitions))
+        size = int.from_bytes(_exactly(self._stream, 4), "big")
         if not 0 < size <= _ANSWER_BYTES_MAX:
-            raise UnknownOutcomeError(f"{leader[0]}:{leader[1]} does not speak Kafka's protocol")
-        return _answer(_Reader(_exactly(stream, size)), place)
+            host, port = self._address
+            raise UnknownOutcomeError(f"{host}:{port} does not speak Kafka's protocol")
+        return _answer(_Reader(_exactly(self._stream, size)))
 
 
 def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socket.socket:
@@ -90,16 +152,17 @@ def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socke
     return context.wrap_socket(plain, server_hostname=host)
 
 
-def _request(topic: str, partition: int) -> bytes:
+def _request(topic: str, partitions: Sequence[int]) -> bytes:
     """DescribeProducers, version 0, which is "flexible": lengths are counted from 1."""
     name = topic.encode()
     header = struct.pack(">hhih", _DESCRIBE_PRODUCERS, 0, 1, 9) + b"anabranch" + b"\0"
-    topics = b"\x02" + _varint(len(name) + 1) + name + b"\x02" + struct.pack(">i", partition)
+    numbers = _varint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
+    topics = b"\x02" + _varint(len(name) + 1) + name + numbers
     body = header + topics + b"\0\0"
     return struct.pack(">i", len(body)) + body
 
 
-def _answer(reader: _Reader, place: tuple[str, int]) -> list[ProducerState]:
+def _answer(reader: _Reader) -> list[_Partition]:
     reader.skip(4)  # correlation id
     reader.tags()
     reader.skip(4)  # throttle time
@@ -107,21 +170,16 @@ def _answer(reader: _Reader, place: tuple[str, int]) -> list[ProducerState]:
     for _ in range(reader.varint() - 1):
         reader.skip(reader.varint() - 1)  # topic
         for _ in range(reader.varint() - 1):
-            _partition, error = reader.unpack(">ih")
-            message = reader.take(max(0, reader.varint() - 1))
-            if error in _PASSING:
-                raise ConnectionAbortedError(f"{place[0]}[{place[1]}] moves to another leader")
-            if error:
-                raise UnknownOutcomeError(
-                    f"Kafka does not tell the producers of {place[0]}[{place[1]}]: error {error} "
-                    f"{message.decode(errors='replace')}; it takes the right to read the topic"
-                )
+            partition, error = reader.unpack(">ih")
+            message = reader.take(max(0, reader.varint() - 1)).decode(errors="replace")
+            states = []
             for _ in range(reader.varint() - 1):
                 producer_id, epoch, last = reader.unpack(">qii")
                 reader.skip(8 + 4 + 8)  # last timestamp, coordinator epoch, transaction's start
                 reader.tags()
-                found.append(ProducerState(producer_id, epoch, last))
+                states.append(ProducerState(producer_id, epoch, last))
             reader.tags()
+            found.append(_Partition(partition, error, message, states))
         reader.tags()
     return found
 

@@ -41,6 +41,8 @@ _CERTAIN_SHARE: Final = 0.75  # of the backoff; librdkafka's jitter leaves at le
 _BATCH_BYTES: Final = 1_000_000
 _PRODUCER_ID_BYTES: Final = 8
 _METADATA_S: Final = 5.0
+_LEADERS_S: Final = 1.0
+_LEADERS_AGAIN_S: Final = 0.005
 _STATS_MS: Final = 250
 _CLOSE_S_MAX: Final = 5.0
 _MARK_S: Final = 0.5  # between two notes of when something was sent
@@ -95,6 +97,10 @@ class SegmentWriter:
         header = (PRODUCER_HEADER, self.producer_id)
         self.headers: list[tuple[str, Any]] | None = None if self.counts else [header]
         self.lanes: set[Lane] = set()
+        self.readying = ""  # the new topic whose leaders are awaited, until
+        self.is_ready = False
+        self._is_warm = False
+        self._kafka = kafka
         self.trouble = ""  # what Kafka's client complained of last
         self.given_up = ""  # why everything under way is being given up, or was
         backoff_ms = _BACKOFF_MS + 2 * int(settings.linger_ms)
@@ -142,14 +148,43 @@ class SegmentWriter:
         """
         await on_thread(self._ask, kafka_topic)
 
+    async def await_leaders(self, kafka_topic: str) -> None:
+        """The same for a topic that is new: returns when its leaders lead, or after a while.
+
+        Else Kafka would refuse the first appends, which librdkafka tries again 50 ms later.
+        """
+        await on_thread(self._await_leaders if self.counts else self._ask, kafka_topic)
+
     def _ask(self, kafka_topic: str) -> None:
         try:
             # Asked once, librdkafka may have the answer before it looks for a producer id, and then
             # it looks again only half a second later.
             for _ in range(2):
                 self._producer.list_topics(kafka_topic, _METADATA_S)
+            self._is_warm = True
         except KafkaException as error:
             _log.info("WARM %s: %s", kafka_topic, error)
+
+    def _await_leaders(self, kafka_topic: str) -> None:
+        deadline = time.monotonic() + _LEADERS_S
+        if not self._is_warm:
+            self._ask(kafka_topic)
+        while (left_s := deadline - time.monotonic()) > 0:
+            try:
+                found = self._producer.list_topics(kafka_topic, left_s)
+                leaders: dict[int, list[int]] = {}
+                for number, part in found.topics[kafka_topic].partitions.items():
+                    leaders.setdefault(part.leader, []).append(number)
+                if leaders and -1 not in leaders:
+                    for leader, numbers in leaders.items():
+                        at = found.brokers[leader]
+                        producer_state.await_leading(
+                            (at.host, at.port), kafka_topic, numbers, self._kafka, left_s
+                        )
+                    return
+            except (KafkaException, KeyError, OSError, UnknownOutcomeError) as error:
+                _log.info("LEADERS %s: %s", kafka_topic, error)
+            time.sleep(_LEADERS_AGAIN_S)
 
     def _take_trouble(self, error: KafkaError) -> None:
         self.trouble = error.str()

@@ -20,6 +20,7 @@ outcome is called unknown.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -30,6 +31,8 @@ from anabranch.client import producer_state
 from anabranch.client.errors import DeadlineError, UnknownOutcomeError
 from anabranch.client.messages import PRODUCER_HEADER
 from anabranch.client.segment_writer import Lane
+from anabranch.client.threads import on_thread
+from anabranch.client.topic_layout import TopicLayout
 
 _POLL_S: Final = 0.2
 _RECORDS: Final = 5_000
@@ -40,6 +43,36 @@ _PASSING: Final = frozenset(
 )
 
 Found = list[tuple[int, int]]  # offset and time of each; -1 for what is not known
+
+
+async def found(
+    lane: Lane,
+    layout: TopicLayout,
+    kafka: Mapping[str, Any],
+    patience_s: float,
+    tick: asyncio.Event,
+) -> Found:
+    """What the sealed partition of a flow holds of what is in doubt, in the better of both ways.
+
+    `tick` is set often. Raises DeadlineError, UnknownOutcomeError.
+    """
+    if lane.writer.counts:
+        kafka_id = await _kafka_id(lane, patience_s, tick)
+        return await on_thread(by_number, lane, kafka_id, kafka, patience_s)
+    end = layout.segments[lane.segment.segment_id].info.end_offsets[lane.bucket]
+    located = {"bootstrap.servers": layout.bootstrap_servers, **kafka}
+    return await on_thread(by_header, lane, end, located, patience_s)
+
+
+async def _kafka_id(lane: Lane, patience_s: float, tick: asyncio.Event) -> int:
+    began = time.monotonic()
+    while time.monotonic() < began + patience_s:
+        found = lane.writer.kafka_id(not_before=began)
+        if found is not None:
+            return found
+        tick.clear()
+        await tick.wait()
+    raise DeadlineError("Kafka's client did not tell its producer id in time")
 
 
 def by_number(lane: Lane, kafka_id: int, kafka: Mapping[str, Any], timeout_s: float) -> Found:

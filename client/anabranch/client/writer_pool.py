@@ -34,11 +34,13 @@ class WriterPool:
         settings: ProducerSettings,
         kafka: Mapping[str, Any],
         spawn: Spawn,
+        on_ready: Callable[[SegmentWriter], None],
         now: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._kafka = kafka
         self._spawn = spawn
+        self._on_ready = on_ready
         self._now = now
         self._writers: dict[tuple[int, int], SegmentWriter] = {}
         self._spares: list[SegmentWriter] = []
@@ -66,9 +68,10 @@ class WriterPool:
         for child in layout.children:
             is_new = (layout.incarnation, child.segment_id) not in self._writers
             writer = self.of(layout, layout.incarnation, child)
-            if layout.sealing:
+            if layout.sealing and not writer.readying:
                 # Not before: while the topic is not there, to ask for it might make it.
-                self._warm(writer, child.kafka_topic)
+                writer.readying = child.kafka_topic
+                self._spawn(self._ready(writer))
             if is_new:
                 self._keep_spares(layout)
 
@@ -122,6 +125,11 @@ class WriterPool:
             spare = SegmentWriter(layout, self._settings, self._kafka)
             self._spares.append(spare)
             self._warm(spare, layout.active[0].kafka_topic)
+
+    async def _ready(self, writer: SegmentWriter) -> None:
+        await writer.await_leaders(writer.readying)
+        writer.is_ready = True
+        self._on_ready(writer)
 
     def _warm(self, writer: SegmentWriter, kafka_topic: str) -> asyncio.Task[None]:
         async def warm() -> None:
