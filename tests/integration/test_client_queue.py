@@ -161,16 +161,23 @@ def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
 def test_a_consumer_does_not_notice_that_its_controller_is_killed(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
+    # How quickly another node takes over is not what is tested: a machine that stalls must not let
+    # the session lapse.
+    session = (
+        "scalableTopicConsumerSessionTimeoutSeconds=60",
+        "scalableTopicConsumerSessionGracePeriodSeconds=120",
+    )
+
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
         consumer = await client.subscribe(topic, "billing", "one")
         watch = await client.watch(topic)
         controller = watch.layout.controller_url
         sending = asyncio.create_task(send(client, topic, 0, 2_000, 0.003))
         seen: list[int] = []
-        served = consumer.buckets
         for message in [await consumer.receive(_WAIT_S) for _ in range(200)]:
             seen.append(int(message.value))
             consumer.acknowledge(message)
+        served = consumer.buckets
         cluster.node_at(controller).kill()
         while len(seen) < 2_000:
             message = await consumer.receive(_WAIT_S)
@@ -179,7 +186,8 @@ def test_a_consumer_does_not_notice_that_its_controller_is_killed(
         await sending
         assert consumer.buckets == served
         assert sorted(seen) == list(range(2_000))
-        await cluster.split(topic.removeprefix("topic://"), 0)
+        # Nodes may name the dead one until another one has its bundles.
+        await cluster.split_any(topic.removeprefix("topic://"))
         await send(client, topic, 2_000, 200)
         parts = set()
         for _ in range(200):
@@ -188,7 +196,7 @@ def test_a_consumer_does_not_notice_that_its_controller_is_killed(
             consumer.acknowledge(message)
         assert parts == {1, 2}
 
-    with topic_cluster(kafka, topic_prefix, tmp_path) as running:
+    with topic_cluster(kafka, topic_prefix, tmp_path, *session) as running:
         run(running, body, segments=1)
 
 
@@ -196,7 +204,7 @@ def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = (
-        "scalableTopicConsumerSessionTimeoutSeconds=1.5",
+        "scalableTopicConsumerSessionTimeoutSeconds=3",
         "scalableTopicConsumerSessionGracePeriodSeconds=30",
     )
 
@@ -223,7 +231,7 @@ def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
                 os.kill(pid, signal.SIGCONT)
         again = [await consumer.receive(_WAIT_S) for _ in range(50)]
         assert held.value in {message.value for message in again}
-        time.sleep(1.0)  # noqa: ASYNC251 - work that keeps the event loop from running
+        time.sleep(2.0)  # noqa: ASYNC251 - work that keeps the event loop from running
         consumer.acknowledge(again[-1])
         await until(lambda: "loop_blocked" in caplog.text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -82,16 +83,13 @@ class TopicCluster:
     async def _retried(
         self, topic: str, operation: Callable[[list[int]], Awaitable[None]], least: int
     ) -> None:
-        """Until it succeeds: the node that was asked what is active may be behind."""
+        """Until it succeeds: the node that was asked may be behind, or name one that is dead."""
         deadline = time.monotonic() + _ANSWER_S
         while time.monotonic() < deadline:
-            active = await self.active(topic)
-            if len(active) >= least:
-                try:
+            with contextlib.suppress(AssertionError, httpx.TransportError):
+                active = await self.active(topic)
+                if len(active) >= least:
                     await operation(active)
-                except AssertionError:
-                    pass
-                else:
                     return
             await asyncio.sleep(0.02)
         raise AssertionError(f"no operation on {topic} succeeded in time")
