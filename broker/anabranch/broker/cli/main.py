@@ -17,6 +17,7 @@ _COMMANDS: Final = {
     "bundles": ("cluster", "bundles", "List a namespace's bundles with owners and states."),
     "brokers": ("cluster", "brokers", "List the brokers, and who leads."),
     "topics": ("topics", "topics", "Scalable topics: create, show, split, merge, produce ..."),
+    "policy": ("policy", "policy", "When topics split and merge by themselves: show, set."),
     "log": ("log", "log", "Read the log: `log tail`."),
     "archive": ("spark", "archive", "Copy the log to Parquet, exactly once."),
     "audit": ("spark", "audit", "Replay the whole log with Spark and check every promise."),

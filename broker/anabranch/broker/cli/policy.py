@@ -1,0 +1,143 @@
+"""`anabranch policy`: when topics split and merge by themselves, for one topic or a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from anabranch.broker.cli.api import Api, json_option, quoted, url_option
+from anabranch.broker.cli.output import table, write_json
+from anabranch.core.autoscale_policy import OVERRIDE_FIELDS
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.names import parse_namespace, parse_scalable_topic
+
+_EXAMPLES = """\b
+Examples:
+  anabranch policy show public/default/orders
+  anabranch policy set public/default/orders maxSegments=16 splitCooldownSeconds=30
+  anabranch policy set public/default enabled=false
+  anabranch policy remove public/default/orders maxSegments
+"""
+
+
+@click.group(epilog=_EXAMPLES)
+def policy() -> None:
+    """Auto-scale policies: what a topic or a namespace overrides of the nodes' settings.
+
+    TARGET is tenant/namespace or [topic://]tenant/namespace/name. A topic's fields go before its
+    namespace's, those before the settings.
+    """
+
+
+@policy.command(epilog="Example: anabranch policy show public/default/orders")
+@click.argument("target")
+@json_option
+@url_option
+def show(target: str, as_json: bool, url: str) -> None:
+    """Show the policy in force for a topic, field by field, or what a namespace overrides."""
+    api = Api(url)
+    if _is_namespace(target):
+        found = api.get(_path(target)) or {}
+        rows = [(field, found[field], "namespace") for field in OVERRIDE_FIELDS if field in found]
+    else:
+        scale = api.get(_path(target).rpartition("/")[0] + "/stats")["autoScale"]
+        found = scale["policy"]
+        rows = [(field, one["value"], one["level"]) for field, one in found.items()]
+        if scale["fault"]:
+            click.echo(f"anabranch: not used, {scale['fault']}", err=True)
+    if as_json:
+        write_json(found)
+    elif rows:
+        table(("FIELD", "VALUE", "SET BY"), [(f, _text(value), level) for f, value, level in rows])
+    else:
+        click.echo(f"{target} overrides nothing")
+
+
+@policy.command(name="set", epilog="Example: anabranch policy set public/default maxSegments=16")
+@click.argument("target")
+@click.argument("fields", nargs=-1, required=True, metavar="FIELD=VALUE...")
+@url_option
+def set_fields(target: str, fields: tuple[str, ...], url: str) -> None:
+    """Override the fields named; what TARGET overrides besides stays."""
+    wanted = _fields(fields)
+    api = Api(url)
+    path = _path(target)
+    api.send("POST", path, {**(api.get(path) or {}), **wanted})
+    click.echo(f"{target}: " + ", ".join(f"{name}={_text(v)}" for name, v in wanted.items()))
+
+
+@policy.command(epilog="Example: anabranch policy remove public/default/orders maxSegments")
+@click.argument("target")
+@click.argument("fields", nargs=-1, metavar="[FIELD]...")
+@url_option
+def remove(target: str, fields: tuple[str, ...], url: str) -> None:
+    """Let the level above decide again, about the fields named or, without any, about all."""
+    api = Api(url)
+    path = _path(target)
+    for name in fields:
+        _must_be_field(name)
+    before = api.get(path) or {}
+    left = {name: value for name, value in before.items() if name not in fields}
+    if fields and left:
+        api.send("POST", path, left)
+    else:
+        api.send("DELETE", path)
+        left = {}
+    click.echo(f"{target} overrides " + (", ".join(left) or "nothing"))
+
+
+def _is_namespace(target: str) -> bool:
+    return "://" not in target and target.count("/") == 1
+
+
+def _path(target: str) -> str:
+    """The REST path of a policy. Raises InvalidInputError."""
+    if _is_namespace(target):
+        parts = parse_namespace(target).split("/")
+        return "/".join(("/admin/v2/namespaces", *map(quoted, parts))) + (
+            "/scalableTopicAutoScalePolicy"
+        )
+    try:
+        parts = parse_scalable_topic(target).split("/")
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error}; or name a namespace: tenant/namespace") from None
+    return "/".join(("/admin/v2/scalable", *map(quoted, parts))) + "/autoScalePolicy"
+
+
+def _fields(given: Sequence[str]) -> dict[str, Any]:
+    """`name=value`, repeated. Raises BadParameter."""
+    found: dict[str, Any] = {}
+    for one in given:
+        name, sep, text = one.partition("=")
+        _must_be_field(name)
+        if not sep:
+            raise click.BadParameter(f"{one!r} is not of the form FIELD=VALUE")
+        found[name] = _value(name, text)
+    return found
+
+
+def _must_be_field(name: str) -> None:
+    if name not in OVERRIDE_FIELDS:
+        raise click.BadParameter(
+            f"{name!r} is no field of a policy; there are {', '.join(OVERRIDE_FIELDS)}"
+        )
+
+
+def _value(name: str, text: str) -> bool | float:
+    """What the text says; whether it is of the field's kind, the node says."""
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{name}: {text!r} is neither a number nor true or false"
+        ) from None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.15g}" if isinstance(value, int | float) else str(value)
