@@ -184,8 +184,8 @@ class OrderedConsumer(Consumer[Message]):
             return self._current
         try:
             async with asyncio.timeout(timeout_s):
+                await asyncio.sleep(0)  # once: after a wait, it would only delay what has come
                 while True:
-                    await asyncio.sleep(0)
                     if self._current is not None and self._given < len(self._current):
                         return self._current  # another receiver took it meanwhile
                     self._check()
