@@ -250,3 +250,23 @@ def test_a_fault_in_a_push_ends_the_connection_and_not_the_news(
 
 def test_the_envelope_of_an_update_has_its_number() -> None:
     assert envelope(pb.CommandScalableTopicUpdate(session_id=1)).type == 71
+
+
+def test_a_watch_of_a_wide_layout_sees_the_newest_and_never_goes_back() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        topics = node.operations.topics
+        await topics.create(NAME, 600, {})
+        async with client_of(node) as client:
+            client.watch()
+            client.watch(session=2)
+            client.send(pb.CommandScalableTopicClose(session_id=2))
+            await topics.split(NAME, 0)
+            await topics.split(NAME, 1)
+            await until(lambda: bool(client.pushed) and len(client.updates[-1].dag.segments) == 604)
+            epochs = [each.dag.epoch for each in client.updates if each.session_id == 1]
+            assert epochs == sorted(epochs)
+            ends = client.updates[-1].dag
+            assert sum(part.state == pb.SegmentState.SEALED for part in ends.segments) == 2
+
+    run(test)

@@ -34,7 +34,7 @@ def test_no_layout_is_larger_than_its_bound(count: int) -> None:
                 await node.operations.topics.split(NAME, each)
             topic = node.view.topic(NAME)
             assert topic is not None
-            dag = Dags(Place("anabranch.", "", 1, 1)).of(NAME, topic, Seen(topic))
+            dag = await Dags(Place("anabranch.", "", 1, 1)).of(NAME, topic, Seen(topic))
             assert dag.ByteSize() <= layout_bytes_max("anabranch.", NAME, topic.segments) + 100
 
     asyncio.run(test())
@@ -160,5 +160,25 @@ def test_others_are_served_while_a_wide_layout_is_encoded() -> None:
                 turns += 1
             assert turns > 2  # in the loop it would be done after one
             assert len(msgspec.json.decode(await encoding)["segments"]) == 5_000
+
+    asyncio.run(test())
+
+
+def test_a_wide_layout_is_made_for_the_binary_protocol_once_and_beside_everything_else() -> None:
+    async def test() -> None:
+        async with memory_cluster(1, **PATIENT) as cluster:
+            node = cluster.nodes[0]
+            await node.operations.topics.create(NAME, 2_000, {})
+            topic = node.operations.topics.topic(NAME)
+            dags = Dags(Place("anabranch.", "", 1, 1))
+            asked = [asyncio.create_task(dags.of(NAME, topic, Seen(topic))) for _ in range(3)]
+            turns = 0
+            while not all(each.done() for each in asked):
+                await asyncio.sleep(0)
+                turns += 1
+            assert turns > 5
+            made = [await each for each in asked]
+            assert made[0] is made[1] is made[2] is await dags.of(NAME, topic, Seen(topic))
+            assert len(made[0].segments) == 2_000
 
     asyncio.run(test())

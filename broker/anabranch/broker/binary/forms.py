@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from anabranch.broker.errors import PreconditionError
-from anabranch.broker.topics.watches import Seen
+from anabranch.broker.topics.watches import Mark, Seen
 from anabranch.core.coordinator import Assignment
 from anabranch.core.hashing import bucket_starts
 from anabranch.core.instances import Bucket
@@ -26,6 +27,7 @@ from anabranch.wire.anabranch_pb2 import (
 )
 
 _DAGS_MAX: Final = 256
+_AT_ONCE: Final = 500  # segments, which take some 10 ms
 _FEW: Final = 10_000
 
 
@@ -39,18 +41,39 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Dags:
-    """Layouts as messages; the last few are kept, since many clients ask for the same one."""
+    """Layouts as messages; the last few are kept, since many clients ask for the same one.
+
+    A wide one is made in a thread, once for all who wait for it: it takes a second, in which
+    nobody else would be served.
+    """
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._known: dict[str, tuple[tuple[int, int, str, str], ScalableTopicDAG]] = {}
+        self._known: dict[str, tuple[Mark, ScalableTopicDAG]] = {}
+        self._making: dict[str, tuple[Mark, asyncio.Task[ScalableTopicDAG]]] = {}
 
-    def of(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
+    async def of(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
         """The message, which must not be changed."""
         known = self._known.get(name)
         if known is not None and known[0] == seen.mark:
             return known[1]
-        dag = self._made(name, topic, seen)
+        if len(topic.segments) <= _AT_ONCE:
+            return self._keep(name, seen, self._made(name, topic, seen))
+        making = self._making.get(name)
+        if making is None or making[0] != seen.mark:
+            task = asyncio.create_task(self._beside(name, topic, seen), name="layout")
+            making = self._making[name] = (seen.mark, task)
+        return await asyncio.shield(making[1])
+
+    async def _beside(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
+        try:
+            dag = await asyncio.to_thread(self._made, name, topic, seen)
+        finally:
+            if self._making.get(name, ((), None))[1] is asyncio.current_task():
+                del self._making[name]
+        return self._keep(name, seen, dag)
+
+    def _keep(self, name: str, seen: Seen, dag: ScalableTopicDAG) -> ScalableTopicDAG:
         while len(self._known) >= _DAGS_MAX:
             del self._known[next(iter(self._known))]
         self._known[name] = (seen.mark, dag)

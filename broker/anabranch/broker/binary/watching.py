@@ -9,7 +9,7 @@ from anabranch.broker.binary.forms import Dags, Place
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.log import get_logger
 from anabranch.broker.topics.access import parse
-from anabranch.broker.topics.watches import Watches
+from anabranch.broker.topics.watches import Mark, Watches
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name
 from anabranch.core.topics import TopicState
@@ -31,7 +31,7 @@ class _Session:
     def __init__(self, number: int, topic: str, pushes: _Pushes) -> None:
         self.number = number
         self.topic = topic
-        self.told: tuple[int, int, str, str] | None = None
+        self.told: Mark | None = None
         self._pushes = pushes
 
     def wake(self) -> None:
@@ -76,7 +76,7 @@ class _Pushes:
         session = _Session(asked.session_id, topic, self)
         self._sessions[session.number] = session
         self._watches.add(topic, session.wake)
-        self._push(session)
+        self.due(session)
 
     async def close(self, command: BaseCommand) -> None:
         """SCALABLE_TOPIC_CLOSE, which has no answer."""
@@ -95,14 +95,14 @@ class _Pushes:
                 await self._peer.drained()
                 session = self._due.pop(next(iter(self._due)))
                 if self._sessions.get(session.number) is session:
-                    self._push(session)
+                    await self._push(session)
         except Exception as error:  # noqa: BLE001 - a silent watch is worse than one begun again
             self._log.error("wire.fault", command="watch", exc_info=error)
             self._peer.close("a fault in the node ended this connection's watches; open them anew")
         finally:
             self._task = None
 
-    def _push(self, session: _Session) -> None:
+    async def _push(self, session: _Session) -> None:
         seen = self._watches.look(session.topic)
         if seen.mark == session.told:
             return
@@ -112,10 +112,13 @@ class _Pushes:
             return
         if not topic.is_open:
             return  # it is being made
+        dag = await self._dags.of(session.topic, topic, seen)
+        if self._sessions.get(session.number) is not session:
+            return  # it was closed, or opened anew, meanwhile
         session.told = seen.mark
         update = CommandScalableTopicUpdate(
             session_id=session.number,
-            dag=self._dags.of(session.topic, topic, seen),
+            dag=dag,
             resolved_topic_name=full_name(session.topic),
         )
         try:

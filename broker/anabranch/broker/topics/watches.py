@@ -23,6 +23,7 @@ from anabranch.core.topics import ScalableTopic
 _LAG_S: Final = 0.5  # how far this node may be behind one that the client has just spoken to
 
 Wake = Callable[[], None]
+Mark = tuple[int, int, str, str]
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -33,7 +34,7 @@ class Seen(msgspec.Struct, frozen=True):
     service_url: str = ""
 
     @property
-    def mark(self) -> tuple[int, int, str, str]:
+    def mark(self) -> Mark:
         """Differs whenever there is something to tell."""
         if self.topic is None:
             return (-1, 0, "", "")
