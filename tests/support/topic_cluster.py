@@ -9,26 +9,29 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
 from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client.client import Client
-from support.kafka_brokers import KafkaBrokers
 from support.processes import free_ports
 
 _ANSWER_S = 20.0
 _names = (f"public/default/orders-{number}" for number in itertools.count())
 
 
+class Servers(Protocol):
+    """A Kafka of some kind."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
 class TopicCluster:
     """Nodes on one Kafka. Any of them takes a request and sends it on."""
 
-    def __init__(
-        self, kafka: EmbeddedKafka | KafkaBrokers, prefix: str, folder: Path, *settings: str
-    ) -> None:
+    def __init__(self, kafka: Servers, prefix: str, folder: Path, *settings: str) -> None:
         first = free_ports(2)
         self.kafka = kafka.bootstrap_servers
         self.nodes = [
@@ -101,7 +104,7 @@ class TopicCluster:
 
 @contextmanager
 def topic_cluster(
-    kafka: EmbeddedKafka | KafkaBrokers, prefix: str, folder: Path, *settings: str
+    kafka: Servers, prefix: str, folder: Path, *settings: str
 ) -> Iterator[TopicCluster]:
     """Two running nodes."""
     cluster = TopicCluster(kafka, prefix, folder, *settings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -62,6 +63,15 @@ _UNREACHABLE: Final = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
+_REFUSED: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    }
+)
+_REFUSED_S: Final = 15.0  # it is tried again meanwhile, at most 5 s apart
 _CALM_S: Final = 30.0
 _CLOSE_S_MAX: Final = 5.0
 
@@ -86,12 +96,35 @@ _log.addFilter(_Calm())
 _log.addHandler(logging.NullHandler())  # without a handler of its own Python would print to stderr
 
 
+class Refusals:
+    """Why Kafka did not let clients in, as they noticed while they were polled.
+
+    To librdkafka that is one more reason to connect again, so whoever waits for an answer only sees
+    that none comes.
+    """
+
+    def __init__(self) -> None:
+        self._said = ""
+        self._at = -math.inf
+
+    def note(self, error: KafkaError) -> None:
+        """An error of a client, of whatever kind."""
+        if error.code() in _REFUSED:
+            self._said, self._at = error.str(), time.monotonic()
+
+    @property
+    def last(self) -> str:
+        """The newest one that is not long ago, or ""."""
+        return self._said if time.monotonic() - self._at < _REFUSED_S else ""
+
+
 class KafkaConnection(msgspec.Struct, frozen=True):
     """Bootstrap servers and librdkafka's security properties. Raises InvalidInputError."""
 
     bootstrap_servers: str
     security: Mapping[str, str] = {}
     client_id: str = "anabranch"
+    refusals: Refusals = msgspec.field(default_factory=Refusals)
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers.strip():
@@ -113,8 +146,13 @@ class KafkaConnection(msgspec.Struct, frozen=True):
 
         `on_error` is told of errors that are no record's own, on the thread that polls.
         """
-        told = {} if on_error is None else {"error_cb": on_error}
-        return self._made(Producer, {**_PRODUCER, **_dotted(settings), **told})
+
+        def noted(error: KafkaError) -> None:
+            self.refusals.note(error)
+            if on_error is not None:
+                on_error(error)
+
+        return self._made(Producer, {**_PRODUCER, **_dotted(settings), "error_cb": noted})
 
     def consumer(self, **settings: Any) -> Consumer:
         """A consumer that is assigned its partitions and commits nothing."""
@@ -129,6 +167,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             **_COMMON,
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": self.client_id,
+            "error_cb": self.refusals.note,
             **settings,
             **self.security,
         }
@@ -146,7 +185,14 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         return KafkaRefusedError(f"Kafka at {self.bootstrap_servers} refused {doing}: {reason}")
 
     def unreachable(self, doing: str) -> KafkaUnreachableError:
-        """The error of no answer."""
+        """The error of no answer, which may be that Kafka does not let us in."""
+        refused = self.refusals.last
+        if refused:
+            return KafkaUnreachableError(
+                f"Kafka at {self.bootstrap_servers} does not let this client in ({doing}): "
+                f"{refused.rstrip('.')}. Correct the security properties: sasl.username, "
+                "sasl.password and sasl.mechanism for who we are, ssl.ca.location for whom we trust"
+            )
         return KafkaUnreachableError(
             f"Kafka at {self.bootstrap_servers} did not answer in time ({doing}): check that it "
             "runs, that its advertised listeners are reachable from here, and the security "

@@ -171,6 +171,7 @@ class SegmentAdmin:
     def _patience(self, seconds: float, names: Sequence[str]) -> Patience:
         def refresh() -> None:
             # Any name will do to hear who controls; of what is sealed, also who leads it.
+            self._admin.poll(0)  # whether it is not let in, it only says when it is asked
             for name in names[:_NAMES_REFRESHED]:
                 with contextlib.suppress(KafkaException):
                     self._admin.list_topics(name, timeout=_REFRESH_S_MAX)

@@ -22,8 +22,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is publi
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.errors import KafkaRefusedError, KafkaTooOldError, WrongTopicError
-from anabranch.core.errors import InvalidInputError
+from anabranch.channel.errors import (
+    KafkaRefusedError,
+    KafkaTooOldError,
+    KafkaUnreachableError,
+    WrongTopicError,
+)
+from anabranch.core.errors import AnabranchError, InvalidInputError
 
 _T = TypeVar("_T")
 
@@ -220,16 +225,24 @@ class _Keeper:
     def _left_s(self, doing: str) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise self._connection.unreachable(doing)
+            raise self._unreachable(doing)
         return left
+
+    def _unreachable(self, doing: str) -> KafkaUnreachableError:
+        self._admin.poll(0)  # whether it is not let in, it only says when it is asked
+        return self._connection.unreachable(doing)
+
+    def _explained(self, error: KafkaException, doing: str) -> AnabranchError:
+        self._admin.poll(0)
+        return self._connection.explained(error, doing)
 
     def _answer(self, future: Future[_T], doing: str) -> _T:
         try:
             return future.result(self._left_s(doing))
         except FutureTimeoutError:
-            raise self._connection.unreachable(doing) from None
+            raise self._unreachable(doing) from None
         except KafkaException as error:
-            raise self._connection.explained(error, doing) from None
+            raise self._explained(error, doing) from None
 
     def partitions(self, names: list[str]) -> dict[str, list[int]]:
         """For each topic that exists and can be used: the replica count of each partition."""
@@ -237,7 +250,7 @@ class _Keeper:
         try:
             topics = self._admin.list_topics(timeout=self._left_s(doing)).topics
         except KafkaException as error:
-            raise self._connection.explained(error, doing) from None
+            raise self._explained(error, doing) from None
         return {
             name: [len(partition.replicas) for partition in topics[name].partitions.values()]
             for name in names
@@ -264,11 +277,11 @@ class _Keeper:
         try:
             future.result(self._left_s(doing))
         except FutureTimeoutError:
-            raise self._connection.unreachable(doing) from None
+            raise self._unreachable(doing) from None
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            raise self._connection.explained(error, doing) from None
+            raise self._explained(error, doing) from None
         return True
 
     def configs(self, names: list[str]) -> dict[str, dict[str, str]]:
@@ -291,7 +304,7 @@ class _Keeper:
         try:
             brokers = self._admin.list_topics(timeout=self._left_s(doing)).brokers
         except KafkaException as error:
-            raise self._connection.explained(error, doing) from None
+            raise self._explained(error, doing) from None
         broker = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
         future = self._admin.describe_configs([broker])[broker]
         try:

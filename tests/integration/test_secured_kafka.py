@@ -1,0 +1,174 @@
+"""Nodes, SDK and commands on a Kafka that asks for TLS and a password, and that refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.client import Client, Producer
+from support.hand_made_topic import HandMadeTopic
+from support.processes import COMMAND, free_ports
+from support.secured_kafka import PASSWORDS, SecuredKafka
+from support.topic_cluster import TopicCluster, topic_cluster
+from support.traffic import Traffic, stored, wrong
+from support.waiting import until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+_KEYS = [b"key-%d" % number for number in range(40)]
+_WAIT_S = 30.0
+_WRONG = "wrong-word-73"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    with SecuredKafka(tmp_path_factory.mktemp("secured")) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def nodes(
+    secured: SecuredKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TopicCluster]:
+    folder = tmp_path_factory.mktemp("nodes")
+    file = secured.properties_file(secured.security())
+    with topic_cluster(
+        secured, f"{folder.name}.", folder, f"kafkaPropertiesFile={file}"
+    ) as running:
+        yield running
+
+
+def run_in(cluster: TopicCluster, body: Callable[[], Awaitable[None]]) -> None:
+    """Runs it, and looks for passwords in what the nodes have logged."""
+    asyncio.run(asyncio.wait_for(body(), 90))
+    for node in cluster.nodes:
+        logged = node.log_file.read_text(errors="replace")
+        assert not [word for word in (*PASSWORDS.values(), _WRONG) if word in logged]
+
+
+def test_producers_and_consumers_of_each_kind_pass_splits_over_tls_with_a_password(
+    secured: SecuredKafka, nodes: TopicCluster
+) -> None:
+    topic = "public/default/secured"
+
+    async def body() -> None:
+        await nodes.create(topic, 2)
+        async with Client(nodes.url, kafka=secured.security()) as client:
+            producer = await client.create_producer(topic)
+            stream = await client.subscribe(topic, "stream")
+            queue = await client.subscribe_queue(topic, "queue")
+            traffic = Traffic(producer, _KEYS)
+            await nodes.split(topic, 0)
+            await nodes.merge(topic, 2, 3)
+            sent = await traffic.stop()
+            total = sum(map(len, sent.values()))
+            found = await asyncio.to_thread(
+                stored, secured.bootstrap_servers, producer.layout, secured.security()
+            )
+            assert wrong(found, sent) == []
+            seen: set[tuple[bytes | None, bytes]] = set()
+            while len(seen) < total:
+                batch = await stream.receive_many(timeout_s=_WAIT_S)
+                seen |= {(message.key, message.value) for message in batch}
+                stream.acknowledge(batch)
+            taken: set[tuple[bytes | None, bytes]] = set()
+            while len(taken) < total:
+                for message in await queue.receive_many(timeout_s=_WAIT_S):
+                    taken.add((message.key, message.value))
+                    queue.acknowledge(message)
+
+    run_in(nodes, body)
+
+
+def test_what_is_in_doubt_is_settled_by_the_header_where_a_password_is_asked_for(
+    secured: SecuredKafka, topic_prefix: str
+) -> None:
+    async def body() -> None:
+        async with (
+            HandMadeTopic(
+                topic_prefix,
+                secured.open_at,
+                advertised=secured.bootstrap_servers,
+                segments=2,
+                buckets=2,
+            ) as topic,
+            Client(topic.url, kafka=secured.security()) as client,
+        ):
+            producer = await client.create_producer(topic.name, linger_ms=0)
+            sent: dict[bytes, list[bytes]] = {}
+            await _send(producer, range(100), sent)
+            await producer.flush(_WAIT_S)
+            secured.proxy.hold_answers()
+            await _send(producer, range(100, 200), sent)
+            await until(lambda: _stored(topic) > 100)
+            children = topic.layout.split_children(0)
+            topic.begin((0,), children)
+            await topic.make(children)
+            ends = await topic.seal()
+            secured.proxy.cut()
+            secured.proxy.let_answers_through()
+            topic.start_sealing()
+            topic.commit(ends)
+            await _send(producer, range(200, 250), sent)
+            await producer.flush(_WAIT_S)
+            assert wrong(topic.by_key(), sent) == []
+
+    try:
+        asyncio.run(body())
+    finally:
+        secured.proxy.let_answers_through()
+
+
+async def _send(producer: Producer, numbers: range, sent: dict[bytes, list[bytes]]) -> None:
+    for number in numbers:
+        key, value = b"key-%d" % (number % 40), b"%d" % number
+        await producer.post(value, key)
+        sent.setdefault(key, []).append(value)
+
+
+def _stored(topic: HandMadeTopic) -> int:
+    return sum(sum(topic.ends(part)) for part in topic.layout.segments.values())
+
+
+def command(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], input=lines, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def test_the_commands_produce_and_consume_take_the_same_properties(
+    secured: SecuredKafka, nodes: TopicCluster
+) -> None:
+    topic = "public/default/by-hand"
+    asyncio.run(nodes.create(topic))
+    right = ("--kafka-properties", str(secured.properties_file(secured.security())))
+    at = ("--service-url", nodes.url)
+    sent = command("topics", "produce", topic, *at, *right, lines="a\t1\nb\t2\n")
+    assert (sent.returncode, sent.stderr) == (0, "")
+    read = command(
+        "topics", "consume", topic, "--subscription", "billing", "--max", "2", *at, *right
+    )
+    assert read.returncode == 0, read.stderr
+    assert {line.split("\t")[-1] for line in read.stdout.splitlines()} == {"1", "2"}
+
+
+def test_a_wrong_password_is_told_by_the_node_and_no_password_is(
+    secured: SecuredKafka, tmp_path: Path
+) -> None:
+    file = secured.properties_file(secured.security(password=_WRONG))
+    found = command(
+        *("node", "--bootstrap-servers", secured.bootstrap_servers, "--http-port"),
+        *(str(free_ports(1)), "--service-port", "0", "--data-dir", str(tmp_path)),
+        *("--set", f"kafkaPropertiesFile={file}", "--set", "replicationFactor=1"),
+        *("--set", "minInsyncReplicas=1"),
+    )
+    assert found.returncode != 0
+    last = found.stderr.strip().splitlines()[-1]
+    assert "does not let this client in" in last
+    assert "Authentication failed" in last
+    assert "sasl.password" in last
+    assert _WRONG not in found.stdout + found.stderr

@@ -1,0 +1,155 @@
+"""A Kafka that asks its clients for TLS and a password, and has rules on who may do what."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from anabranch.channel.embedded import ports
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.embedded.settings import HOST, Differences
+from support.tcp_proxy import TcpProxy
+
+# Who may do everything, and who only what an ACL says.
+MASTER: Final = "master"
+LIMITED: Final = "limited"
+PASSWORDS: Final = {MASTER: "open-sesame-71", LIMITED: "little-key-72"}
+_WAIT_S: Final = 20.0
+
+Right = tuple[ResourceType, str, ResourcePatternType, AclOperation]
+
+
+class SecuredKafka:
+    """A running one. Its clients come through a proxy; the test has a door of its own, `open_at`.
+
+    Used as a context manager.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self.authority = folder / "ca.pem"
+        listens = ports.free_port(HOST)
+        self.proxy = TcpProxy(listens)
+        users = " ".join(f'user_{name}="{word}"' for name, word in PASSWORDS.items())
+        of_listener = "listener.name.second"
+        server = {
+            "listener.security.protocol.map": (
+                "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,SECOND:SASL_SSL"
+            ),
+            f"{of_listener}.ssl.keystore.type": "PEM",
+            f"{of_listener}.ssl.keystore.location": str(folder / "server.pem"),
+            f"{of_listener}.sasl.enabled.mechanisms": "PLAIN",
+            f"{of_listener}.plain.sasl.jaas.config": (
+                "org.apache.kafka.common.security.plain.PlainLoginModule required " + users + ";"
+            ),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:ANONYMOUS;User:{MASTER}",
+        }
+        self._kafka = EmbeddedKafka(
+            folder / "kafka",
+            second_listener=(listens, self.proxy.port),
+            differences=Differences(server),
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients with TLS and a password connect to."""
+        return f"{HOST}:{self.proxy.port}"
+
+    @property
+    def open_at(self) -> str:
+        """Where anybody may do anything."""
+        return self._kafka.bootstrap_servers
+
+    def security(self, user: str = MASTER, password: str = "") -> dict[str, str]:
+        """librdkafka's properties of a client."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.authority),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": password or PASSWORDS[user],
+        }
+
+    def properties_file(self, security: Mapping[str, str]) -> Path:
+        """The same as a file."""
+        path = self._folder / f"{len(list(self._folder.iterdir()))}.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in security.items()))
+        return path
+
+    def allow(self, rights: Sequence[Right]) -> None:
+        """Gives the limited user these rights."""
+        admin = self._admin()
+        answers = admin.create_acls([self._binding(right) for right in rights])
+        for future in answers.values():
+            future.result(_WAIT_S)
+
+    def forbid(self, rights: Sequence[Right]) -> None:
+        """Takes these rights from the limited user."""
+        filters = [
+            AclBindingFilter(*right[:3], f"User:{LIMITED}", "*", right[3], AclPermissionType.ALLOW)
+            for right in rights
+        ]
+        admin = self._admin()
+        for future in admin.delete_acls(filters).values():
+            future.result(_WAIT_S)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.open_at})
+
+    @staticmethod
+    def _binding(right: Right) -> AclBinding:
+        return AclBinding(*right[:3], f"User:{LIMITED}", "*", right[3], AclPermissionType.ALLOW)
+
+    def __enter__(self) -> Self:
+        make_certificates(self._folder)
+        self.proxy.__enter__()
+        try:
+            self._kafka.start()
+        except BaseException:
+            self.proxy.__exit__()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._kafka.kill()
+        self.proxy.__exit__()
+
+
+def make_certificates(folder: Path) -> None:
+    """ca.pem, and server.pem: the key of 127.0.0.1 with a certificate that the authority signed."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder)
+
+    new = ("req", "-newkey", "rsa:2048", "-nodes")
+    openssl(
+        *new, "-x509", "-days", "2", "-subj", "/CN=test-ca", "-keyout", "ca.key", "-out", "ca.pem"
+    )
+    openssl(*new, "-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr")
+    (folder / "names").write_text(f"subjectAltName=DNS:localhost,IP:{HOST}\n")
+    openssl(
+        *("x509", "-req", "-in", "server.csr", "-days", "2", "-extfile", "names"),
+        *("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "server.crt"),
+    )
+    parts = [(folder / name).read_text() for name in ("server.key", "server.crt", "ca.pem")]
+    (folder / "server.pem").write_text("".join(parts))
