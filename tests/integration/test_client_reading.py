@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.client import Checkpoint, Client, Message, PositionGoneError
+from anabranch.client import Checkpoint, Client, DeadlineError, Message, PositionGoneError
 from anabranch.client.data_plane import DataPlane
 from anabranch.client.grants import Fetch, Place
 from anabranch.client.group_offsets import GroupOffsets
@@ -205,6 +205,40 @@ def test_what_is_committed_is_committed_again_before_kafka_forgets_it(
                 await asyncio.to_thread(group.close)
 
     run_on(cluster, body, 1, 40)
+
+
+def test_who_waits_in_vain_is_told_what_kafka_said_last(cluster: TopicCluster) -> None:
+    async def body(cluster: TopicCluster, client: Client, name: str) -> None:
+        topic = f"topic://{name}"
+        await filled(client, topic, 1)
+        async with (
+            Client(cluster.url, kafka={"security.protocol": "ssl"}) as stranger,
+            await stranger.subscribe(topic, "billing") as consumer,
+        ):
+            deadline = time.monotonic() + _WAIT_S
+            said = ""
+            while "Kafka said last" not in said:
+                assert time.monotonic() < deadline, said
+                with pytest.raises(DeadlineError) as waited:
+                    await consumer.receive(0.5)
+                said = str(waited.value)
+
+    run_on(cluster, body, 1, 40)
+
+
+def test_a_topic_that_kafka_does_not_have_is_an_error_to_who_asks_for_it(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    stored = Stored(kafka, f"{topic_prefix}there")
+
+    async def test() -> None:
+        async with plane(stored) as (made, _, _):
+            await made.warm([stored.name])
+            with pytest.raises(KafkaException) as refused:
+                await made.warm([f"{stored.name}.not"])
+            assert refused.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+    asyncio.run(test())
 
 
 def test_what_retention_removed_is_passed_over_with_a_warning(
