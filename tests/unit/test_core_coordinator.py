@@ -67,10 +67,10 @@ def test_a_moving_bucket_is_withheld_until_its_holder_has_released_it() -> None:
     desk.join("b", 2, 12)
     assert desk.has[11] == ((0, (0,)),), "a is told to give bucket 1 up"
     assert not desk.has[12]
-    assert desk.coordinator.withheld() == 1
+    assert desk.coordinator.withheld() == {0: 1}
     assert desk.report("a", 11, released=((0, 1),))
     assert desk.has[12] == ((0, (1,)),)
-    assert desk.coordinator.withheld() == 0
+    assert desk.coordinator.withheld() == {}
 
 
 def test_who_leaves_hands_everything_over_at_once() -> None:
@@ -314,9 +314,9 @@ def test_a_backlog_is_shared_after_a_while_and_the_readers_go_back_to_segments_a
     desk.show()
     desk.report("b", 12)
     assert desk.coordinator.draining == {0}
-    assert desk.coordinator.withheld() == 1, "until its reader has settled what it has of it"
+    assert desk.coordinator.withheld() == {0: 1}, "until its reader has settled what it has of it"
     desk.report("a", 11, released=((0, 1),))
-    assert desk.coordinator.withheld() == 0
+    assert desk.coordinator.withheld() == {}
     assert dict(desk.has[11])[0] == (0,)
     assert dict(desk.has[12])[0] == (1,)
     assert desk.coordinator.moved == 3, "two buckets for the second consumer, one for the drain"

@@ -16,6 +16,7 @@ gets the name's share, but only as its predecessor's holdings lapse.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -308,16 +309,15 @@ class SubscriptionCoordinator:
         """Sealed segments whose backlog is dealt out to as many consumers as can share it."""
         return self._draining
 
-    def withheld(self) -> int:
-        """Buckets that are somebody's by the target but may still be served by another."""
-        if self._layout is None or self._subscription is None:
-            return 0
+    def withheld(self) -> Counter[int]:
+        """By segment, buckets that are somebody's but may still be served by another."""
         held = self._held()
-        return sum(
-            not held.allows((segment_id, bucket), self._current.get(name))
+        return Counter(
+            segment_id
             for name, shares in self.wanted().items()
             for segment_id, buckets in shares.items()
             for bucket in buckets
+            if not held.allows((segment_id, bucket), self._current.get(name))
         )
 
     # --- inside -------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from anabranch.broker.topics.reading import Reading
 from anabranch.broker.topics.resets import Resets
 from anabranch.broker.topics.seeker import Seeker
 from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.sharing import Sharing
 from anabranch.broker.topics.watches import Watches
 from anabranch.broker.topics.worker import SegmentKeeper
 from anabranch.core.autoscaler import LoadOf
@@ -78,6 +79,7 @@ def build_topics(
     )
     metrics = runtime.metrics
     metrics.registry.register(service.scaling)
+    metrics.registry.register(Sharing(service.controllers, lambda: runtime.view))
     metrics.gauge(
         "anabranch_topic_controllers",
         "Scalable topics that this node does something for at the moment.",

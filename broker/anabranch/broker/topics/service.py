@@ -114,6 +114,10 @@ class TopicService:
 
     # --- questions ----------------------------------------------------------------------
 
+    def controllers(self) -> list[TopicController]:
+        """Those that there are at this moment."""
+        return [home.controller for home in self._homes.values()]
+
     @property
     def controlled(self) -> int:
         """How many topics have a controller here at this moment."""

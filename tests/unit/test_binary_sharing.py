@@ -1,0 +1,95 @@
+"""Consumers share segments by entry buckets, get more of them when there are too few."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from prometheus_client import generate_latest
+
+from support.binary_consumer import client_of
+from support.http import PATIENT
+from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+
+NAME = "public/default/orders"
+SHARE = f'{{segment="0",subscription="billing",topic="{NAME}"}}'
+
+
+def run(test: Callable[[MemoryCluster, MemoryNode], Awaitable[None]], **settings: object) -> None:
+    async def body() -> None:
+        named = {**PATIENT, "brokerServicePort": 7000, **settings}
+        async with memory_cluster(1, **named) as cluster:
+            node = cluster.nodes[0]
+            await node.operations.topics.access.find_controller(NAME)
+            await node.operations.topics.create(NAME, 1, {})
+            await test(cluster, node)
+
+    asyncio.run(body())
+
+
+def figures(node: MemoryNode) -> set[str]:
+    return set(generate_latest(node.metrics.registry).decode().splitlines())
+
+
+def test_metrics_tell_who_shares_a_segment_and_what_waits_to_change_hands() -> None:
+    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+        async with client_of(node, "a") as first, client_of(node, "b") as second:
+            await first.subscribe()
+            await second.subscribe()
+            await until(lambda: len(first.assigned) == 2)
+            found = figures(node)
+            name = "pulsar_scalable_topic_"
+            assert f'{name}segment_entry_buckets{{segment="0",topic="{NAME}"}} 4.0' in found
+            assert f"{name}segment_consumers{SHARE} 2.0" in found
+            assert f"{name}buckets_withheld{SHARE} 2.0" in found
+            assert f"{name}drain_mode_active{SHARE} 0.0" in found
+            await first.report(released={0: [2, 3]})
+            await until(lambda: second.held == {0: [2, 3]})
+            found = figures(node)
+            assert f"{name}buckets_withheld{SHARE} 0.0" in found
+            share = f'{{subscription="billing",topic="{NAME}"}}'
+            assert f"{name}bucket_reassignments_total{share} 2.0" in found
+
+    run(test)
+
+
+def test_a_consumer_too_many_makes_more_entry_buckets_not_segments_where_there_is_no_load() -> None:
+    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+        async with AsyncExitStack() as stack:
+            for name in "abcde":
+                client = await stack.enter_async_context(client_of(node, name))
+                await client.subscribe()
+
+            def active() -> list[int]:
+                topic = node.view.topic(NAME)
+                assert topic is not None
+                return [part.buckets for part in topic.segments if part.is_active]
+
+            await until(lambda: active() == [8])
+            label = f'{{topic="{NAME}"}}'
+            count = f"pulsar_scalable_topic_rebucket_rollovers_total{label} 1.0"
+            await until(lambda: count in figures(node))
+            (decided,) = node.operations.topics.access.service.scaling.decided(NAME).decisions
+            assert decided.trigger.value == "consumers"
+            assert "5 consumers have 4 entry buckets" in decided.decision.why
+
+    run(test)
+
+
+def test_nothing_happens_by_itself_where_auto_scaling_is_switched_off() -> None:
+    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+        async with AsyncExitStack() as stack:
+            for name in "abcde":
+                client = await stack.enter_async_context(client_of(node, name))
+                await client.subscribe()
+            service = node.operations.topics.access.service
+            await until(lambda: service.scaling.decided(NAME).newest is not None)
+            newest = service.scaling.decided(NAME).newest
+            assert newest is not None
+            assert newest.decision.why == "auto-scaling is switched off"
+            topic = node.view.topic(NAME)
+            assert topic is not None
+            assert len(topic.segments) == 1
+
+    run(test, scalableTopicAutoScaleEnabled=False)
