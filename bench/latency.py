@@ -11,7 +11,7 @@ from anabranch.client import Client, Producer, ProducerSettings, StreamConsumer
 from bench import bare
 from bench.bare import BareKafka
 from bench.figure import Measured, spread
-from bench.load import KEYS, Waited, stamp, stamped
+from bench.load import KEYS, Waited, due_times, stamp, stamped
 from bench.place import Place
 from bench.scalable import TopicUnderTest
 
@@ -107,14 +107,20 @@ async def _ours(
 
 
 async def _send(producer: Producer, count: int) -> None:
-    began = time.perf_counter()
-    sent = 0
-    while sent < count:
-        due = min(count, 1 + int((time.perf_counter() - began) * _RATE))
-        for number in range(sent, due):
-            producer.send_nowait(stamp(number), KEYS[number % len(KEYS)])
-        sent = due
-        await asyncio.sleep(_TICK_S)
+    """Sends at the moments at which the bare client does, each message by itself.
+
+    A task that sleeps could not: the loop's timers are late by up to a millisecond or two.
+    """
+    loop = asyncio.get_running_loop()
+
+    def send(number: int) -> None:
+        producer.send_nowait(stamp(number), KEYS[number % len(KEYS)])
+
+    def pace() -> None:
+        for number in due_times(count, _RATE):
+            loop.call_soon_threadsafe(send, number)
+
+    await asyncio.to_thread(pace)
 
 
 # --- hand-over ------------------------------------------------------------------------------
