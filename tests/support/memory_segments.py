@@ -20,6 +20,7 @@ class MemorySegments:
         self.share_groups: set[str] = set()
         self.calls: list[str] = []
         self.failure: Exception | None = None  # what every call ends in
+        self.denied_seal: Exception | None = None  # what sealing ends in
         self.hold = threading.Event()  # clear it to make calls wait
         self.hold.set()
 
@@ -47,6 +48,8 @@ class MemorySegments:
 
     def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
         self._begin("seal")
+        if self.denied_seal is not None:
+            raise self.denied_seal
         self.sealed.update(topic.name for topic in topics)
         return {topic.name: tuple(self.ends[topic.name]) for topic in topics}
 

@@ -185,3 +185,14 @@ def test_neighbours_touch_on_either_side() -> None:
 def test_gaps_and_overlaps_are_not_a_tiling(parts: tuple[SegmentInfo, ...]) -> None:
     assert not tile(parts)
     assert not tile(reversed(parts))
+
+
+def test_names_fit_kafka_under_the_longest_prefix_that_a_node_takes() -> None:
+    prefix = "p" * 200  # broker.settings: topicPrefix
+    part = new_segment(10**12, 0, 0xFFFF, 1)
+    for name in (
+        kafka_topic(prefix, "public/default/orders", 10**13, part),
+        kafka_group(prefix, "public/default/orders", "billing", 10**13),
+    ):
+        assert len(name) <= 249
+        assert name.endswith(".10000000000000")

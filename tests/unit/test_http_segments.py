@@ -7,7 +7,11 @@ import time
 
 import pytest
 
-from anabranch.channel.errors import KafkaUnreachableError, ReplicasMissingError
+from anabranch.channel.errors import (
+    KafkaAccessError,
+    KafkaUnreachableError,
+    ReplicasMissingError,
+)
 from support import memory_cluster
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
@@ -72,6 +76,44 @@ def test_what_cannot_be_reached_is_tried_again_and_a_seal_is_always_finished() -
         assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
 
     with_http(test)
+
+
+def test_a_seal_that_kafka_does_not_allow_says_what_to_do_and_goes_on_when_that_is_done() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        await created(nodes[0])
+        (parent,) = cluster.segments.ends
+        cluster.segments.hold.clear()
+        split = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
+        await until(lambda: cluster.segments.calls.count("create") == 2)
+        cluster.segments.denied_seal = KafkaAccessError(
+            "kafka:9092", f"to seal topic {parent}", "Broker: Topic authorization failed"
+        )
+        cluster.segments.hold.set()
+        answer = await split
+        for said in (
+            "topic://public/default/orders",
+            "split of 0 was not done",
+            f"refused to seal topic {parent}: Broker: Topic authorization failed",
+            "Give this node's principal the right (Create, Alter, AlterConfigs",
+            "It is tried again by itself; look before you ask again",
+        ):
+            refused(answer, 504, said)
+        stats = (await http.get(f"{TOPIC}/stats")).json()
+        assert stats["operation"] == "SPLIT"
+        assert "Give this node's principal" in stats["lastFailure"]
+        refused(await http.post(f"{TOPIC}/split/0"), 409, "SPLIT of segment 0")
+        cluster.segments.denied_seal = None
+        view = nodes[0].node.view
+
+        def split_done() -> bool:
+            topic = view.topic("public/default/orders")
+            return topic is not None and len(topic.segments) == 3
+
+        await until(split_done)
+        assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
+
+    with_http(test, operationTimeoutMillis=1_500)
 
 
 def test_single_segments_are_not_changed_behind_the_logs_back() -> None:

@@ -39,4 +39,4 @@ def kafka_group(prefix: str, topic: str, subscription: str, created_offset: int)
 
 def _fitted(head: str, name: str, tail: str) -> str:
     plain = _REFUSED.sub("_", name.replace("/", "."))
-    return head + plain[: _LENGTH_MAX - len(head) - len(tail)] + tail
+    return head + plain[: max(0, _LENGTH_MAX - len(head) - len(tail))] + tail

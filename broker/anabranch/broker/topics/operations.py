@@ -15,6 +15,7 @@ import msgspec
 
 from anabranch.broker.errors import (
     ConflictError,
+    DeadlineError,
     KafkaFailedError,
     NotFoundError,
     PreconditionError,
@@ -191,8 +192,8 @@ class TopicOperations:
             if topic is None:
                 raise NotFoundError(f"Scalable topic not found: {full_name(name)}")
             if topic.state is TopicState.SEALING:
-                what = self._not_yet(name, "is being sealed and cannot be deleted yet")
-                await self._requests.changed(topic_key(name), deadline, what)
+                what = "was being sealed, which comes before it can be deleted, and was not done"
+                await self._changed(name, deadline, what)
                 continue
             if topic.state is not TopicState.DELETING:
                 verdict = await self.propose(name, topic, TopicMove.DELETE, deadline)
@@ -371,13 +372,18 @@ class TopicOperations:
 
     async def _until(self, name: str, done: Callable[[], bool], deadline: float, what: str) -> None:
         while not done():
-            said = self._not_yet(name, what)
-            await self._requests.changed(topic_key(name), deadline, said)
+            await self._changed(name, deadline, what)
 
-    def _not_yet(self, name: str, what: str) -> str:
-        """For a request that runs out of time; what it began goes on."""
-        why = self.access.service.failures.get(name)
-        return f"{full_name(name)}: {what}" + (f" ({why})" if why else "")
+    async def _changed(self, name: str, deadline: float, what: str) -> None:
+        """Waits for the topic to change. What a request began goes on when its time is over."""
+        try:
+            await self._requests.changed(topic_key(name), deadline, what)
+        except DeadlineError:
+            why = self.access.service.failures.get(name)
+            rest = f": {why}. It is tried again by itself" if why else "; it goes on by itself"
+            raise DeadlineError(
+                f"{full_name(name)}: {what} in time{rest}; look before you ask again"
+            ) from None
 
     def _undone(self, name: str, what: str) -> Exception:
         why = self.access.service.failures.get(name, "its controller's log says why")
