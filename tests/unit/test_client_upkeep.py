@@ -24,7 +24,7 @@ _PATIENCE_S = 10.0
 class Stage:
     """A dispatcher on a clock that stands still; `told` has what became of which value."""
 
-    def __init__(self, servers: str, segments: int = 1) -> None:
+    def __init__(self, servers: str, segments: int = 1, brokers: int = 1) -> None:
         self.at = 1_000.0
         self.told: dict[bytes, DeliveryResult | Exception | None] = {}
         plain = SegmentLayout.initial(segments, 4 * segments)
@@ -37,6 +37,7 @@ class Stage:
         )
         settings = ProducerSettings(delivery_timeout_s=_PATIENCE_S)
         self.dispatcher = Dispatcher(self.layout, settings, {}, lambda: self.at)
+        self.dispatcher._writers.brokers = brokers
 
     def send(self, value: bytes, key: bytes) -> Lane:
         def told(result: DeliveryResult | None, error: Exception | None) -> None:
@@ -84,9 +85,11 @@ def servers() -> Iterator[str]:
         yield f"127.0.0.1:{nobody.getsockname()[1]}"
 
 
-def run(servers: str, body: Callable[[Stage], Awaitable[None]], segments: int = 1) -> None:
+def run(
+    servers: str, body: Callable[[Stage], Awaitable[None]], segments: int = 1, brokers: int = 1
+) -> None:
     async def test() -> None:
-        stage = Stage(servers, segments)
+        stage = Stage(servers, segments, brokers)
         try:
             await body(stage)
         finally:
@@ -232,6 +235,17 @@ def test_a_child_takes_its_first_append_when_its_leaders_lead_or_could_not_be_as
         assert not lane.held
 
     run(servers, body)
+
+
+@pytest.mark.parametrize(("brokers", "writers"), [(1, 1), (3, 4), (0, 4)])
+def test_buckets_share_a_writer_only_where_one_broker_leads_them_all(
+    servers: str, brokers: int, writers: int
+) -> None:
+    async def body(stage: Stage) -> None:
+        lanes = [stage.lane(bucket)[0] for bucket in range(4)]
+        assert len({id(lane.writer) for lane in lanes}) == writers
+
+    run(servers, body, brokers=brokers)
 
 
 def test_a_deleted_topic_leaves_no_flow_and_no_writer(servers: str) -> None:

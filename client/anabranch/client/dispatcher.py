@@ -116,7 +116,7 @@ class Dispatcher:
         self._finish()
 
     def _make_lane(self, incarnation: int, part: Segment, bucket: int) -> Lane:
-        writer = self._writers.of(self.table.layout, incarnation, part)
+        writer = self._writers.of(self.table.layout, incarnation, part, bucket)
         lane = Lane(incarnation, part, bucket, self._topic, writer, self.tally, self._troubled)
         if writer.readying and not writer.is_ready:
             lane.pause()  # until `_ready`

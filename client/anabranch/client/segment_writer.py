@@ -99,6 +99,7 @@ class SegmentWriter:
         self.lanes: set[Lane] = set()
         self.readying = ""  # the new topic whose leaders are awaited, until
         self.is_ready = False
+        self.brokers = 0  # of Kafka, once it has told
         self._is_warm = False
         self._kafka = kafka
         self.trouble = ""  # what Kafka's client complained of last
@@ -160,7 +161,8 @@ class SegmentWriter:
             # Asked once, librdkafka may have the answer before it looks for a producer id, and then
             # it looks again only half a second later.
             for _ in range(2):
-                self._producer.list_topics(kafka_topic, _METADATA_S)
+                found = self._producer.list_topics(kafka_topic, _METADATA_S)
+            self.brokers = len(found.brokers)
             self._is_warm = True
         except KafkaException as error:
             _log.info("WARM %s: %s", kafka_topic, error)
@@ -172,6 +174,7 @@ class SegmentWriter:
         while (left_s := deadline - time.monotonic()) > 0:
             try:
                 found = self._producer.list_topics(kafka_topic, left_s)
+                self.brokers = len(found.brokers)
                 leaders: dict[int, list[int]] = {}
                 for number, part in found.topics[kafka_topic].partitions.items():
                     leaders.setdefault(part.leader, []).append(number)

@@ -1,8 +1,13 @@
-"""`WriterPool`: a producer's segment writers, and two spare ones for the next children.
+"""`WriterPool`: a producer's segment writers, and some spare ones for the next children.
 
 A new librdkafka producer needs a connection and a producer id before it can append: some 20 ms, but
 half a second when its first try for the id comes too early. A split may take less than that from
 its beginning to the seal, so children are given writers that are ready.
+
+Where Kafka has several brokers each bucket has a writer of its own, up to eight of a segment. One
+broker may refuse appends because the segment is sealed while another one still takes them; then
+librdkafka begins a new epoch, and sends again under it what it has in doubt at the other broker,
+which takes that for new. A broker alone obeys the seal of all its buckets at once.
 
 Each writer has three threads of librdkafka's, or more where Kafka has several brokers, and 0.6 MB.
 So of a topic of many segments only the first ones are got ready beforehand, and a writer that
@@ -22,6 +27,7 @@ from anabranch.client.topic_layout import Segment, TopicLayout
 _SPARES: Final = 2
 _WARM_AT_ONCE: Final = 4
 _READY_AT_START: Final = 8
+_OF_SEGMENT_MAX: Final = 8
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -42,7 +48,8 @@ class WriterPool:
         self._spawn = spawn
         self._on_ready = on_ready
         self._now = now
-        self._writers: dict[tuple[int, int], SegmentWriter] = {}
+        self.brokers = 0  # of Kafka; 0: not known, so perhaps several
+        self._writers: dict[tuple[int, int, int], SegmentWriter] = {}
         self._spares: list[SegmentWriter] = []
         self._spent: list[SegmentWriter] = []  # replaced, and still in use by flows that leave
         self._warming = asyncio.Semaphore(_WARM_AT_ONCE)
@@ -57,27 +64,40 @@ class WriterPool:
 
     async def start(self, layout: TopicLayout) -> None:
         """Gets ready to append to the active segments, if they are not many."""
-        parts = layout.active[:_READY_AT_START]
-        writers = [self.of(layout, layout.incarnation, part) for part in parts]
-        pairs = zip(writers, parts, strict=True)
-        await asyncio.gather(*[self._warm(each, part.kafka_topic) for each, part in pairs])
+        if layout.active:
+            part = layout.active[0]  # which tells how many brokers there are
+            await self._warm(self.of(layout, layout.incarnation, part, 0), part.kafka_topic)
+        places = [(part, bucket) for part in layout.active for bucket in self._buckets(part)]
+        await asyncio.gather(
+            *[
+                self._warm(self.of(layout, layout.incarnation, part, bucket), part.kafka_topic)
+                for part, bucket in places[1:_READY_AT_START]
+            ]
+        )
         self._keep_spares(layout)
 
     def update(self, layout: TopicLayout) -> None:
         """Gets ready to append to the children under way."""
+        before = len(self._writers)
         for child in layout.children:
-            is_new = (layout.incarnation, child.segment_id) not in self._writers
-            writer = self.of(layout, layout.incarnation, child)
-            if layout.sealing and not writer.readying:
-                # Not before: while the topic is not there, to ask for it might make it.
-                writer.readying = child.kafka_topic
-                self._spawn(self._ready(writer))
-            if is_new:
-                self._keep_spares(layout)
+            for bucket in self._buckets(child):
+                writer = self.of(layout, layout.incarnation, child, bucket)
+                if layout.sealing and not writer.readying:
+                    # Not before: while the topic is not there, to ask for it might make it.
+                    writer.readying = child.kafka_topic
+                    self._spawn(self._ready(writer))
+        if len(self._writers) > before:
+            self._keep_spares(layout)
 
-    def of(self, layout: TopicLayout, incarnation: int, part: Segment) -> SegmentWriter:
-        """The writer of a segment."""
-        number = (incarnation, part.segment_id)
+    def _buckets(self, part: Segment) -> range:
+        """One bucket for each writer that the segment needs."""
+        return range(1 if self.brokers == 1 else min(part.info.buckets, _OF_SEGMENT_MAX))
+
+    def of(
+        self, layout: TopicLayout, incarnation: int, part: Segment, bucket: int
+    ) -> SegmentWriter:
+        """The writer of a bucket of a segment."""
+        number = (incarnation, part.segment_id, bucket % len(self._buckets(part)))
         found = self._writers.get(number)
         if found is None:
             spare = self._spares.pop(0) if self._spares else None
@@ -121,7 +141,8 @@ class WriterPool:
         self._spent.clear()
 
     def _keep_spares(self, layout: TopicLayout) -> None:
-        while len(self._spares) < _SPARES and layout.active:
+        count = _SPARES if self.brokers == 1 else 2 * _SPARES
+        while len(self._spares) < count and layout.active:
             spare = SegmentWriter(layout, self._settings, self._kafka)
             self._spares.append(spare)
             self._warm(spare, layout.active[0].kafka_topic)
@@ -129,11 +150,16 @@ class WriterPool:
     async def _ready(self, writer: SegmentWriter) -> None:
         await writer.await_leaders(writer.readying)
         writer.is_ready = True
+        self._count_brokers(writer)
         self._on_ready(writer)
+
+    def _count_brokers(self, writer: SegmentWriter) -> None:
+        self.brokers = writer.brokers or self.brokers
 
     def _warm(self, writer: SegmentWriter, kafka_topic: str) -> asyncio.Task[None]:
         async def warm() -> None:
             async with self._warming:
                 await writer.warm(kafka_topic)
+            self._count_brokers(writer)
 
         return self._spawn(warm())
