@@ -371,6 +371,15 @@ def test_buckets_are_lowered_only_when_nothing_has_changed_for_the_window(
         assert "kept until nothing changes for a while" in quiet(found)
 
 
+@pytest.mark.parametrize(("seconds", "acts"), [(19.999, False), (20, True)])
+def test_fewer_buckets_too_wait_for_the_rebucket_cooldown(seconds: float, acts: bool) -> None:
+    hasty = policy(rebucket_down_window_seconds=5)
+    found = decided(segments(1, 8), {}, streams(1), hasty, ago(rebucket=seconds))
+    assert isinstance(found, Rebucket) is acts
+    if not acts:
+        assert "wait for the rebucket cooldown" in quiet(found)
+
+
 def test_a_surplus_says_the_figures() -> None:
     found = decided(segments(1, 16), {}, streams(2))
     assert isinstance(found, Rebucket)

@@ -347,6 +347,8 @@ def _surplus(look: _Look) -> Decision:
     quiet_since_ms = max(quiet_since_ms, look.last.merge_ms)
     if look.is_resting(quiet_since_ms, policy.rebucket_down_window_seconds):
         return NoAction(None, "entry buckets to spare are kept until nothing changes for a while")
+    if look.is_resting(look.last.rebucket_ms, policy.rebucket_cooldown_seconds):
+        return NoAction(None, "fewer entry buckets wait for the rebucket cooldown")
     why = (
         f"{look.sharing} consumers have {look.capacity} entry buckets, more than twice as many as "
         f"they need, and nothing has changed for {policy.rebucket_down_window_seconds:g} s"
