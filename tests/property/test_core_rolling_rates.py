@@ -64,7 +64,7 @@ def test_what_began_within_the_window_is_rated_over_the_whole_window(
 def test_a_steady_flow_has_one_rate_before_and_after_its_controller_moved(
     gaps: list[float], rate: float
 ) -> None:
-    rolling = RollingRates(WINDOW_S, 0.0, (5_000.0,), before=(rate,))
+    rolling = RollingRates(WINDOW_S, 0.0, (5_000.0,), then=(5_000.0 - rate * WINDOW_S,))
     for time in itertools.accumulate(gaps):
         assert rolling.rates()[0] == pytest.approx(rate)
         rolling.sample(time, (5_000.0 + rate * time,))

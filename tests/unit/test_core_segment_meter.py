@@ -23,8 +23,8 @@ class Flow:
     """A segment and what happens to it, ten seconds at a time."""
 
     def __init__(self, known: LoadRecord | None = None, total: int = 0) -> None:
-        self.meter = SegmentMeter(WINDOW_S, known)
         self.now = 1_000.0
+        self.meter = SegmentMeter(WINDOW_S, known, self.now)
         self.total = total
         self.written: list[LoadRecord] = []
 
@@ -85,6 +85,16 @@ def test_a_new_controller_goes_on_from_what_was_written() -> None:
     for _ in range(60):
         flow.step(came=1_000, told=1_000, read=2_000)
     assert flow.written == []
+    load = flow.meter.load()
+    assert load is not None
+    assert load.rates == pytest.approx(STEADY.rates)
+
+
+def test_what_is_reported_before_the_first_sample_counts_and_nothing_twice() -> None:
+    flow = Flow(STEADY, total=1_000_000)
+    flow.meter.read(2_000, 1_000_000)
+    flow.now += STEP_S
+    flow.begin()
     load = flow.meter.load()
     assert load is not None
     assert load.rates == pytest.approx(STEADY.rates)

@@ -19,7 +19,7 @@ class RollingRates:
     """Several counters, sampled together. Times in seconds of one clock that never goes back.
 
     `began`: when all counters stood at 0, if that is known and within the window: then the rates
-    are over the whole window. `before`: else the rates until now, if somebody knew them. Without
+    are over the whole window. `then`: else what they were a window ago, if somebody knows. Without
     either, rates are over the time since the first sample until that is the window.
     """
 
@@ -32,7 +32,7 @@ class RollingRates:
         totals: Sequence[float],
         *,
         began: float | None = None,
-        before: Sequence[float] | None = None,
+        then: Sequence[float] | None = None,
     ) -> None:
         self.window_s = window_s
         self._raw = tuple(totals)
@@ -41,11 +41,8 @@ class RollingRates:
             nothing = (0.0,) * len(self._raw)
             self._samples.append((now - window_s, nothing))
             self._samples.append((min(max(began, now - window_s), now), nothing))
-        elif before is not None:
-            was = zip(self._raw, before, strict=True)
-            self._samples.append(
-                (now - window_s, tuple(total - rate * window_s for total, rate in was))
-            )
+        elif then is not None:
+            self._samples.append((now - window_s, tuple(then)))
         self._samples.append((now, self._raw))
 
     @property

@@ -12,6 +12,7 @@ seen for a whole window, `settled_s` says for how long it has been so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from anabranch.core.rolling_rates import RollingRates
@@ -24,7 +25,8 @@ _SETTLED: Final = 1.5  # windows for which it is or is not an estimate, before t
 class SegmentMeter:
     """Of one active segment, since this node is its topic's controller. Times in seconds.
 
-    `known`: what was written last, by this controller or the one before it.
+    `known`: what was written last, by this controller or the one before it. `now`: when the meter
+    begins, which may be a while before its first sample.
     """
 
     __slots__ = (
@@ -32,6 +34,7 @@ class SegmentMeter:
         "_covered_since",
         "_in_bytes",
         "_in_messages",
+        "_made_at",
         "_out_bytes",
         "_out_messages",
         "_out_told",
@@ -47,8 +50,9 @@ class SegmentMeter:
         "window_s",
     )
 
-    def __init__(self, window_s: float, known: LoadRecord | None) -> None:
+    def __init__(self, window_s: float, known: LoadRecord | None, now: float) -> None:
         self.window_s = window_s
+        self._made_at = now
         self.known = known
         self.sized_at: float | None = None  # when the size was read from Kafka last
         self._rates: RollingRates | None = None
@@ -126,7 +130,7 @@ class SegmentMeter:
         )
         if self._rates is None:
             self._rates = RollingRates(
-                self.window_s, now, totals, began=began, before=self._before()
+                self.window_s, now, totals, began=began, then=self._then(now, totals)
             )
         else:
             self._rates.sample(now, totals)
@@ -142,16 +146,25 @@ class SegmentMeter:
             size_bytes += told[1] * self.window_s
         return size_bytes / messages if messages > 0 else None
 
-    def _before(self) -> tuple[float, ...] | None:
+    def _then(self, now: float, totals: Sequence[float]) -> tuple[float, ...] | None:
+        """What the counters would have been a window ago, by what was written last.
+
+        What is reported has been counted since the meter began, what Kafka tells is now.
+        """
         known = self.known
         if known is None:
             return None
+        whole_s = self.window_s
+        part_s = max(0.0, whole_s - (now - self._made_at))
         covered_in, covered_out = (not each for each in known.estimated)
         return (
-            *known.rates,
-            known.msg_rate_in if covered_in else 0.0,
-            known.bytes_rate_in if covered_in else 0.0,
-            known.msg_rate_out if covered_out else 0.0,
+            totals[0] - known.msg_rate_in * whole_s,
+            totals[1] - known.bytes_rate_in * whole_s,
+            -known.msg_rate_out * part_s,
+            -known.bytes_rate_out * part_s,
+            -known.msg_rate_in * part_s * covered_in,
+            -known.bytes_rate_in * part_s * covered_in,
+            -known.msg_rate_out * part_s * covered_out,
         )
 
     def _cover(self, now: float) -> None:

@@ -1,0 +1,171 @@
+"""`Inventory`: the active segments of the topics that this node controls, each with its meter.
+
+It follows the log by the topics and bundles that changed, so that a round of measuring reads no
+state at all. A segment that is sealed or gone, as its topic's controller sees it, is told to take
+its load away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from anabranch.broker.topics.service import TopicService
+from anabranch.channel.load import LoadTable, Place
+from anabranch.channel.sealing import SegmentTopic
+from anabranch.core.names import full_name, namespace_of
+from anabranch.core.segment_load import LoadRecord, SegmentLoad
+from anabranch.core.segment_meter import SegmentMeter
+from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.core.topics import ScalableTopic
+from anabranch.wire import clock
+
+_AT_ONCE: Final = 100  # topics looked at before others have their turn
+
+
+class Measured(msgspec.Struct):
+    """One active segment. `next_at`: when it is sampled next, after `pause_s` without news."""
+
+    place: Place
+    kafka: SegmentTopic
+    created_ms: int
+    meter: SegmentMeter
+    next_at: float = 0.0
+    pause_s: float = 0.0
+
+
+class MeasuredTopic(msgspec.Struct):
+    """One topic. `groups`: of its stream subscriptions: Kafka's names and ours."""
+
+    name: str
+    incarnation: int
+    segments: dict[int, Measured]
+    groups: dict[str, str]
+
+
+class Inventory:
+    """To be used in the node's event loop. `withdraw` is told of segments that are no more."""
+
+    def __init__(
+        self,
+        service: TopicService,
+        table: LoadTable,
+        window_s: float,
+        withdraw: Callable[[list[Place]], None],
+    ) -> None:
+        self.topics: dict[str, MeasuredTopic] = {}
+        self._service = service
+        self._runtime = service.runtime
+        self._table = table
+        self._window_s = window_s
+        self._withdraw = withdraw
+        self._touched: set[str] = set()
+        self._moved = True  # bundles came or went: every topic may be concerned
+        service.listeners.append(self._changed)
+
+    def close(self) -> None:
+        """Follows the log no more."""
+        self._service.listeners.remove(self._changed)
+
+    def __len__(self) -> int:
+        return sum(len(topic.segments) for topic in self.topics.values())
+
+    def find(self, place: Place) -> Measured | None:
+        """The segment, if it is measured here."""
+        topic = self.topics.get(place.topic)
+        if topic is None or topic.incarnation != place.incarnation:
+            return None
+        return topic.segments.get(place.segment_id)
+
+    async def follow(self) -> None:
+        """Takes in what has changed in the log since the last time."""
+        touched, self._touched = self._touched, set()
+        moved, self._moved = self._moved, False
+        if moved:
+            touched.update(self.topics)
+            touched.update(self._table.topics())
+            touched.update(await self._mine())
+        for number, name in enumerate(sorted(touched)):
+            self.look(name)
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+
+    def sweep(self) -> None:
+        """Has every topic looked at again: whoever lost a bundle may have left something behind."""
+        self._moved = True
+
+    def _changed(self, topics: set[str], units: list[str]) -> None:
+        self._touched |= topics
+        self._moved = self._moved or bool(units)
+
+    async def _mine(self) -> list[str]:
+        routes, me = self._runtime.routes, self._runtime.core.me
+        homes = {unit.rpartition("/")[0] for unit in self._runtime.core.serving if "/" in unit}
+        found = []
+        for home in sorted(homes):
+            for number, name in enumerate(list(self._runtime.view.topics(home))):
+                if routes.owner(full_name(name), namespace_of(name)) == me:
+                    found.append(name)
+                if number % _AT_ONCE == _AT_ONCE - 1:
+                    await asyncio.sleep(0)
+        return found
+
+    def look(self, name: str) -> None:
+        """Takes in how one topic is now."""
+        if not self._service.may_act(name):
+            self.topics.pop(name, None)
+            return
+        topic = self._runtime.view.topic(name)
+        if topic is None or not topic.is_open:
+            self.topics.pop(name, None)
+            if topic is None:
+                self._withdraw(list(self._table.places(name)))
+            return
+        known = self.topics.get(name)
+        if known is None or known.incarnation != topic.incarnation:
+            known = self.topics[name] = MeasuredTopic(name, topic.incarnation, {}, {})
+        known.groups = dict(self._groups(name))
+        self._take_segments(known, topic)
+
+    def _groups(self, name: str) -> Iterator[tuple[str, str]]:
+        for subscription, each in self._runtime.view.subscriptions(name):
+            if each.kind is SubscriptionKind.STREAM:
+                prefix = self._service.prefix
+                yield kafka_group(prefix, name, subscription, each.created_offset), subscription
+
+    def _take_segments(self, known: MeasuredTopic, topic: ScalableTopic) -> None:
+        active = {part.segment_id: part for part in topic.segments if part.is_active}
+        written = self._table.segments(known.name, topic.incarnation)
+        left = set(known.segments)
+        gone = [
+            place
+            for place in self._table.places(known.name)
+            if place.incarnation != topic.incarnation or place.segment_id not in active
+        ]
+        # What was measured here may be on its way to the table yet.
+        gone += [
+            Place(known.name, topic.incarnation, each)
+            for each in left - active.keys()
+            if each not in written
+        ]
+        for each in left - active.keys():
+            del known.segments[each]
+        if gone:
+            self._withdraw(gone)
+        for segment_id, part in active.items():
+            if segment_id not in known.segments:
+                name = kafka_topic(self._service.prefix, known.name, topic.incarnation, part)
+                known.segments[segment_id] = Measured(
+                    Place(known.name, topic.incarnation, segment_id),
+                    SegmentTopic(name, part.buckets),
+                    part.created_at_ms,
+                    SegmentMeter(self._window_s, _record(written.get(segment_id)), clock.now()),
+                )
+
+
+def _record(load: SegmentLoad | None) -> LoadRecord | None:
+    return None if load is None else LoadRecord(*load.rates, *load.estimated)

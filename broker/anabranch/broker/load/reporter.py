@@ -1,0 +1,243 @@
+"""`SegmentLoadReporter`: measures the segments of this node's topics and tells everybody.
+
+The seed lets the owner of each segment measure it (seed 000, "Load reporting"). Segments have no
+owners of their own here, their topics have: so the node that owns a topic's bundle, which is its
+controller, measures all of its active segments, only while its lease holds. It asks Kafka, some
+thousand partitions a request, in a thread; what rests is asked about less and less often, but once
+in a window at least. A load is written when it has changed much, and by nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+import msgspec
+
+from anabranch.broker.load.groups import GroupProbe, GroupWatch, Wanted
+from anabranch.broker.load.inventory import Inventory, Measured
+from anabranch.broker.load.traffic import Grown, TrafficReports
+from anabranch.broker.log import get_logger
+from anabranch.broker.topics.service import TopicService
+from anabranch.channel.load import LoadTable, Place
+from anabranch.channel.sealing import SegmentTopic
+from anabranch.core.segment_load import LoadRecord
+from anabranch.wire import clock
+
+_ENDS_S: Final = 5.0
+_SIZES_S: Final = 0.5
+_SIZED_MAX: Final = 16  # segments of one round whose messages are looked at
+_AT_ONCE: Final = 200  # segments rated before others have their turn
+_WHOLE_S_MAX: Final = 30.0
+_LOOK_S: Final = 0.05
+
+
+class Probe(GroupProbe, Protocol):
+    """What is asked of Kafka: `channel.load_probe.LoadProbe`, or its double."""
+
+    def ends(
+        self, topics: Collection[SegmentTopic], timeout_s: float
+    ) -> dict[str, tuple[int, ...]]: ...
+    def sizes(self, ends: Mapping[str, Sequence[int]], timeout_s: float) -> dict[str, float]: ...
+    def close(self) -> None: ...
+
+
+class Loads(Protocol):
+    """Where loads are written: `channel.load.KafkaLoads`, or its double."""
+
+    @property
+    def is_whole(self) -> bool: ...
+    def write(self, loads: dict[Place, LoadRecord | None]) -> None: ...
+
+
+class LoadSettings(msgspec.Struct, frozen=True):
+    """How loads are measured; durations in seconds. `threshold`: a share of what was written."""
+
+    interval_s: float = 10.0
+    window_s: float = 60.0
+    threshold: float = 0.25
+
+
+class SegmentLoadReporter:
+    """One node's. `run` until it is cancelled, then `close`; to be used in the event loop."""
+
+    def __init__(
+        self,
+        service: TopicService,
+        table: LoadTable,
+        loads: Loads,
+        reports: TrafficReports,
+        settings: LoadSettings,
+        open_probe: Callable[[], Probe],
+    ) -> None:
+        self.samples = 0  # of segments, since the start
+        self.writes = 0
+        self.round_s = 0.0  # how long the last round took
+        self.settings = settings
+        self.inventory = Inventory(service, table, settings.window_s, self._withdraw)
+        self._service = service
+        self._loads = loads
+        self._reports = reports
+        self._open_probe = open_probe
+        self._probe: Probe | None = None
+        self._groups = GroupWatch(settings.window_s, clock.now)
+        self._reported_at: dict[tuple[str, str], float] = {}  # topic, subscription
+        self._thread = ThreadPoolExecutor(1, "load")
+        self._sweep_at = clock.now() + settings.window_s
+        self._log = get_logger(broker=service.runtime.core.me)
+        reports.listener = self._grown
+
+    async def run(self) -> None:
+        """Measures until it is cancelled."""
+        deadline = clock.now() + _WHOLE_S_MAX
+        while clock.now() < deadline:  # so as to go on from what others have written
+            if self._loads.is_whole:
+                break
+            await asyncio.sleep(_LOOK_S)
+        while True:
+            began = clock.now()
+            await self.round()
+            self.round_s = clock.now() - began
+            await asyncio.sleep(max(0.0, began + self.settings.interval_s - clock.now()))
+
+    async def close(self) -> None:
+        """Ends the thread and its clients."""
+        self.inventory.close()
+        if self._probe is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._probe.close)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def round(self) -> None:
+        """Measures everything that is due, once."""
+        now = clock.now()
+        if now >= self._sweep_at:
+            self._sweep_at = now + self.settings.window_s
+            self.inventory.sweep()
+            self._tidy(now)
+        await self.inventory.follow()
+        due = self._due(now)
+        loop = asyncio.get_running_loop()
+        asked = {each.kafka.name: each for each in due}
+        ends, at = await loop.run_in_executor(self._thread, self._ask, due)
+        totals = {name: sum(each) for name, each in ends.items()}
+        lacking = self._lacking_sizes(asked, totals)
+        if lacking:
+            newest = {name: ends[name] for name in lacking}
+            sizes = await loop.run_in_executor(self._thread, self._sizes, newest)
+            for name, size in sizes.items():
+                asked[name].meter.sized(size, at)
+        committed = await loop.run_in_executor(self._thread, self._committed, self._wanted(now))
+        for each in self._named(committed.keys()):
+            each.meter.committed(committed[each.kafka.name])
+            each.next_at = 0.0
+        await self._rate(asked, totals, at)
+
+    # --- asking -------------------------------------------------------------------------
+
+    def _due(self, now: float) -> list[Measured]:
+        due = []
+        for name, topic in list(self.inventory.topics.items()):
+            if not self._service.may_act(name):
+                del self.inventory.topics[name]
+                self._reports.forget(name, topic.incarnation)
+                self.inventory.sweep()
+                continue
+            due += [each for each in topic.segments.values() if each.next_at <= now]
+        return due
+
+    def _ask(self, due: list[Measured]) -> tuple[dict[str, tuple[int, ...]], float]:
+        """In the thread, as all that needs the probe: the ends, and when they were that."""
+        if self._probe is None:
+            self._probe = self._open_probe()
+        began = clock.now()
+        ends = self._probe.ends([each.kafka for each in due], _ENDS_S) if due else {}
+        return ends, (began + clock.now()) / 2
+
+    def _sizes(self, ends: Mapping[str, Sequence[int]]) -> dict[str, float]:
+        return self._probe.sizes(ends, _SIZES_S) if self._probe is not None else {}
+
+    def _committed(self, wanted: Wanted) -> dict[str, int]:
+        return self._groups.look(self._probe, wanted) if self._probe is not None else {}
+
+    def _lacking_sizes(self, asked: dict[str, Measured], totals: dict[str, int]) -> list[str]:
+        """The busiest segments whose messages nobody tells the size of."""
+        now = clock.now()
+        lacking = [n for n, total in totals.items() if asked[n].meter.lacks_size(total, now)]
+        lacking.sort(key=lambda name: asked[name].meter.came(totals[name]), reverse=True)
+        return lacking[:_SIZED_MAX]
+
+    def _wanted(self, now: float) -> Wanted:
+        recent = now - self.settings.window_s
+        segments: dict[str, SegmentTopic] = {}
+        groups: dict[str, tuple[str, ...]] = {}
+        reporting = set()
+        for name, topic in self.inventory.topics.items():
+            segments.update((each.kafka.name, each.kafka) for each in topic.segments.values())
+            mine = tuple(each.kafka.name for each in topic.segments.values())
+            for group, subscription in topic.groups.items():
+                groups[group] = mine
+                if self._reported_at.get((name, subscription), -1.0) >= recent:
+                    reporting.add(group)
+        return Wanted(segments, groups, frozenset(reporting))
+
+    def _named(self, names: Collection[str]) -> list[Measured]:
+        """The segments of these Kafka topics that are still measured here."""
+        if not names:
+            return []
+        topics = self.inventory.topics.values()
+        parts = (each for topic in topics for each in topic.segments.values())
+        return [each for each in parts if each.kafka.name in names]
+
+    # --- what comes of it ---------------------------------------------------------------
+
+    async def _rate(self, asked: dict[str, Measured], totals: dict[str, int], at: float) -> None:
+        for number, (name, total) in enumerate(totals.items()):
+            each = asked[name]
+            if self.inventory.find(each.place) is each and self._service.may_act(each.place.topic):
+                self._sample(each, total, at)
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+
+    def _sample(self, each: Measured, total: int, at: float) -> None:
+        meter, settings = each.meter, self.settings
+        age_s = max(0.0, (self._service.runtime.log_ms - each.created_ms) / 1000)
+        young = age_s < settings.window_s and meter.known is None
+        came = meter.came(total)
+        meter.sample(at, total, at - age_s if young else None)
+        self.samples += 1
+        news = meter.news(settings.threshold)
+        if news is not None:
+            self.writes += 1
+            self._loads.write({each.place: news})
+        if came or not meter.is_idle:
+            each.pause_s = settings.interval_s
+        else:
+            each.pause_s = min(2 * each.pause_s, max(settings.window_s, settings.interval_s))
+        each.next_at = at + each.pause_s - settings.interval_s / 2  # rounds are not that exact
+
+    def _grown(self, grown: Grown) -> None:
+        """A client has reported."""
+        if grown.subscription:
+            self._reported_at[grown.topic, grown.subscription] = clock.now()
+        if grown.topic not in self.inventory.topics:
+            self.inventory.look(grown.topic)  # taken over since the last round
+        each = self.inventory.find(Place(grown.topic, grown.incarnation, grown.segment_id))
+        if each is None:
+            return
+        if grown.subscription:
+            each.meter.read(grown.messages, grown.size_bytes)
+        else:
+            each.meter.written(grown.messages, grown.size_bytes)
+        each.next_at = 0.0
+
+    def _withdraw(self, places: list[Place]) -> None:
+        if places:
+            self.writes += len(places)
+            self._loads.write(dict.fromkeys(places))
+
+    def _tidy(self, now: float) -> None:
+        self._reports.tidy()
+        old = now - self.settings.window_s
+        self._reported_at = {key: at for key, at in self._reported_at.items() if at >= old}
