@@ -234,7 +234,7 @@ def test_queue_consumers_all_get_everything_and_are_not_registered() -> None:
     run(test)
 
 
-def test_a_queues_consumer_that_leaves_keeps_no_segment_from_being_drained() -> None:
+def test_a_queues_consumer_that_leaves_with_nothing_keeps_no_segment_from_being_drained() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = await created(cluster)
         kind = pb.ScalableConsumerType.QUEUE
@@ -243,6 +243,8 @@ def test_a_queues_consumer_that_leaves_keeps_no_segment_from_being_drained() -> 
             await second.subscribe(kind=kind)
             await node.operations.topics.split(NAME, 0)
             await until(lambda: sorted(first.held) == [0, 1, 2])
+            await until(lambda: sorted(second.held) == [0, 1, 2])
+            await second.report(drained={0: [0, 1, 2, 3]})
             await second.leave()
             await first.report(drained={0: [0, 1, 2, 3]})
             await until(lambda: sorted(first.held) == [1, 2])

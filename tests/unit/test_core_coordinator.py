@@ -283,12 +283,19 @@ def test_a_queue_is_not_drained_before_whoever_a_former_controller_knew_must_be_
     assert desk.coordinator.drained_segments() == (0,)
 
 
-def test_a_queues_consumer_that_leaves_is_not_waited_for() -> None:
-    desk = queue_of_two()
-    desk.report("q2", 2, drained=((0, 0), (0, 1)))
-    desk.coordinator.left("q1")
-    desk.coordinator.closed("q1", 1, desk.now)
-    assert desk.coordinator.drained_segments() == (0,)
+def test_what_a_queues_consumer_gave_back_as_it_left_must_have_time_to_reach_another() -> None:
+    both = ((0, 0), (0, 1))
+    for had_nothing in (True, False):
+        desk = queue_of_two()
+        desk.report("q2", 2, drained=both)
+        desk.report("q1", 1, drained=both if had_nothing else ())
+        desk.coordinator.left("q1")
+        desk.coordinator.closed("q1", 1, desk.now)
+        assert desk.coordinator.drained_segments() == ((0,) if had_nothing else ())
+        queue_time(desk, 2)
+        desk.now += 1
+        assert desk.report("q2", 2)
+        assert desk.coordinator.drained_segments() == (0,)
 
 
 def test_nothing_is_sent_twice() -> None:

@@ -199,8 +199,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         self._changed()
         self._stop_listening()
         await self._tasks.cancel()
-        if self._reader is not None:
-            await self._reader.close(self._delivery)
+        if self._reader is not None and not await self._reader.close(self._delivery):
+            self._session.stop()  # no goodbye: nothing may count as drained without this consumer
         self._core.close(self._now())
         await self._leave()
         await self._watch.close()

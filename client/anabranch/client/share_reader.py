@@ -172,8 +172,11 @@ class ShareReader:
         """The delivery that is there."""
         return self._deliveries.popleft() if self._deliveries else None
 
-    async def close(self, current: Delivery | None) -> None:
-        """Settles what was said of the current delivery, releases the rest, leaves the group."""
+    async def close(self, current: Delivery | None) -> bool:
+        """Settles what was said of the current delivery, releases the rest, leaves the group.
+
+        False when that is not over after a while: Kafka may lock messages for this consumer yet.
+        """
         self._stopped = True
         for delivery in (current, *self._deliveries):
             if delivery is not None:
@@ -182,6 +185,8 @@ class ShareReader:
         await asyncio.to_thread(self._thread.join, _CLOSE_S_MAX)
         if self._thread.is_alive():
             _log.warning("consumer.close_hangs")
+            return False
+        return True
 
     # On the thread.
 

@@ -205,11 +205,12 @@ class SubscriptionCoordinator:
     def left(self, name: str) -> None:
         """A consumer has said that it serves nothing any more and will not come back.
 
-        It is given nothing while its registration lasts, which nobody else would get in time.
+        It is given nothing while its registration lasts, which nobody else would get in time. What
+        a queue's consumer had is anybody's: of what it had not called drained, others must see it.
         """
         known = self._current.get(name)
         if known is not None and self._subscription and self._subscription.kind is _QUEUE:
-            del self._current[name]
+            self._former.append(self._current.pop(name))
             self._stale = True
         elif known is not None:
             known.holdings = set()
@@ -381,9 +382,8 @@ class SubscriptionCoordinator:
                 self._stale = True
             if each.heard_at < limit and each.connection is not None:
                 each.connection = None
-                if queue:
-                    each.drained = set()
-                else:
+                each.drained = set() if queue else each.drained
+                if not queue:
                     self._away_since[name] = now
 
     def _send(
