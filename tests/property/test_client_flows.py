@@ -37,3 +37,19 @@ def test_nothing_stays_behind_in_flows_that_were_left(seed: int) -> None:
         assert not flow.refused
         assert not flow.held
         assert flow.outstanding == 0
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), steps=st.integers(0, 400))
+def test_what_is_given_up_harms_nothing_else(seed: int, steps: int) -> None:
+    world = FlowWorld(Random(seed), 2, gives_up=True)
+    for _ in range(steps):
+        world.step(_KEYS)
+    world.settle()
+    for sender in world.senders:
+        received = world.received(sender)
+        assert all(len(set(values)) == len(values) for values in received.values())
+        for key, values in sender.sent.items():
+            told = [value for value in values if (key, value) not in sender.unknown]
+            there = [each for each in received[key] if (key, each) not in sender.unknown]
+            assert there == told

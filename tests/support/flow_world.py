@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from random import Random
 
+from anabranch.client.errors import UnknownOutcomeError
 from anabranch.client.flows import Flow, FlowTable, Held, Step
+from anabranch.client.settlement import first_of
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.segments import SegmentInfo
@@ -14,10 +16,10 @@ Place = tuple[int, int]  # segment, bucket
 
 
 class Partition:
-    """A Kafka partition: records with who wrote them, and whether it takes more."""
+    """A Kafka partition: records with who wrote them by which flow; whether it takes more."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[int, bytes, bytes]] = []
+        self.records: list[tuple[int, Flow, bytes, bytes]] = []
         self.sealed = False
         self.leads = False  # the first append finds that it does not yet
 
@@ -41,6 +43,7 @@ class Sender:
         self.under_way: dict[Flow, deque[Append]] = defaultdict(deque)
         self.sent: dict[bytes, list[bytes]] = defaultdict(list)
         self.behind: deque[TopicLayout] = deque()  # layouts pushed and not yet seen
+        self.unknown: set[tuple[object, object]] = set()  # keys and values that were given up
 
     def send(self, key: bytes) -> None:
         value = b"%d:%d" % (self.number, len(self.sent[key]))
@@ -80,7 +83,7 @@ class Sender:
             key, value = first.held.key, first.held.value
             assert isinstance(key, bytes)
             assert value is not None
-            partition.records.append((self.number, key, value))
+            partition.records.append((self.number, flow, key, value))
         if answers_lost:
             return
         queue.popleft()
@@ -90,6 +93,26 @@ class Sender:
             flow.was_refused(first.held, in_doubt=first.tries > 1)
         else:
             flow.acked(first.offset)
+            self._open_up(flow)
+
+    def give_up(self, flow: Flow) -> None:
+        """The time of what is under way is up; some of it may have arrived, or arrive just now."""
+        queue = self.under_way[flow]
+        partition = self.world.partitions[flow.segment.segment_id, flow.bucket]
+        arriving = self.world.random.randrange(len(queue) + 1) if partition.leads else 0
+        for place, append in enumerate(queue):
+            key, value = append.held.key, append.held.value
+            assert isinstance(key, bytes)
+            assert value is not None
+            if place < arriving and append.offset < 0 and not partition.sealed:
+                partition.records.append((self.number, flow, key, value))
+            flow.failed()
+            self.unknown.add((key, value))
+        queue.clear()
+        if flow.open and self.world.random.random() < 0.5:
+            for held in self.table.renew(flow):
+                self._append(held)
+        elif flow.open:  # as when Kafka refuses a message for a reason of its own
             self._open_up(flow)
 
     def _open_up(self, flow: Flow) -> None:
@@ -106,7 +129,12 @@ class Sender:
             if step is Step.RESOLVE:
                 records = self.world.partitions[flow.segment.segment_id, flow.bucket].records
                 tail = records[flow.last_offset + 1 :]
-                flow.resolved(sum(writer == self.number for writer, _, _ in tail))
+                beyond = sum(by is flow for _, by, _, _ in tail) - flow.unlocated
+                try:
+                    flow.resolved(first_of(len(flow.refused), beyond, flow.forgone))
+                except UnknownOutcomeError:
+                    lost = flow.fail_refused()
+                    self.unknown.update((held.key, held.value) for held in lost)
                 step = flow.step(self.table.layout)
             if step is Step.MOVE:
                 for held in self.table.leave(flow):
@@ -120,8 +148,9 @@ class Sender:
 class FlowWorld:
     """One topic, its partitions, and its senders; all choices come from `random`."""
 
-    def __init__(self, random: Random, senders: int) -> None:
+    def __init__(self, random: Random, senders: int, gives_up: bool = False) -> None:
         self.random = random
+        self.gives_up = gives_up
         self.layout = SegmentLayout.initial(random.choice((1, 2, 3)), 4)
         self.partitions: dict[Place, Partition] = {}
         self.children: tuple[SegmentInfo, ...] = ()
@@ -215,6 +244,11 @@ class FlowWorld:
             case _:
                 if self.random.random() < 0.5:
                     self.operate()
+                elif self.gives_up and self.random.random() < 0.2:
+                    busy = [flow for flow, queue in sender.under_way.items() if queue]
+                    if busy:
+                        sender.give_up(self.random.choice(busy))
+                        sender.advance()
 
     def settle(self, rounds_max: int = 10_000) -> None:
         """Ends the operation under way and lets everything arrive."""
@@ -234,7 +268,7 @@ class FlowWorld:
         """A sender's values by key, in the order in which a consumer gets them."""
         values: dict[bytes, list[bytes]] = defaultdict(list)
         for place in sorted(self.partitions):
-            for writer, key, value in self.partitions[place].records:
+            for writer, _, key, value in self.partitions[place].records:
                 if writer == sender.number:
                     values[key].append(value)
         return values
