@@ -55,18 +55,30 @@ class Stored:
         place = TopicPartition(self.name, 0, before)
         self._admin.delete_records([place])[place].result(_WAIT_S)
 
+    def delete(self) -> None:
+        self._admin.delete_topics([self.name])[self.name].result(_WAIT_S)
+
     def fetch(self, number: int = 1) -> Fetch:
         return Fetch(number, Place(0, 0), self.name, None)
 
 
 @asynccontextmanager
 async def plane(
-    stored: Stored, settings: ReadSettings | None = None, *, skips_gone: bool = True
+    stored: Stored,
+    settings: ReadSettings | None = None,
+    *,
+    skips_gone: bool = True,
+    missing_s: float = 30.0,
 ) -> AsyncIterator[tuple[DataPlane, asyncio.Event, ReadTrouble]]:
     told = asyncio.Event()
     trouble = ReadTrouble(told.set)
     made = DataPlane(
-        stored.kafka, settings or ReadSettings(), told.set, trouble, skips_gone=skips_gone
+        stored.kafka,
+        settings or ReadSettings(),
+        told.set,
+        trouble,
+        skips_gone=skips_gone,
+        missing_s=missing_s,
     )
     try:
         yield made, told, trouble
@@ -237,6 +249,23 @@ def test_a_topic_that_kafka_does_not_have_is_an_error_to_who_asks_for_it(
             with pytest.raises(KafkaException) as refused:
                 await made.warm([f"{stored.name}.not"])
             assert refused.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+    asyncio.run(test())
+
+
+def test_a_topic_that_is_deleted_and_does_not_come_back_ends_the_reading(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    stored = Stored(kafka, f"{topic_prefix}deleted")
+    stored.write([b"0"])
+
+    async def test() -> None:
+        async with plane(stored, missing_s=3.0) as (made, told, trouble):
+            made.start(stored.fetch(), 0)
+            assert await read(made, told, 1) == [b"0"]
+            stored.delete()
+            await until(lambda: trouble.failure is not None, _WAIT_S)
+            assert stored.name in str(trouble.failure)
 
     asyncio.run(test())
 

@@ -47,8 +47,7 @@ _ASK_S_MAX: Final = 3.0
 _CLOSE_S_MAX: Final = 5.0
 _IDLE_S: Final = 0.004  # how long an order may wait for the polling thread
 _PARKED_S: Final = 0.1
-_MISSING_S: Final = 30.0  # no topic takes so long to be known to all brokers
-_LOOK_S: Final = 2.0  # how often a topic that is missing is looked for
+_LOOK_S: Final = 2.0  # how often a topic is looked for
 
 
 class _Warming(msgspec.Struct, frozen=True):
@@ -72,7 +71,8 @@ class DataPlane:
 
     `kafka`: bootstrap servers, security and group. `on_read` is called on the loop when something
     came after `take` had found nothing. `skips_gone`: whether messages that Kafka has no more, and
-    that come next, are passed over; else that is a failure.
+    that come next, are passed over; else that is a failure. `missing_s`: for how long a topic may be
+    missing; a new one is unknown to some broker for a while.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class DataPlane:
         trouble: ReadTrouble,
         *,
         skips_gone: bool = True,
+        missing_s: float = 30.0,
     ) -> None:
         self._settings = settings
         self._consumer = Consumer({**CONSUMER, **settings.kafka(), **kafka}, logger=LIBRDKAFKA_LOG)
@@ -103,7 +104,7 @@ class DataPlane:
         self._position: dict[Partition, int] = {}
         self._partitions: list[TopicPartition] = []
         self._turn = 0
-        self._missing = Missing(_MISSING_S)
+        self._missing = Missing(missing_s)
         self._look_at = 0.0
         self._warm: set[str] = set()  # changed by the polling thread only
         self._thread = threading.Thread(target=self._poll, name="anabranch-poll", daemon=True)
@@ -193,7 +194,7 @@ class DataPlane:
                     messages = consumer.consume(1, _IDLE_S)
                 if messages:
                     self._hand_over(messages)
-                if self._missing and time.monotonic() >= self._look_at:
+                elif time.monotonic() >= self._look_at:
                     self._look_for_missing()
             except KafkaException as error:
                 self._trouble.note(error.args[0])
@@ -216,6 +217,7 @@ class DataPlane:
                 if place is None:
                     continue
                 self._numbers = {p: n for p, n in self._numbers.items() if p != place}
+                self._missing.found(place[0])  # it may be gone for good reason
                 self._position.pop(place)
                 self._consumer.incremental_unassign([TopicPartition(*place)])
             else:
@@ -246,16 +248,23 @@ class DataPlane:
             raise KafkaException(error)
 
     def _look_for_missing(self) -> None:
-        """Topics that were there and are not: one that does not come back ends the reading."""
+        """A topic that is not there, and does not come back, ends the reading.
+
+        librdkafka says nothing of one that was deleted: it waits for it. So one topic after the
+        other is asked for while nothing comes, those first that were missing.
+        """
         self._look_at = time.monotonic() + _LOOK_S
-        for topic in self._missing.topics:
+        self._turn += 1
+        topics = sorted({topic for topic, _ in self._numbers})
+        for topic in self._missing.topics or [topics[self._turn % len(topics)]]:
             try:
                 self._ask_for_topic(topic)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
+                self._trouble.note(error.args[0])
                 if self._missing.missed(topic, time.monotonic()):
-                    self._trouble.fail(f"Kafka has no topic {topic} any more: {error}")
+                    self._trouble.fail(f"Kafka has no topic {topic} any more")
             else:
                 self._missing.found(topic)
 
@@ -265,8 +274,6 @@ class DataPlane:
             if place in self._numbers:
                 self._begin_again(place)
             return
-        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and place in self._numbers:
-            self._missing.missed(place[0], time.monotonic())
         self._trouble.note(error)
 
     def _begin_again(self, place: Partition) -> None:
