@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -29,7 +29,13 @@ LIMITED: Final = "limited"
 PASSWORDS: Final = {MASTER: "open-sesame-71", LIMITED: "little-key-72"}
 _WAIT_S: Final = 20.0
 
-Right = tuple[ResourceType, str, ResourcePatternType, AclOperation]
+_KINDS: Final = {
+    "topics": ResourceType.TOPIC,
+    "groups": ResourceType.GROUP,
+    "transactions": ResourceType.TRANSACTIONAL_ID,
+}
+
+Right = tuple[str, str, str]  # kind, first part of the names, operation
 
 
 class SecuredKafka:
@@ -91,29 +97,22 @@ class SecuredKafka:
         path.write_text("".join(f"{name}={value}\n" for name, value in security.items()))
         return path
 
-    def allow(self, rights: Sequence[Right]) -> None:
+    def allow(self, *rights: Right) -> None:
         """Gives the limited user these rights."""
         admin = self._admin()
-        answers = admin.create_acls([self._binding(right) for right in rights])
-        for future in answers.values():
+        allowed = [AclBinding(*_rule(right)) for right in rights]
+        for future in admin.create_acls(allowed).values():
             future.result(_WAIT_S)
 
-    def forbid(self, rights: Sequence[Right]) -> None:
+    def forbid(self, *rights: Right) -> None:
         """Takes these rights from the limited user."""
-        filters = [
-            AclBindingFilter(*right[:3], f"User:{LIMITED}", "*", right[3], AclPermissionType.ALLOW)
-            for right in rights
-        ]
         admin = self._admin()
-        for future in admin.delete_acls(filters).values():
+        allowed = [AclBindingFilter(*_rule(right)) for right in rights]
+        for future in admin.delete_acls(allowed).values():
             future.result(_WAIT_S)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.open_at})
-
-    @staticmethod
-    def _binding(right: Right) -> AclBinding:
-        return AclBinding(*right[:3], f"User:{LIMITED}", "*", right[3], AclPermissionType.ALLOW)
 
     def __enter__(self) -> Self:
         make_certificates(self._folder)
@@ -133,6 +132,13 @@ class SecuredKafka:
     ) -> None:
         self._kafka.kill()
         self.proxy.__exit__()
+
+
+def _rule(right: Right) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
+    kind, prefix, operation = right
+    pattern = ResourcePatternType.PREFIXED
+    yes = AclPermissionType.ALLOW
+    return _KINDS[kind], prefix, pattern, f"User:{LIMITED}", "*", AclOperation[operation], yes
 
 
 def make_certificates(folder: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_seal_that_kafka_does_not_allow_says_what_to_do_and_goes_on_when_that_
             "topic://public/default/orders",
             "split of 0 was not done",
             f"refused to seal topic {parent}: Broker: Topic authorization failed",
-            "Give this node's principal the right (Create, Alter, AlterConfigs",
+            "Give this node's principal the right. Of what begins with the topicPrefix",
             "It is tried again by itself; look before you ask again",
         ):
             refused(answer, 504, said)

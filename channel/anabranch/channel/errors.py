@@ -109,8 +109,9 @@ class KafkaAccessError(KafkaRefusedError):
     def __init__(self, servers: str, doing: str, said: str) -> None:
         super().__init__(
             f"Kafka at {servers} refused {doing}: {said.rstrip('.')}. Give this node's principal "
-            "the right (Create, Alter, AlterConfigs, Describe, Write and Delete on topics, and "
-            "Read and Delete on groups, of the topicPrefix)"
+            "the right. Of what begins with the topicPrefix it needs, on topics: Create, Describe, "
+            "DescribeConfigs, AlterConfigs, Read, Write and Delete; on groups: Read, Describe, "
+            "DescribeConfigs, AlterConfigs and Delete; on transactional ids: Describe and Write"
         )
 
 

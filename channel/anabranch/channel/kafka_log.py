@@ -12,7 +12,12 @@ from typing import Final, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from anabranch.channel.codec import Headers, header_of, knows_record
-from anabranch.channel.connection import KafkaConnection, ProducerHealth, close_consumer
+from anabranch.channel.connection import (
+    NO_GROUP,
+    KafkaConnection,
+    ProducerHealth,
+    close_consumer,
+)
 from anabranch.channel.errors import (
     AppendError,
     AppendFailedError,
@@ -205,6 +210,7 @@ _PASSING: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        NO_GROUP,
     }
 )
 

@@ -43,7 +43,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
     OffsetSpec,
 )
 
-from anabranch.channel.connection import KafkaConnection, close_consumer
+from anabranch.channel.connection import NO_GROUP, KafkaConnection, close_consumer
 from anabranch.channel.patience import Patience
 from anabranch.core.segment_topics import FUTURE_MS_MAX
 
@@ -270,7 +270,7 @@ class Sealer:
                         return False
                     if error.code() == KafkaError._AUTO_OFFSET_RESET:  # it must not be followed
                         left.discard((message.topic(), message.partition()))
-                    else:
+                    elif error.code() != NO_GROUP:
                         patience.passing(error, doing)
             return not left
         finally:

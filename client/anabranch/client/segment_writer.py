@@ -228,7 +228,8 @@ class SegmentWriter:
         producer.purge()
 
         def end() -> None:
-            producer.flush(_CLOSE_S_MAX)
+            with contextlib.suppress(KafkaException):  # it may be past sending anything
+                producer.flush(_CLOSE_S_MAX)
             producer.close()
 
         threading.Thread(target=end, name="segment-writer-close", daemon=True).start()

@@ -39,7 +39,13 @@ _RECORDS: Final = 5_000
 _ASK_S_MAX: Final = 10.0
 _RETRY_S: Final = 0.1
 _PASSING: Final = frozenset(
-    {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        # librdkafka asks for the coordinator of the group that it must be given; we need none.
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
 )
 
 Found = list[tuple[int, int]]  # offset and time of each; -1 for what is not known

@@ -1,0 +1,132 @@
+"""Kafka refuses a node, or a client, a right: the error names it; once it is given, all goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.client import Client, DeliveryError, Producer
+from support.secured_kafka import LIMITED, Right, SecuredKafka
+from support.topic_cluster import TopicCluster, topic_cluster
+from support.waiting import until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+_WAIT_S = 30.0
+
+
+def rights_of_a_node(prefix: str) -> list[Right]:
+    """All that a node needs, as its errors say."""
+    common = ("READ", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "DELETE")
+    needed = {
+        "topics": (*common, "CREATE", "WRITE"),
+        "groups": common,
+        "transactions": ("DESCRIBE", "WRITE"),
+    }
+    return [(kind, prefix, each) for kind, operations in needed.items() for each in operations]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    with SecuredKafka(tmp_path_factory.mktemp("rights")) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def prefix(secured: SecuredKafka) -> str:
+    name = "limited."
+    secured.allow(*rights_of_a_node(name))
+    return name
+
+
+@pytest.fixture(scope="module")
+def nodes(
+    secured: SecuredKafka, prefix: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TopicCluster]:
+    folder = tmp_path_factory.mktemp("nodes")
+    file = secured.properties_file(secured.security(LIMITED))
+    with topic_cluster(secured, prefix, folder, f"kafkaPropertiesFile={file}") as running:
+        yield running
+
+
+def test_without_the_right_to_create_a_split_is_given_up_and_with_it_done(
+    secured: SecuredKafka, prefix: str, nodes: TopicCluster
+) -> None:
+    async def body() -> None:
+        topic, other = "public/default/kept", "public/default/other"
+        create = ("topics", prefix, "CREATE")
+        await nodes.create(topic)
+        secured.forbid(create)
+        for refused in (nodes.split(topic, 0), nodes.create(other)):
+            with pytest.raises(AssertionError, match=r"undone.*Authorization failed.*Create"):
+                await refused
+        assert await nodes.active(topic) == [0]
+        secured.allow(create)
+        await nodes.split_any(topic)
+        assert len(await nodes.active(topic)) == 2
+        await nodes.create(other)
+
+    asyncio.run(body())
+
+
+def test_without_the_right_to_alter_a_seal_waits_for_it_and_says_so(
+    secured: SecuredKafka, prefix: str, nodes: TopicCluster
+) -> None:
+    async def body() -> None:
+        topic = "public/default/waiting"
+        alter = ("topics", prefix, "ALTER_CONFIGS")
+        await nodes.create(topic)
+        async with Client(nodes.url, kafka=secured.security()) as client:
+            producer = await client.create_producer(topic)
+            await producer.send(b"before", "key")
+            secured.forbid(alter)
+            split = asyncio.create_task(nodes.split(topic, 0))
+            await until(lambda: producer.layout.is_leaving(0), _WAIT_S)
+            said = ""
+            while "AlterConfigs" not in said:
+                said = str((await nodes.call("GET", f"{topic}/stats"))["lastFailure"])
+                await asyncio.sleep(0.05)
+            assert "refused to seal topic" in said
+            secured.allow(alter)
+            await split
+            assert (await producer.send(b"after", "key")).segment_id in (1, 2)
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+async def _sent_at_last(producer: Producer, value: bytes) -> None:
+    """Sends it until it is taken: the client of Kafka remembers a refusal for a while."""
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            await producer.send(value, "key")
+        except DeliveryError:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+def test_a_client_without_a_right_is_told_which_topic_and_goes_on_with_it(
+    secured: SecuredKafka, prefix: str, nodes: TopicCluster
+) -> None:
+    async def body() -> None:
+        topic = "public/default/read-only"
+        write = ("topics", prefix, "WRITE")
+        await nodes.create(topic)
+        async with Client(nodes.url, kafka=secured.security(LIMITED)) as client:
+            producer = await client.create_producer(topic)
+            secured.forbid(write)
+            try:
+                with pytest.raises(DeliveryError, match=r"[Aa]uthorization failed"):
+                    await producer.send(b"0", "key")
+            finally:
+                secured.allow(write)
+            await _sent_at_last(producer, b"1")
+            async with await client.subscribe_queue(topic, "queue") as queue:
+                assert (await queue.receive(_WAIT_S)).value == b"1"
+
+    asyncio.run(asyncio.wait_for(body(), 60))
