@@ -1,9 +1,10 @@
 """A node: the runtime in the event loop, threads that wait for Kafka, start and stop.
 
-The state has one owner, the event loop (`runtime`). Three threads wait for Kafka: one reads the
-log, one reads heartbeats and learns of their acknowledgement, one learns what became of appends.
-They hand over and do nothing else. Whatever goes wrong for good ends the node with a sentence that
-says what to do; an unreachable Kafka is no such thing: the node waits, in safe mode.
+The state has one owner, the event loop (`runtime`). Four threads wait for Kafka: one reads the
+log, one reads heartbeats and learns of their acknowledgement, one learns what became of appends,
+one reads and writes the load of segments. They hand over and do nothing else. Whatever goes wrong
+for good ends the node with a sentence that says what to do; an unreachable Kafka is no such thing:
+the node waits, in safe mode.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Final
 
 from anabranch.broker.errors import StartError
 from anabranch.broker.feeds import Feed
+from anabranch.broker.load.build import build_reporter
+from anabranch.broker.load.reporter import SegmentLoadReporter
 from anabranch.broker.log import get_logger
 from anabranch.broker.metrics import Metrics
 from anabranch.broker.operations import Operations
@@ -35,6 +38,8 @@ from anabranch.channel.compactor import Compactor
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.load import KafkaLoads, LoadChange, LoadTable
+from anabranch.channel.load_probe import LoadProbe
 from anabranch.channel.log import Entry
 from anabranch.channel.positions import GroupPositions
 from anabranch.channel.segments import SegmentAdmin
@@ -54,6 +59,8 @@ _BEATS_AWAITED: Final = 3
 _TICKS_PER_BEAT: Final = 5
 _REBUILD_PAUSE_S: Final = 1.0
 
+_AnyFeed = Feed[Entry] | Feed[tuple[Heartbeat, int]] | Feed[None] | Feed[LoadChange]
+
 
 class Node:
     """One broker. Start it once, wait for its end or stop it, then close it; in one event loop."""
@@ -64,12 +71,13 @@ class Node:
         self.runtime: Runtime
         self.operations: Operations
         self._log = get_logger(broker=settings.broker_id)
-        self._feeds: list[Feed[Entry] | Feed[tuple[Heartbeat, int]] | Feed[None]] = []
+        self._feeds: list[_AnyFeed] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._closers: list[Callable[[], None]] = []  # in threads, in reverse order
         self._view: View | None = None
         self._reader: KafkaLogReader | None = None
         self._wal: Feed[Entry] | None = None
+        self._reporter: SegmentLoadReporter | None = None
 
     # --- start --------------------------------------------------------------------------
 
@@ -95,6 +103,7 @@ class Node:
         catch_up = CatchUp(self._connection, self._topics, path)
         view, reader = await asyncio.to_thread(catch_up.run)
         self._view, self._reader = view, reader
+        loads = LoadTable()
         core = settings.node_settings()
         heard = await asyncio.to_thread(
             check_not_in_use, core.broker, view, heartbeats, core.lease_s, watched_since
@@ -119,7 +128,7 @@ class Node:
             TopicParts(
                 lambda: SegmentAdmin(self._connection, segments),
                 lambda: GroupPositions(self._connection),
-                lambda topic, incarnation: {},
+                loads.segments,
             ),
         )
         self.runtime.heard(heard)
@@ -146,6 +155,7 @@ class Node:
         self._tasks.append(
             asyncio.create_task(self._guarded(self._snapshots.run), name="snapshots")
         )
+        self._follow_loads(loads)
         self._log.info("node.serving", session=self.runtime.core.session)
 
     async def _serving(self) -> None:
@@ -201,6 +211,8 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._reporter is not None:
+            await self._reporter.close()
         if self._wal is not None:  # else there are no operations yet
             await self.operations.topics.stop()
         feeds = [*self._feeds, *([self._wal] if self._wal else [])]
@@ -215,7 +227,7 @@ class Node:
         if self._view is not None:
             self._view.close()
         self._tasks, self._feeds, self._closers = [], [], []
-        self._view = self._reader = self._wal = None
+        self._view = self._reader = self._wal = self._reporter = None
 
     async def _ticks(self) -> None:
         period_s = self.runtime.core.settings.heartbeat_s / _TICKS_PER_BEAT
@@ -238,6 +250,26 @@ class Node:
             "log", lambda: reader.poll(_BATCH_MAX, _POLL_S), self._received, self._failed
         )
         self._wal.start()
+
+    def _follow_loads(self, table: LoadTable) -> None:
+        """Keeps the table, and measures what this node is to measure."""
+        loads = KafkaLoads(self._connection, self._topics)
+        self._closers.append(loads.close)
+        feed: Feed[LoadChange] = Feed(
+            "loads", lambda: loads.poll(_POLL_S), table.take, self._failed
+        )
+        self._feeds.append(feed)
+        feed.start()
+        operations = self.operations
+        self._reporter = build_reporter(
+            operations.topics.access.service,
+            operations.traffic,
+            self.settings,
+            table,
+            loads,
+            lambda: LoadProbe(self._connection),
+        )
+        self._tasks.append(asyncio.create_task(self._guarded(self._reporter.run), name="load"))
 
     def _received(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Folds as much as the loop may do without a pause; returns the rest."""

@@ -18,6 +18,7 @@ from anabranch.broker.errors import (
     NotFoundError,
     PreconditionError,
 )
+from anabranch.broker.load.build import traffic_inbox
 from anabranch.broker.lookups import Located, Lookups
 from anabranch.broker.policies import Policies
 from anabranch.broker.requests import RACES_MAX, Requests
@@ -59,6 +60,7 @@ class Operations:
         self._lookups = Lookups(self._requests, settings)
         self._policies = Policies(self._requests, settings)
         self.topics = build_topics(self._requests, self._lookups, settings, parts)
+        self.traffic = traffic_inbox(settings)
         self._timeout_s = settings.operation_timeout_millis / 1000
 
     # --- look-ups -----------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from anabranch.broker.binary.consuming import consumer_sessions
 from anabranch.broker.binary.forms import Place
 from anabranch.broker.binary.handlers import lookups, open_sessions
+from anabranch.broker.binary.traffic import traffic_reports
 from anabranch.broker.binary.watching import layout_watches
 from anabranch.broker.operations import Operations
 from anabranch.broker.settings import Settings
@@ -12,7 +13,7 @@ from anabranch.wire.server import OpenSession
 
 
 def sessions(operations: Operations, settings: Settings) -> OpenSession:
-    """Look-ups, watches of layouts, and consumers."""
+    """Look-ups, watches of layouts, consumers, and reports of traffic."""
     timeout_s = settings.scalable_topic_consumer_session_timeout_seconds
     place = Place(
         topic_prefix=settings.topic_prefix,
@@ -25,4 +26,5 @@ def sessions(operations: Operations, settings: Settings) -> OpenSession:
         lookups(operations),
         layout_watches(topics.watches, place),
         consumer_sessions(topics.consumers, place),
+        traffic_reports(topics.access, operations.traffic),
     )
