@@ -48,8 +48,8 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "fetch.queue.backoff.ms": 1,  # default 1000: pauses of a second whenever the queue is full
     "fetch.error.backoff.ms": 50,
 }
-# What our consumers hear where they have no right to that group: librdkafka asks for its coordinator
-# all the same, and nothing depends on the answer.
+# What our consumers hear where they have no right to that group: librdkafka asks who coordinates
+# it all the same, and nothing depends on the answer.
 NO_GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
 _PRODUCER: Final[Mapping[str, Any]] = {
     "acks": "all",

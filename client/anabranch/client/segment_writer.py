@@ -17,6 +17,7 @@ throughput.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
