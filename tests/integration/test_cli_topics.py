@@ -105,6 +105,46 @@ def test_stats_name_the_kafka_topics_and_the_subscriptions(topics: Topics) -> No
     assert topics.json("stats", name)["subscriptions"] == {}
 
 
+def test_a_subscription_is_put_elsewhere_and_says_what_it_has_yet_to_read(
+    topics: Topics, cluster: Dev
+) -> None:
+    name = "public/default/sought"
+    topics("create", name)
+    topics("subscriptions", "create", name, "billing")
+    topics("subscriptions", "create", name, "pool", "--type", "queue")
+    produce(cluster, name, "".join(f"k\t{number}\n" for number in range(5)))
+
+    def backlog() -> Any:
+        return topics.json("subscriptions", "list", name)["billing"]["msgBacklog"]
+
+    full = f"topic://{name}"
+    said = topics("subscriptions", "skip-all", name, "billing")
+    assert said == f"subscription billing of {full} has nothing left to read\n"
+    assert backlog() == 0
+    said = topics("subscriptions", "seek", name, "billing", "--to", "2020-01-01T00:00:00Z")
+    assert said == f"subscription billing of {full} goes on at 2020-01-01T00:00:00Z\n"
+    assert backlog() == 5
+    topics("subscriptions", "seek", name, "billing", "--to", "latest")
+    assert backlog() == 0
+    topics("subscriptions", "seek", name, "billing", "--to", "earliest")
+    text = topics("stats", name)
+    rows = [line.split()[:4] for line in text.splitlines()]
+    assert ["billing", "STREAM", "0", "5"] in rows
+    assert ["pool", "QUEUE", "0", "?"] in rows
+    assert "backlog of pool is not known: Kafka keeps" in text
+    assert "412" in topics.refused("subscriptions", "skip-all", name, "pool")
+    assert "404" in topics.refused("subscriptions", "seek", name, "nobodys", "--to", "latest")
+
+
+def test_properties_are_shown_after_they_are_changed(topics: Topics) -> None:
+    name = "public/default/described"
+    topics("create", name, "--property", "team=shop")
+    assert topics("properties", name) == "team=shop\n"
+    said = topics("properties", name, "--set", "tier=1", "--set", "a=b=c", "--remove", "team")
+    assert said == "a=b=c\ntier=1\n"
+    assert topics.json("properties", name) == {"a": "b=c", "tier": "1"}
+
+
 def test_what_a_node_refuses_is_one_line_with_its_reason_and_status_1(topics: Topics) -> None:
     name = "public/default/refusing"
     topics("create", name, "--segments", "4")

@@ -17,7 +17,9 @@ from anabranch.client.checkpoint import Checkpoint
 from anabranch.core.hashing import RING16
 from anabranch.core.layout import SegmentLayout
 
-COMMANDS = (*("create", "list", "show", "stats", "split", "merge", "rebucket", "delete"),)
+COMMANDS = (
+    *("create", "list", "show", "stats", "properties", "split", "merge", "rebucket", "delete"),
+)
 TOPIC = "public/default/orders"
 EMPTY = "/dev/null"
 
@@ -134,6 +136,14 @@ def test_every_command_of_topics_explains_itself_with_an_example(name: str) -> N
     assert f"Example: anabranch topics {name} " in " ".join(found.output.split())
 
 
+@pytest.mark.parametrize("name", ["create", "list", "delete", "seek", "skip-all"])
+def test_every_command_of_subscriptions_explains_itself_with_an_example(name: str) -> None:
+    found = CliRunner().invoke(cli, ["topics", "subscriptions", name, "--help"])
+    assert found.exit_code == 0, found.output
+    example = f"Example: anabranch topics subscriptions {name} "
+    assert example in " ".join(found.output.split())
+
+
 def test_the_help_of_topics_lists_them_all() -> None:
     found = CliRunner().invoke(cli, ["topics", "--help"])
     assert [
@@ -156,6 +166,11 @@ def test_the_help_of_topics_lists_them_all() -> None:
         (["rebucket", TOPIC, "1", "0"], "0 is not in the range x>=1"),
         (["subscriptions", "create", TOPIC, "a/b"], "subscription name 'a/b' is not valid"),
         (["subscriptions", "create", TOPIC, "s", "--type", "topic"], "'topic' is not one of"),
+        (["subscriptions", "seek", TOPIC, "s"], "Missing option '--to'"),
+        (["subscriptions", "seek", TOPIC, "s", "--to", "noon"], "'noon' is not earliest, latest"),
+        (["subscriptions", "seek", TOPIC, "s", "--to", "1969-12-31"], "before 1970"),
+        (["properties", TOPIC, "--set", "a"], "'a' is not of the form k=v"),
+        (["properties", TOPIC, "--set", "a=b", "--remove", "a"], "a cannot be set and removed"),
         (["produce", TOPIC, "--header", "a"], "'a' is not of the form k=v"),
         (["produce", TOPIC, "--file", "/nowhere"], "No such file"),
         (["produce", TOPIC, "--service-url", "http://a:1", "--file", EMPTY], "pulsar://"),

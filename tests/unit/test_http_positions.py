@@ -66,7 +66,9 @@ def test_the_backlog_is_what_kafka_holds_and_the_group_has_not_committed() -> No
         assert (found["msgBacklog"], found["backlogUnknown"]) == (20, "")
         answer = await nodes[0].http.get(f"{TOPIC}/segments/1/stats")
         assert answer.status_code == 200
-        assert answer.json() == {
+        body = answer.json()
+        del body["load"]
+        assert body == {
             "hashRange": {"start": 0, "end": 32767},
             "name": "segment://public/default/orders/0000-7fff-1",
             "state": "ACTIVE",

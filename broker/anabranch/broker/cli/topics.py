@@ -5,19 +5,18 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
-from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
 from anabranch.broker.cli import dag
-from anabranch.broker.cli.api import Api, json_option, quoted, url_option
+from anabranch.broker.cli.api import Api, json_option, url_option
 from anabranch.broker.cli.output import table, write_json
+from anabranch.broker.cli.subscriptions import subscriptions, tell
+from anabranch.broker.cli.topic_paths import SCALABLE, count_of, full_of, path_of, properties_of
 from anabranch.core.layout import SegmentLayout
-from anabranch.core.names import full_name, parse_namespace, parse_scalable_topic
-from anabranch.core.names import subscription as subscription_name
+from anabranch.core.names import parse_namespace
 
-_SCALABLE: Final = "/admin/v2/scalable"
 _COLUMNS_MAX: Final = 160
 # name: module of the commands that need the SDK, which the others need not wait for.
 _WITH_SDK: Final = {"produce": "produce", "consume": "consume"}
@@ -43,28 +42,6 @@ def topics() -> None:
     """
 
 
-def _path(topic: str, *more: str | int) -> str:
-    """The REST path of a topic. Raises InvalidInputError."""
-    tenant, namespace, local = parse_scalable_topic(topic).split("/")
-    parts = (tenant, namespace, local, *map(str, more))
-    return "/".join((_SCALABLE, *map(quoted, parts)))
-
-
-def _full(topic: str) -> str:
-    return full_name(parse_scalable_topic(topic))
-
-
-def properties_of(given: Sequence[str]) -> dict[str, str]:
-    """`k=v`, repeated. Raises BadParameter."""
-    found = {}
-    for one in given:
-        name, sep, value = one.partition("=")
-        if not sep or not name:
-            raise click.BadParameter(f"{one!r} is not of the form k=v", param_hint="--property")
-        found[name] = value
-    return found
-
-
 # --- topics -----------------------------------------------------------------------------
 
 
@@ -75,9 +52,9 @@ def properties_of(given: Sequence[str]) -> dict[str, str]:
 @url_option
 def create(topic: str, segments: int, given: tuple[str, ...], url: str) -> None:
     """Create TOPIC."""
-    path, properties = _path(topic), properties_of(given)
+    path, properties = path_of(topic), properties_of(given)
     Api(url).send("PUT", path, properties or None, numInitialSegments=segments)
-    click.echo(f"{_full(topic)} is created, with {_count(segments, 'segment')}")
+    click.echo(f"{full_of(topic)} is created, with {count_of(segments, 'segment')}")
 
 
 @topics.command("list", epilog="Example: anabranch topics list public/default --property team=shop")
@@ -93,7 +70,7 @@ def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> No
     home = parse_namespace(namespace)
     wanted = [f"{name}={value}" for name, value in properties_of(given).items()]
     query = {"property": wanted} if wanted else {}
-    found = sorted(Api(url).get(f"{_SCALABLE}/{home}", **query))
+    found = sorted(Api(url).get(f"{SCALABLE}/{home}", **query))
     if as_json:
         write_json(found)
     else:
@@ -105,8 +82,8 @@ def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> No
 @url_option
 def delete(topic: str, url: str) -> None:
     """Delete TOPIC with its subscriptions, segments and messages."""
-    Api(url).send("DELETE", _path(topic))
-    click.echo(f"{_full(topic)} is deleted")
+    Api(url).send("DELETE", path_of(topic))
+    click.echo(f"{full_of(topic)} is deleted")
 
 
 @topics.command(epilog="Example: anabranch topics show public/default/orders")
@@ -121,14 +98,14 @@ def show(topic: str, url: str, as_json: bool) -> None:
     merged into. EPOCHS: from the one that made a segment to the one that sealed it. END OFFSETS:
     where each bucket of a sealed one ends.
     """
-    found = Api(url).get(_path(topic))
+    found = Api(url).get(path_of(topic))
     if as_json:
         write_json(found)
         return
     layout = SegmentLayout.from_metadata(found)
     active = len(layout.active)
     click.echo(
-        f"{_full(topic)}: epoch {layout.epoch}, {_count(active, 'active segment')}, "
+        f"{full_of(topic)}: epoch {layout.epoch}, {count_of(active, 'active segment')}, "
         f"{len(layout.segments) - active} sealed"
     )
     if layout.properties:
@@ -146,18 +123,18 @@ def show(topic: str, url: str, as_json: bool) -> None:
 @url_option
 @json_option
 def stats(topic: str, url: str, as_json: bool) -> None:
-    """Show the Kafka topics, subscriptions and consumers of TOPIC.
+    """Show the Kafka topics, subscriptions, backlogs and consumers of TOPIC.
 
     Any client of Kafka can read those topics; a group is that of a subscription.
     """
-    found = Api(url).get(_path(topic, "stats"))
+    found = Api(url).get(path_of(topic, "stats"))
     if as_json:
         write_json(found)
         return
     under_way = "" if found["operation"] == "NONE" else f", {found['operation']} under way"
     click.echo(
-        f"{_full(topic)}: epoch {found['epoch']}, "
-        f"{_count(found['activeSegments'], 'active segment')}, {found['sealedSegments']} sealed"
+        f"{full_of(topic)}: epoch {found['epoch']}, "
+        f"{count_of(found['activeSegments'], 'active segment')}, {found['sealedSegments']} sealed"
         f"{under_way}"
     )
     if found["lastFailure"]:
@@ -173,13 +150,36 @@ def stats(topic: str, url: str, as_json: bool) -> None:
     )
     if found["subscriptions"]:
         click.echo()
-        table(
-            ("SUBSCRIPTION", "TYPE", "CONSUMERS", "KAFKA GROUP"),
-            [
-                (name, each["type"], str(each["consumerCount"]), each["groupId"])
-                for name, each in found["subscriptions"].items()
-            ],
-        )
+        tell(found["subscriptions"])
+
+
+@topics.command(
+    epilog="Example: anabranch topics properties public/default/orders --set team=shop --remove x"
+)
+@click.argument("topic")
+@click.option("--set", "given", multiple=True, metavar="K=V", help="May be repeated.")
+@click.option("--remove", "gone", multiple=True, metavar="K", help="May be repeated.")
+@url_option
+@json_option
+def properties(
+    topic: str, given: tuple[str, ...], gone: tuple[str, ...], url: str, as_json: bool
+) -> None:
+    """Show the properties of TOPIC, after changing them."""
+    wanted = properties_of(given, "--set")
+    both = sorted(wanted.keys() & set(gone))
+    if both:
+        raise click.UsageError(f"{', '.join(both)} cannot be set and removed at once")
+    api, path = Api(url), path_of(topic, "properties")
+    if wanted:
+        api.send("PUT", path, wanted)
+    for name in gone:
+        api.send("DELETE", path, key=name)
+    # The topic's controller answers, which has seen the changes.
+    found = api.get(path)
+    if as_json:
+        write_json(found)
+    else:
+        click.echo("".join(f"{name}={found[name]}\n" for name in sorted(found)), nl=False)
 
 
 # --- segments ---------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def split(topic: str, segment: int, url: str) -> None:
     SEGMENT is its id, as `topics show` has it. Messages of its keys go to the two new ones.
     """
     api = Api(url)
-    api.send("POST", _path(topic, "split", segment))
+    api.send("POST", path_of(topic, "split", segment))
     _say_children(api, topic, segment, f"segment {segment} is split")
 
 
@@ -210,7 +210,7 @@ def merge(topic: str, first: int, second: int, url: str) -> None:
     FIRST and SECOND are their ids, in any order, as `topics show` has them.
     """
     api = Api(url)
-    api.send("POST", _path(topic, "merge", first, second))
+    api.send("POST", path_of(topic, "merge", first, second))
     _say_children(api, topic, first, f"segments {first} and {second} are merged")
 
 
@@ -225,13 +225,13 @@ def rebucket(topic: str, segment: int, buckets: int, url: str) -> None:
     SEGMENT (an id) is replaced by one of the same range with BUCKETS buckets (Kafka partitions).
     """
     api = Api(url)
-    api.send("POST", _path(topic, "rebucket", segment), bucketCount=buckets)
+    api.send("POST", path_of(topic, "rebucket", segment), bucketCount=buckets)
     _say_children(api, topic, segment, f"segment {segment} is replaced")
 
 
 def _say_children(api: Api, topic: str, parent: int, what: str) -> None:
     """What came of it; another change may have followed, or cleaned the parent away."""
-    segments: dict[str, Any] = api.get(_path(topic))["segments"]
+    segments: dict[str, Any] = api.get(path_of(topic))["segments"]
     children = [segments[str(each)] for each in segments.get(str(parent), {}).get("childIds", [])]
     shown = ", ".join(
         f"{each['segmentId']} [{each['hashRange']['start']:04x}-{each['hashRange']['end']:04x}]"
@@ -242,47 +242,4 @@ def _say_children(api: Api, topic: str, parent: int, what: str) -> None:
 
 # --- subscriptions ----------------------------------------------------------------------
 
-
-@topics.group(epilog="Example: anabranch topics subscriptions create public/default/orders billing")
-def subscriptions() -> None:
-    """Subscriptions of a topic: each sees every message once."""
-
-
-@subscriptions.command(
-    "create",
-    epilog="Example: anabranch topics subscriptions create public/default/orders billing",
-)
-@click.argument("topic")
-@click.argument("name")
-@click.option(
-    "--type",
-    "kind",
-    type=click.Choice(("stream", "queue", "checkpoint")),
-    default="stream",
-    show_default=True,
-    help="stream: in order by key. queue: each message to any consumer. checkpoint: in order, with "
-    "positions in the consumer's own hands.",
-)
-@url_option
-def create_subscription(topic: str, name: str, kind: str, url: str) -> None:
-    """Create the subscription NAME of TOPIC, from the earliest message on."""
-    path = _path(topic, "subscriptions", subscription_name(name))
-    Api(url).send("PUT", path, type=kind.upper())
-    click.echo(f"subscription {name} of {_full(topic)} is there")
-
-
-@subscriptions.command(
-    "delete",
-    epilog="Example: anabranch topics subscriptions delete public/default/orders billing",
-)
-@click.argument("topic")
-@click.argument("name")
-@url_option
-def delete_subscription(topic: str, name: str, url: str) -> None:
-    """Delete the subscription NAME of TOPIC, with its positions."""
-    Api(url).send("DELETE", _path(topic, "subscriptions", subscription_name(name)))
-    click.echo(f"subscription {name} of {_full(topic)} is deleted")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+topics.add_command(subscriptions)

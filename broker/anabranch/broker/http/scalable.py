@@ -88,18 +88,10 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
     path = "/{tenant}/{namespace}/{topic}"
     refusals = problems(307, 404, 412, 503, 504)
 
-    async def controlled(tenant: str, namespace: str, topic: str) -> str:
-        """The topic's name, here at its controller: only that one knows who is connected."""
-        name = parse(tenant, namespace, topic)
-        topics.topic(name)
-        if not topics.is_stale:  # else this node tells what it has
-            await topics.control(name)
-        return name
-
     @routes.get(path + "/stats", dependencies=[Marked], responses=refusals)
     async def get_stats(tenant: str, namespace: str, topic: str) -> TopicStats:
         """Segments, and subscriptions with their consumers and what they have yet to read."""
-        return await stats_body(topics, await controlled(tenant, namespace, topic))
+        return await stats_body(topics, await _controlled(topics, tenant, namespace, topic))
 
     stats = path + "/segments/{segmentId}/stats"
 
@@ -112,7 +104,7 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
         authoritative: Authoritative = False,
     ) -> SegmentDetail:
         """The same of one segment."""
-        name = await controlled(tenant, namespace, topic)
+        name = await _controlled(topics, tenant, namespace, topic)
         found = topics.topic(name)
         part = found.segment(segmentId)
         if part is None:
@@ -124,10 +116,11 @@ def _properties(routes: APIRouter, topics: TopicOperations) -> None:
     path = "/{tenant}/{namespace}/{topic}/properties"
     refusals = problems(307, 400, 404, 409, 412, 503, 504)
 
-    @routes.get(path, dependencies=[Marked], responses=problems(404, 412))
+    @routes.get(path, dependencies=[Marked], responses=problems(307, 404, 412, 503, 504))
     async def get_properties(tenant: str, namespace: str, topic: str) -> dict[str, str]:
-        """The topic's properties."""
-        return properties_dict(topics.topic(parse(tenant, namespace, topic)).properties)
+        """The topic's properties, as its controller has changed them."""
+        name = await _controlled(topics, tenant, namespace, topic)
+        return properties_dict(topics.topic(name).properties)
 
     @routes.put(path, status_code=204, responses=refusals)
     async def update_properties(
@@ -189,6 +182,15 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
     ) -> None:
         """Replaces an active segment by one of the same range with other entry buckets."""
         await topics.rebucket(parse(tenant, namespace, topic), segmentId, buckets)
+
+
+async def _controlled(topics: TopicOperations, tenant: str, namespace: str, topic: str) -> str:
+    """The topic's name, here at its controller, which knows most of it."""
+    name = parse(tenant, namespace, topic)
+    topics.topic(name)
+    if not topics.is_stale:  # else this node tells what it has
+        await topics.control(name)
+    return name
 
 
 def _filters(given: list[str] | tuple[()]) -> dict[str, str]:
