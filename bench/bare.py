@@ -19,7 +19,12 @@ from confluent_kafka import (
     ShareConsumer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.client import ProducerSettings
@@ -63,7 +68,10 @@ class BareKafka:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._address = {"bootstrap.servers": place.kafka.bootstrap_servers, "log_level": 3}
+        self._address: dict[str, Any] = {
+            "bootstrap.servers": place.kafka.bootstrap_servers,
+            "log_level": 3,
+        }
         self.admin = AdminClient(self._address)
         self._made: list[str] = []
 
@@ -191,7 +199,7 @@ def consume(kafka: BareKafka, topics: Sequence[str], count: int) -> float:
     while not pace.is_over:
         messages = consumer.consume(BATCH_MAX, 0.1)
         if messages:
-            pace.took([message.value() for message in messages if message.error() is None])
+            pace.took([message.value() or b"" for message in messages if message.error() is None])
         elif time.perf_counter() > deadline:
             raise RuntimeError(f"not all of {count} messages came within {_DEADLINE_S:.0f} s")
     consumer.close()
@@ -211,7 +219,7 @@ def consume_shared(kafka: BareKafka, topics: Sequence[str], count: int) -> float
     while not pace.is_over:
         messages = consumer.poll(0.1)
         if messages:
-            pace.took([message.value() for message in messages if message.error() is None])
+            pace.took([message.value() or b"" for message in messages if message.error() is None])
             for message in messages:
                 consumer.acknowledge(message)
         elif time.perf_counter() > deadline:

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
@@ -128,7 +129,11 @@ def _records(replica: MemoryReplica, broker: str, names: list[str]) -> Iterator[
     segments = initial_segments(_SEGMENTS, _SEGMENTS)
     for name in names:
         _, owner = controller_of(replica, name)
-        for move, fields in ((TopicMove.CREATE, {"segments": segments}), (TopicMove.OPEN, {})):
+        moves: tuple[tuple[TopicMove, dict[str, Any]], ...] = (
+            (TopicMove.CREATE, {"segments": segments}),
+            (TopicMove.OPEN, {}),
+        )
+        for move, fields in moves:
             before = replica.topic(name)
             record = topic_change(actor, name, before, move, secrets.token_hex(16), **fields)
             folded = replica.read(record, replica.next_offset, int(time.time() * 1000))

@@ -13,7 +13,12 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from bench.bare import BareKafka
@@ -116,7 +121,8 @@ def ask_to_change(kafka: BareKafka, names: Sequence[str], bytes_max: str) -> Ans
 
 def latest(kafka: BareKafka, places: Sequence[tuple[str, int]]) -> None:
     """Asks for the partitions' ends. Raises KafkaException when one is not led."""
-    asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+    end = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(*place): end for place in places}
     all_of(kafka.admin.list_offsets(asked))
 
 
