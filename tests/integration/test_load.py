@@ -1,0 +1,173 @@
+"""The load of segments: measured by their topic's controller, whoever writes and reads them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.client import Client
+from support.load_watch import LoadWatch, load_watch
+from support.topic_cluster import TopicCluster, run_on, topic_cluster
+
+pytestmark = pytest.mark.integration
+
+_TEST_S = 90.0
+_SIZE = 400
+QUICK = (
+    "scalableTopicLoadReportIntervalSeconds=0.25",
+    "scalableTopicLoadWindowSeconds=2",
+    "scalableTopicAutoScaleEnabled=false",
+)
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"{tmp_path_factory.mktemp('load').name}."
+
+
+@pytest.fixture(scope="module")
+def nodes(
+    kafka: EmbeddedKafka, prefix: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TopicCluster]:
+    with topic_cluster(kafka, prefix, tmp_path_factory.mktemp("nodes"), *QUICK) as running:
+        yield running
+
+
+@pytest.fixture
+def watch(kafka: EmbeddedKafka, prefix: str) -> Iterator[LoadWatch]:
+    with load_watch(kafka.bootstrap_servers, prefix) as watching:
+        yield watching
+
+
+async def kafka_topic(cluster: TopicCluster, topic: str) -> str:
+    stats = await cluster.call("GET", f"{topic}/stats")
+    return str(stats["segments"]["0"]["kafkaTopic"])
+
+
+class Plain:
+    """Kafka's own clients on one segment, which know nothing of Anabranch."""
+
+    def __init__(self, servers: str, kafka_topic: str) -> None:
+        self.servers = servers
+        self.topic = kafka_topic
+        self._producer = Producer({"bootstrap.servers": servers})
+        self.messages = 0
+
+    @asynccontextmanager
+    async def writing(self, a_second: int) -> AsyncIterator[None]:
+        """So many messages a second, evenly, until the end of the block."""
+
+        async def write() -> None:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            sent = 0
+            while True:
+                due = int((loop.time() - began) * a_second)
+                for _ in range(due - sent):
+                    self._producer.produce(self.topic, b"x" * _SIZE)
+                sent = due
+                self._producer.poll(0)
+                await asyncio.sleep(0.01)
+
+        task = asyncio.create_task(write())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert await asyncio.to_thread(self._producer.flush, 10.0) == 0
+
+    @asynccontextmanager
+    async def reading(self, group: str) -> AsyncIterator[None]:
+        """Reads with a group, and commits, until the end of the block."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 100,
+            }
+        )
+        consumer.subscribe([self.topic])
+        over = asyncio.Event()
+
+        def read() -> None:
+            while not over.is_set():
+                consumer.consume(1_000, 0.05)
+            consumer.close()
+
+        reader = asyncio.create_task(asyncio.to_thread(read))
+        try:
+            yield
+        finally:
+            over.set()
+            await reader
+
+
+def test_a_segment_that_nobody_uses_is_known_to_be_at_rest_and_not_told_of_again(
+    nodes: TopicCluster, watch: LoadWatch
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        await watch.until(lambda: watch.of(topic) is not None, "the load is written")
+        await watch.for_s(3.0)
+        (load,) = watch.written(topic)
+        assert load is not None
+        assert load.rates == (0.0, 0.0, 0.0, 0.0)
+        assert load.estimated == (False, False)
+
+    run_on(nodes, body, 1, _TEST_S)
+
+
+def test_a_plain_kafka_producer_is_seen_and_a_steady_one_is_written_once(
+    nodes: TopicCluster, watch: LoadWatch
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        plain = Plain(cluster.kafka, await kafka_topic(cluster, topic))
+
+        def about(rate: float) -> bool:
+            load = watch.of(topic)
+            return load is not None and abs(load.msg_rate_in - rate) < 0.3 * rate
+
+        async with plain.writing(200):
+            await watch.until(lambda: about(200.0), "the rate is written")
+            await watch.for_s(2.5)  # the first window is over
+            written = len(watch.written(topic))
+            await watch.for_s(4.0)
+            assert len(watch.written(topic)) == written
+            load = watch.of(topic)
+            assert load is not None
+            assert load.bytes_rate_in == pytest.approx(load.msg_rate_in * _SIZE, rel=0.25)
+            assert load.bytes_rate_in_estimated
+            assert load.msg_rate_out == 0.0
+        await watch.until(lambda: watch.of(topic).msg_rate_in == 0.0, "it came to rest")  # type: ignore[union-attr]
+
+    run_on(nodes, body, 1, _TEST_S)
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["a subscription's group", "a foreign group"])
+def test_a_plain_kafka_consumer_is_seen(nodes: TopicCluster, watch: LoadWatch, ours: bool) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        plain = Plain(cluster.kafka, await kafka_topic(cluster, topic))
+        group = f"stranger.{topic.replace('/', '.')}"
+        if ours:
+            await cluster.call("PUT", f"{topic}/subscriptions/billing")
+            stats: dict[str, Any] = await cluster.call("GET", f"{topic}/stats")
+            group = stats["subscriptions"]["billing"]["groupId"]
+
+        def read() -> bool:
+            load = watch.of(topic)
+            return load is not None and abs(load.msg_rate_out - 200) < 60
+
+        async with plain.writing(200), plain.reading(group):
+            await watch.until(read, "what is read is written")
+            load = watch.of(topic)
+            assert load is not None
+            assert load.bytes_rate_out_estimated
+
+    run_on(nodes, body, 1, _TEST_S)

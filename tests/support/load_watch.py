@@ -1,0 +1,72 @@
+"""Reads the load of segments as a node does, and remembers everything that was written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.load import KafkaLoads, LoadChange, LoadTable, Place
+from anabranch.channel.topics import Topics
+from anabranch.core.segment_load import SegmentLoad
+
+WAIT_S = 20.0
+
+
+class LoadWatch:
+    """The table, and all changes in order."""
+
+    def __init__(self, servers: str, prefix: str) -> None:
+        self.table = LoadTable()
+        self.changes: list[LoadChange] = []
+        self.loads = KafkaLoads(KafkaConnection(servers), Topics(prefix))
+
+    def poll(self) -> None:
+        """Reads what is there."""
+        changes = self.loads.poll(0.05)
+        self.changes += changes
+        self.table.take(changes)
+
+    def of(self, topic: str, segment_id: int = 0) -> SegmentLoad | None:
+        """The newest load of a segment, of whichever incarnation."""
+        places = [p for p in self.table.places(topic) if p.segment_id == segment_id]
+        if not places:
+            return None
+        return self.table.segments(topic, places[-1].incarnation)[segment_id]
+
+    def written(self, topic: str, segment_id: int = 0) -> list[SegmentLoad | None]:
+        """All that was written of a segment."""
+        return [
+            load
+            for place, load in self.changes
+            if (place.topic, place.segment_id) == (topic, segment_id)
+        ]
+
+    async def until(self, holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
+        """Reads until it is so; fails the test when it is not in time."""
+        deadline = time.monotonic() + timeout_s
+        while not holds():
+            assert time.monotonic() < deadline, f"not in time: {what}"
+            await asyncio.to_thread(self.poll)
+
+    async def for_s(self, seconds: float) -> None:
+        """Reads for so long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            await asyncio.to_thread(self.poll)
+
+    def write(self, place: Place, load: None) -> None:
+        """As a node would."""
+        self.loads.write({place: load})
+
+
+@contextmanager
+def load_watch(servers: str, prefix: str) -> Iterator[LoadWatch]:
+    """To be closed at the end."""
+    watch = LoadWatch(servers, prefix)
+    try:
+        yield watch
+    finally:
+        watch.loads.close()
