@@ -71,8 +71,8 @@ class DataPlane:
 
     `kafka`: bootstrap servers, security and group. `on_read` is called on the loop when something
     came after `take` had found nothing. `skips_gone`: whether messages that Kafka has no more, and
-    that come next, are passed over; else that is a failure. `missing_s`: for how long a topic may be
-    missing; a new one is unknown to some broker for a while.
+    that come next, are passed over; else that is a failure. `missing_s`: for how long a topic may
+    be missing; a new one is unknown to some broker for a while.
     """
 
     def __init__(
