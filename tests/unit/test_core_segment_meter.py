@@ -16,6 +16,7 @@ from anabranch.core.segment_meter import SegmentMeter
 WINDOW_S = 60.0
 STEP_S = 10.0
 THRESHOLD = 0.25
+NOTHING = (0.0, 0.0, 0.0, 0.0)
 STEADY = LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, False, False)
 
 
@@ -47,7 +48,7 @@ class Flow:
         self._write()
 
     def _write(self) -> None:
-        news = self.meter.news(THRESHOLD)
+        news = self.meter.news(THRESHOLD, NOTHING)
         if news is not None:
             self.written.append(news)
 
@@ -222,7 +223,18 @@ def test_a_load_is_written_when_a_rate_left_zero_or_moved_by_more_than_the_thres
 
 
 def test_a_load_that_was_never_written_is_written() -> None:
-    assert changed(None, (0.0, 0.0, 0.0, 0.0), THRESHOLD)
+    assert changed(None, NOTHING, THRESHOLD, (10.0, 10.0, 10.0, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "worth"),
+    [(0.0, 9.9, False), (9.9, 0.0, False), (1.0, 9.0, False), (9.0, 12.0, True), (12.0, 8.0, True)],
+)
+def test_a_trickle_is_not_written_each_time_it_varies(
+    before: float, after: float, worth: bool
+) -> None:
+    least = (10.0, 10.0, 10.0, 10.0)
+    assert changed((before, 0, 0, 0), (after, 0, 0, 0), THRESHOLD, least) is worth
 
 
 @pytest.mark.parametrize(

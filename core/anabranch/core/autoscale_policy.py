@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, unique
+from functools import lru_cache
 from operator import lt
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.segments import BUCKETS_MAX
 
 _NUMBER_MAX: Final = 1e15  # of any field: milliseconds and sums of rates stay exact
+_NEGLIGIBLE: Final = 0.25  # of a merge threshold
 _WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -47,6 +49,17 @@ class AutoScalePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     split_vs_rebucket_min_msg_rate_in_threshold: float = 1_000.0
     max_entry_buckets_per_segment: int = BUCKETS_MAX
     entry_bucket_budget: int = 4
+
+    @property
+    def negligible(self) -> tuple[float, float, float, float]:
+        """Rates that are cold whatever they do, in the order of `SegmentLoad.rates`."""
+        low = self.merge_thresholds
+        return (
+            low[0] * _NEGLIGIBLE,
+            low[1] * _NEGLIGIBLE,
+            low[2] * _NEGLIGIBLE,
+            low[3] * _NEGLIGIBLE,
+        )
 
     @property
     def split_thresholds(self) -> tuple[float, float, float, float]:
@@ -105,6 +118,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True):
         return fields
 
 
+@lru_cache(1_024)
 def effective_policy(
     broker: AutoScalePolicy, namespace: tuple[str, ...], topic: tuple[str, ...]
 ) -> EffectivePolicy:

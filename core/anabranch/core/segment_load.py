@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 Rates = tuple[float, float, float, float]
+
+
+_NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 
 
 class SegmentLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -68,9 +73,14 @@ class LoadRecord(msgspec.Struct, frozen=True, gc=False):
         return (self.bytes_rate_in_estimated, self.bytes_rate_out_estimated)
 
 
-def changed(last_written: Rates | None, now: Rates, threshold: float) -> bool:
+def changed(
+    last_written: Rates | None, now: Rates, threshold: float, negligible: Rates = _NOTHING
+) -> bool:
     """Whether a load is to be written: a rate came from 0 or went to it, or moved by more than a
     share of what was written last (seed 000, "Significant-change threshold"). None: never written.
+
+    Rates below `negligible` are all alike. A trickle varies by more than any share from minute to
+    minute; if that were written, a segment with one would never have been cold for long.
 
     >>> changed((1000.0, 0.0, 0.0, 0.0), (1250.0, 0.0, 0.0, 0.0), 0.25)
     False
@@ -79,10 +89,11 @@ def changed(last_written: Rates | None, now: Rates, threshold: float) -> bool:
     """
     if last_written is None:
         return True
-    pairs = zip(last_written, now, strict=True)
+    pairs = zip(last_written, now, negligible, strict=True)
     return any(
         (before == 0) is not (after == 0) or abs(after - before) > threshold * before
-        for before, after in pairs
+        for before, after, least in pairs
+        if before >= least or after >= least
     )
 
 

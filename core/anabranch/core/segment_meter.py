@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from anabranch.core.rolling_rates import RollingRates
-from anabranch.core.segment_load import LoadRecord, changed
+from anabranch.core.segment_load import LoadRecord, Rates, changed
 
 _COVERED: Final = 0.9
 _SETTLED: Final = 1.5  # windows for which it is or is not an estimate, before that alone is written
@@ -190,8 +190,8 @@ class SegmentMeter:
         estimated_in, estimated_out = (not each for each in self._covered)
         return LoadRecord(came, bytes_in, went, bytes_out, estimated_in, estimated_out)
 
-    def news(self, threshold: float) -> LoadRecord | None:
-        """The load if it is to be written: it is then `known`."""
+    def news(self, threshold: float, negligible: Rates) -> LoadRecord | None:
+        """The load if it is to be written (`changed`): it is then `known`."""
         load = self.load()
         if load is None or self._rates is None:
             return None
@@ -202,7 +202,8 @@ class SegmentMeter:
             and load.estimated != known.estimated
             and settled_s >= _SETTLED * self.window_s
         )
-        if not relabelled and not changed(known.rates if known else None, load.rates, threshold):
+        before = known.rates if known is not None else None
+        if not relabelled and not changed(before, load.rates, threshold, negligible):
             return None
         self.known = load
         return load

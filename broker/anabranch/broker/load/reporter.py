@@ -23,7 +23,8 @@ from anabranch.broker.log import get_logger
 from anabranch.broker.topics.service import TopicService
 from anabranch.channel.load import LoadTable, Place
 from anabranch.channel.sealing import SegmentTopic
-from anabranch.core.segment_load import LoadRecord
+from anabranch.core.autoscaler import policy_of
+from anabranch.core.segment_load import LoadRecord, Rates
 from anabranch.wire import clock
 
 _ENDS_S: Final = 5.0
@@ -207,7 +208,7 @@ class SegmentLoadReporter:
         came = meter.came(total)
         meter.sample(at, total, at - age_s if young else None)
         self.samples += 1
-        news = meter.news(settings.threshold)
+        news = meter.news(settings.threshold, self._negligible(each.place))
         if news is not None:
             self.writes += 1
             self._loads.write({each.place: news})
@@ -216,6 +217,14 @@ class SegmentLoadReporter:
         else:
             each.pause_s = min(2 * each.pause_s, max(settings.window_s, settings.interval_s))
         each.next_at = at + each.pause_s - settings.interval_s / 2  # rounds are not that exact
+
+    def _negligible(self, place: Place) -> Rates:
+        topic = self._service.runtime.view.topic(place.topic)
+        broker = self._service.settings.auto_scale.policy
+        if topic is None:
+            return broker.negligible
+        view = self._service.runtime.view
+        return policy_of(view, place.topic, topic, broker).policy.negligible
 
     def _grown(self, grown: Grown) -> None:
         """A client has reported."""
