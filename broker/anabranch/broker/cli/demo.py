@@ -32,6 +32,7 @@ def demo(data_dir: Path, duration: float) -> int:
     sub-project, and sent through one scalable topic, with sub-projects as keys, in its order.
     Meanwhile bundles are unloaded, transferred and split, segments are split and merged, consumers
     come and go, the topic's controller is killed in the middle of a change, twice, and the leader.
+    A second topic gets load that rises and falls, and splits and merges its segments by itself.
     At the end every message is checked, and Spark replays the whole log and checks that.
 
     Exit status 0: all look-ups were right, every message arrived once and in its key's order, and

@@ -73,12 +73,8 @@ def _figure(what: str, values: Sequence[float]) -> tuple[str, str, str, str]:
 
 def say_checked(checked: Checked) -> None:
     """The check of all messages, with examples of what is wrong."""
-    for what, found, ordered in (
-        ("readers (stream)", checked.readers, True),
-        ("workers (queue)", checked.workers, False),
-        ("Kafka", checked.kafka, True),
-    ):
-        first, *more = found.lines(ordered)
+    for what, found in checked.checks.items():
+        first, *more = found.lines()
         click.echo(f"messages, {what}: {first}")
         for line in more:
             click.echo(line)

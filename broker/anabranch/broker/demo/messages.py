@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -39,15 +39,16 @@ class Findings(msgspec.Struct, frozen=True):
     repeated: tuple[str, ...]
     disordered: tuple[str, ...]
     foreign: tuple[str, ...]
+    ordered: bool
 
     @property
     def sound(self) -> bool:
         """Whether nothing is wrong."""
         return not (self.lost or self.repeated or self.disordered or self.foreign)
 
-    def lines(self, ordered: bool = True) -> list[str]:
+    def lines(self) -> list[str]:
         """The counts, and some examples of whatever is wrong."""
-        order = f"{len(self.disordered)} out of their key's order, " if ordered else ""
+        order = f"{len(self.disordered)} out of their key's order, " if self.ordered else ""
         counts = (
             f"{self.sent} sent with {self.keys} keys, {self.arrived} arrived: {len(self.lost)} "
             f"lost, {len(self.repeated)} twice, {order}{len(self.foreign)} never sent"
@@ -59,18 +60,16 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """All checks of one run; `failed`: messages that could not be sent, in words."""
+    """All checks of one run, by who received; `failed`: what could not be sent, in words."""
 
-    readers: Findings
-    workers: Findings
-    kafka: Findings
+    checks: Mapping[str, Findings]
     failed: tuple[str, ...]
 
     @property
     def sound(self) -> bool:
         """Whether nothing is wrong anywhere, and something was sent."""
-        every = (self.readers, self.workers, self.kafka)
-        return not self.failed and all(each.sound and each.sent for each in every)
+        found = self.checks.values()
+        return not self.failed and all(each.sound and each.sent for each in found)
 
 
 def check(
@@ -118,6 +117,7 @@ def check(
         repeated=tuple(repeated),
         disordered=tuple(disordered),
         foreign=tuple(foreign),
+        ordered=ordered,
     )
 
 

@@ -90,6 +90,11 @@ class Reshaping:
             self._serving[0].url + self._path, params={"numInitialSegments": segments}
         )
         answer.raise_for_status()
+        # Only what is asked for here: another topic shows what happens by itself.
+        answer = await self._http.post(
+            f"{self._serving[0].url}{self._path}/autoScalePolicy", json={"enabled": False}
+        )
+        answer.raise_for_status()
         self._say(f"created {full_name(self._topic)} with {segments} segments")
 
     async def run(self) -> None:

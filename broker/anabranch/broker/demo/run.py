@@ -23,8 +23,9 @@ from anabranch.broker.demo.messages import Checked, check
 from anabranch.broker.demo.reshape import Reshaping
 from anabranch.broker.demo.scenario import Scenario
 from anabranch.broker.demo.stored import stored
+from anabranch.broker.demo.tide import CAST, SETTINGS, TIDE, Tide, tidal
 from anabranch.broker.demo.trace import Event, load
-from anabranch.broker.demo.traffic import Traffic
+from anabranch.broker.demo.traffic import Cast, Traffic
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded import ports
 from anabranch.channel.embedded.kafka import EmbeddedKafka
@@ -39,16 +40,25 @@ _PROGRESS_SECONDS: Final = 10.0
 # In the largest namespace, whose bundles move and split most.
 _TOPIC: Final = "services/core/merges"
 _SEGMENTS: Final = 2
+_CAST: Final = Cast(
+    readers=("reader-a", "reader-b"),
+    workers=("worker-a", "worker-b"),
+    comings=((0.3, "reader-c"),),
+    leavings=((0.75, "reader-a"),),
+)
 
 
 class Driven(msgspec.Struct, frozen=True):
-    """What a run leaves to be checked and told. `stats`: the topic's, at the end."""
+    """What a run leaves to be checked and told. `stats`: each topic's, at the end."""
 
     clients: LookupClients
     reshaping: Reshaping
     scenario: Scenario
     traffic: Traffic
     stats: dict[str, Any]
+    tide: Tide
+    tide_traffic: Traffic
+    tide_stats: dict[str, Any]
 
 
 class Demo:
@@ -76,6 +86,7 @@ class Demo:
             history.read(kafka, Topics(_PREFIX))
             wrong = history.wrong(driven.clients.answered)
             checked = self._check_messages(kafka, driven)
+            driven.tide.write(self._folder / "autoscale.html")
             audited = self._audit()
         finally:
             stop_all(self._nodes)
@@ -84,18 +95,25 @@ class Demo:
             driven.clients, driven.scenario, driven.reshaping, driven.traffic, history, wrong
         )
         say_checked(checked)
-        click.echo(f"\nreport: {self._report}")
+        driven.tide.say()
+        click.echo(f"\nreports: {self._report}, autoscale.html beside it")
         click.echo(f"the whole demo took {time.monotonic() - self._began:.0f} s")
-        return 1 if wrong or driven.clients.failed or not checked.sound else audited
+        if wrong or driven.clients.failed or not checked.sound or not driven.tide.has_turned:
+            return 1
+        return audited
 
     def _check_messages(self, kafka: KafkaConnection, driven: Driven) -> Checked:
         """Holds what arrived at the consumers, and what Kafka has, against what was sent."""
-        traffic = driven.traffic
+        traffic, tide = driven.traffic, driven.tide_traffic
         checked = Checked(
-            readers=check(traffic.sent, traffic.arrivals),
-            workers=check(traffic.sent, traffic.queued, ordered=False),
-            kafka=check(traffic.sent, stored(kafka, driven.stats)),
-            failed=tuple(traffic.failed),
+            {
+                "readers (stream)": check(traffic.sent, traffic.arrivals),
+                "workers (queue)": check(traffic.sent, traffic.queued, ordered=False),
+                "Kafka": check(traffic.sent, stored(kafka, driven.stats)),
+                "the tide's readers": check(tide.sent, tide.arrivals),
+                "the tide in Kafka": check(tide.sent, stored(kafka, driven.tide_stats)),
+            },
+            failed=tuple(traffic.failed + tide.failed),
         )
         how = "all are there, once and in order" if checked.sound else "something is WRONG"
         self._say(f"every message is checked: {how}")
@@ -120,6 +138,7 @@ class Demo:
                 self._folder,
                 f"topicPrefix={_PREFIX}",
                 "snapshotIntervalSeconds=10",  # so that there is one to hold against the log
+                *SETTINGS,
                 service_port=ports.free_port(HOST),  # the same after a restart
             )
             for number in range(_NODES)
@@ -136,22 +155,34 @@ class Demo:
         reshaping = Reshaping(_TOPIC, serving, self._say)
         scenario = Scenario(serving, events, reshaping, self._say)
         url = ",".join(node.service_url() for node in self._nodes).replace(",pulsar://", ",")
-        traffic = Traffic(url, _TOPIC, self._say)
+        traffic = Traffic(url, _TOPIC, _CAST, self._say)
+        tide = Tide(serving, self._say)
+        tide_traffic = Traffic(url, TIDE, CAST, self._say)
+        tidal_events = tidal(events, self._duration_s)
         with (self._folder / "clients.log").open("w", encoding="utf-8") as log:
             configure_sdk_log(log, logging.INFO)
             try:
                 await scenario.create()
                 await reshaping.create(_SEGMENTS)
+                await tide.create()
                 await traffic.start()
-                await self._run(events, clients, reshaping, scenario, traffic)
-                stats = await reshaping.stats()
+                await tide_traffic.start()
+                async with asyncio.TaskGroup() as group:
+                    watching = group.create_task(tide.run())
+                    rising = group.create_task(tide_traffic.run(tidal_events, self._duration_s))
+                    await self._run(events, clients, reshaping, scenario, traffic)
+                    await rising
+                    watching.cancel()
+                stats, tide_stats = await reshaping.stats(), await tide.stats()
                 await self._compare(scenario)
             finally:
                 await traffic.close()
+                await tide_traffic.close()
+                await tide.close()
                 await clients.close()
                 await reshaping.close()
                 await scenario.close()
-        return Driven(clients, reshaping, scenario, traffic, stats)
+        return Driven(clients, reshaping, scenario, traffic, stats, tide, tide_traffic, tide_stats)
 
     async def _run(
         self,

@@ -1,7 +1,7 @@
 """The demo's messages: the trace's events through a scalable topic, by the SDK, as users would.
 
-Two producers send, each key always by the same one. Readers share one ordered subscription; one of
-them comes late and one leaves early, so that buckets move while segments do. Workers share a queue.
+Two producers send, each key always by the same one. Readers share one ordered subscription; some
+come late and some leave early, so that buckets move while segments do. Workers share a queue.
 """
 
 from __future__ import annotations
@@ -30,11 +30,6 @@ from anabranch.core.names import full_name
 _STREAM: Final = "demo-readers"
 _QUEUE: Final = "demo-workers"
 _PRODUCERS: Final = 2
-_WORKERS: Final = ("worker-a", "worker-b")
-_READERS: Final = ("reader-a", "reader-b")
-_LATE: Final = "reader-c"
-_LATE_AT: Final = 0.3  # of the trace's duration
-_LEAVES_AT: Final = 0.75
 _ARRIVE_SECONDS_MAX: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 
@@ -42,10 +37,22 @@ _POLL_SECONDS: Final = 0.05
 _Consumer = StreamConsumer | QueueConsumer
 
 
+class Cast(msgspec.Struct, frozen=True):
+    """Who consumes: readers and workers from the start on, and readers who come or leave.
+
+    `comings` and `leavings`: shares of the duration, with the reader's name.
+    """
+
+    readers: tuple[str, ...]
+    workers: tuple[str, ...]
+    comings: tuple[tuple[float, str], ...]
+    leavings: tuple[tuple[float, str], ...]
+
+
 class Traffic:
     """Sends every event in its order and time, and receives what was sent."""
 
-    def __init__(self, url: str, topic: str, say: Callable[[str], None]) -> None:
+    def __init__(self, url: str, topic: str, cast: Cast, say: Callable[[str], None]) -> None:
         self.sent: list[Message] = []  # acknowledged ones
         self.failed: list[str] = []
         self.arrivals: list[Arrival] = []  # in the order of receipt, whichever reader received
@@ -55,6 +62,7 @@ class Traffic:
         self.queue_ms: list[float] = []
         self._client = Client(url)
         self._topic = full_name(topic)
+        self._cast = cast
         self._say = say
         self._producers: list[Producer] = []
         self._consumers: dict[str, tuple[_Consumer, asyncio.Task[None]]] = {}
@@ -65,14 +73,14 @@ class Traffic:
         """Connects producers and the first readers."""
         for _ in range(_PRODUCERS):
             self._producers.append(await self._client.create_producer(self._topic))
-        for name in _READERS:
+        for name in self._cast.readers:
             await self._join(name)
-        for name in _WORKERS:
+        for name in self._cast.workers:
             worker = await self._client.subscribe_queue(self._topic, _QUEUE, name)
             self._begin(name, worker, self._work(name, worker))
+        workers = f" and {len(self._cast.workers)} workers of a queue" if self._cast.workers else ""
         self._say(
-            f"{_PRODUCERS} producers, {len(_READERS)} readers and {len(_WORKERS)} workers of a "
-            f"queue use {self._topic}"
+            f"{_PRODUCERS} producers, {len(self._cast.readers)} readers{workers} use {self._topic}"
         )
 
     async def run(self, events: Sequence[Event], duration_s: float) -> None:
@@ -95,7 +103,8 @@ class Traffic:
 
     @property
     def _missing(self) -> bool:
-        return min(len(self.arrivals), len(self.queued)) < len(self.sent)
+        queued = len(self.queued) if self._cast.workers else len(self.sent)
+        return min(len(self.arrivals), queued) < len(self.sent)
 
     async def close(self) -> None:
         """Ends producers and consumers, which raises what a consumer failed of."""
@@ -132,12 +141,12 @@ class Traffic:
     # --- receiving ----------------------------------------------------------------------
 
     async def _change_readers(self, duration_s: float) -> None:
-        await self._until(_LATE_AT * duration_s)
-        await self._join(_LATE)
-        self._say(f"{_LATE} has joined")
-        await self._until(_LEAVES_AT * duration_s)
-        await self._leave(_READERS[0])
-        self._say(f"{_READERS[0]} has left")
+        changes = [(at, name, True) for at, name in self._cast.comings]
+        changes += [(at, name, False) for at, name in self._cast.leavings]
+        for at, name, joins in sorted(changes):
+            await self._until(at * duration_s)
+            await (self._join(name) if joins else self._leave(name))
+            self._say(f"{name} has {'joined' if joins else 'left'}")
 
     async def _until(self, at_s: float) -> None:
         await asyncio.sleep(max(0.0, self._began + at_s - time.monotonic()))

@@ -1,0 +1,41 @@
+"""The load of the demo that rises and falls."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from anabranch.broker.demo.tide import POLICY, Decided, Sample, Tide, rate_at, tidal
+from anabranch.broker.demo.trace import load
+from anabranch.core.autoscale_policy import AutoScalePolicy, checked_override, fault_of, resolve
+
+
+def test_the_tide_rises_above_the_policys_thresholds_and_falls_below_them() -> None:
+    rates = [rate_at(step / 100) for step in range(101)]
+    policy = resolve(AutoScalePolicy(), {}, checked_override(POLICY)).policy
+    assert fault_of(policy) == ""
+    assert max(rates) > policy.split_msg_rate_in_threshold * 4
+    assert rates[0] == rates[-1] < policy.merge_msg_rate_in_threshold
+
+
+def test_the_events_keep_their_order_and_go_round_as_often_as_the_tide_needs() -> None:
+    events = load(75.0)
+    found = tidal(events, 75.0)
+    assert [each.topic for each in found[: len(events)]] == [each.topic for each in events]
+    assert found[len(events)].topic == events[0].topic
+    assert all(one.at_s <= other.at_s for one, other in pairwise(found))
+    in_peak = sum(0.42 <= each.at_s / 75 < 0.48 for each in found)
+    assert abs(in_peak - 300 * 0.06 * 75) < 30
+
+
+def test_it_has_turned_when_it_scaled_out_and_in_again() -> None:
+    tide = Tide([], lambda _: None)
+    assert not tide.has_turned
+    for segments, turned in ((1, False), (2, False), (4, False), (3, True)):
+        tide.samples.append(Sample(len(tide.samples), 1.0, segments, 1))
+        assert tide.has_turned is turned
+    tide.decisions = {
+        Decided(2, "merge 1 2", "cold"),
+        Decided(1, "split 0", "hot"),
+        Decided(3, "none", ""),
+    }
+    assert [each.action for each in tide.acted] == ["split 0", "merge 1 2"]
