@@ -43,7 +43,7 @@ class Cluster:
         self.sched = sched
         self.plan = plan
         self.calm = False  # the weather is over; what it delayed still arrives
-        self.wal = MemoryLog(self._log_ms)
+        self.wal = MemoryLog(self.log_ms)
         self.beats: list[tuple[Heartbeat, int]] = []
         self.snapshot: Snapshot | None = None
         self.checks = Checks(self)
@@ -54,7 +54,8 @@ class Cluster:
         self.topics: TopicWorld | None = None
         self._records: dict[int, Record | None] = {}
 
-    def _log_ms(self) -> int:
+    def log_ms(self) -> int:
+        """The log's clock."""
         return EPOCH_MS + round(self.sched.now * 1000)
 
     def record_at(self, entry: Entry) -> Record | None:
@@ -111,7 +112,7 @@ class Cluster:
         self.checks.meant(folded, before)
         self.checks.handed_over(folded)
         if self.topics is not None:
-            self.topics.checks.folded(folded)
+            self.topics.folded(folded)
         self._wake()
 
     def send_beat(self, sender: Process, beat: Heartbeat) -> None:
@@ -120,7 +121,7 @@ class Cluster:
             self.sched.after(self._delay_s(connected), partial(self._publish, sender, beat))
 
     def _publish(self, sender: Process, beat: Heartbeat) -> None:
-        self.beats.append((beat, self._log_ms()))
+        self.beats.append((beat, self.log_ms()))
         self._wake()
         lost = not self.calm and self.sched.chance(self.plan.ack_lost)
         if not lost:

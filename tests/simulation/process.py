@@ -204,6 +204,8 @@ class Process:
         self._beats_read += len(fresh)
         again = self._sched.chance(self.cluster.plan.delivered_twice)
         for beat, log_ms in fresh + fresh if again else fresh:
+            if self._host is not None:
+                self._host.log_time(log_ms)
             self.do(self.core.heard(beat, log_ms, self.local_now()))
 
     def _read_wal(self) -> None:

@@ -97,8 +97,12 @@ class Producer:
         self._later(self._sched.rng.expovariate(self._world.plan.sends_per_s), self._produce)
         if self._world.calm or self._table is None:
             return
-        for _ in range(self._sched.rng.choice((1, 1, 1, 4))):
-            key = self._sched.rng.choice(list(self.sent))
+        rng, plan = self._sched.rng, self._world.plan
+        if rng.random() >= plan.load.at(self._sched.now):
+            return
+        keys = list(self.sent)
+        for _ in range(rng.choice((1, 1, 1, 4))):
+            key = keys[0] if rng.random() < plan.hot_key else rng.choice(keys)
             self.sent[key] += 1
             self._send(Held(key.encode(), str(self.sent[key]).encode()))
 

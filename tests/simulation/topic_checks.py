@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from anabranch.client.holdings import Holding, Phase
@@ -12,7 +13,6 @@ from anabranch.core.segment_topics import kafka_group, kafka_topic
 from anabranch.core.segments import SegmentInfo, tile
 from anabranch.core.subscriptions import SubscriptionOp
 from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
-from anabranch.core.verdicts import Verdict
 from simulation.scheduler import ViolationError
 from simulation.segment_store import Message, Place
 
@@ -46,16 +46,15 @@ class TopicChecks:
         self._readings: dict[tuple[str, Place, int], _Reading] = {}
         self._confirmed: dict[tuple[str, Place], int] = {}
         self._serving: dict[Consumer, frozenset[Place]] = {}
+        self.deliveries: Counter[Place] = Counter()
         self.redelivered = 0
         self.handed_on = 0  # of these, to another consumer
 
     # --- the log ------------------------------------------------------------------------
 
     def folded(self, folded: Folded) -> None:
-        """A record of a topic was accepted, and the truth folded."""
+        """A record was accepted, and the truth folded."""
         record = folded.record
-        if folded.outcome.verdict is not Verdict.ACCEPTED:
-            return
         if isinstance(record, SubscriptionChange) and record.op is SubscriptionOp.DRAINED:
             self._must_be_consumed(record)
         if not isinstance(record, TopicChange):
@@ -207,6 +206,7 @@ class TopicChecks:
             raise ViolationError(f"{message} came to {consumer} twice, now from {place}")
         self._readings[who, place, offset] = _Reading(consumer, holding)
         self.delivered_up_to[key] = (message.sequence, place)
+        self.deliveries[place] += 1
 
     def _must_be_excused(
         self, consumer: Consumer, former: _Reading, place: Place, offset: int, message: Message

@@ -81,6 +81,10 @@ class TopicHost:
                     self._discard(key)
         self.advance()
 
+    def log_time(self, log_ms: int) -> None:
+        """A heartbeat was read that the log stamped so."""
+        self._log_ms = max(self._log_ms, log_ms)
+
     def advance(self) -> None:
         """Looks at every topic; time may have passed."""
         if not self._process.core.session:
@@ -111,6 +115,7 @@ class TopicHost:
                 core.actor,
                 lambda now: core.may_act(unit, now),
                 self._process.new_id,
+                partial(self._world.loads.known, self._process),
             )
             home = self._homes[name] = _Home(controller, unit)
         return home.controller

@@ -6,10 +6,12 @@ import random
 
 import msgspec
 
-from anabranch.core.autoscale_policy import Override
+from anabranch.core.autoscale_policy import AutoScalePolicy, Override
+from anabranch.core.autoscaler import AutoScaleSettings
 from anabranch.core.controller import ControllerSettings
 from anabranch.core.coordinator import Timing
 from simulation.plan import Plan
+from simulation.topic_load import LoadShape, draw_shape
 
 CLIENT_FAULTS = (
     "crash",
@@ -50,6 +52,11 @@ class TopicPlan(msgspec.Struct, frozen=True):
     kafka_refuses: float
     slow_work: float
     clock_rates: tuple[float, ...]
+    operators: bool  # change the layout by hand
+    overrides: bool  # of the auto-scale policy are set now and then
+    auto_scale: AutoScaleSettings
+    load: LoadShape
+    hot_key: float  # the share of messages that one key of each producer has
 
 
 def draw_topics(rng: random.Random) -> TopicPlan:
@@ -75,6 +82,40 @@ def draw_topics(rng: random.Random) -> TopicPlan:
         kafka_refuses=some(0.1),
         slow_work=some(0.05),
         clock_rates=tuple(rng.uniform(0.99, 1.01) for _ in range(16)),
+        operators=rng.random() < 0.6,
+        overrides=rng.random() < 0.5,
+        auto_scale=AutoScaleSettings(draw_policy(rng), interval_s=rng.choice((0.5, 2.0))),
+        load=draw_shape(rng),
+        hot_key=rng.choice((0.0, 0.0, 0.8)),
+    )
+
+
+def draw_policy(rng: random.Random) -> AutoScalePolicy:
+    """A policy for a topic whose minutes are seconds."""
+    split = rng.choice((4.0, 10.0))
+    merge = split * rng.choice((0.1, 0.4, 0.8))
+    fewest = rng.choice((1, 1, 2))
+    return AutoScalePolicy(
+        enabled=rng.random() < 0.85,
+        max_segments=rng.choice((2, 4, 6)),
+        min_segments=fewest,
+        max_dag_depth=rng.choice((1, 3, 10)),
+        split_cooldown_seconds=rng.choice((0.5, 2.0)),
+        rebucket_cooldown_seconds=rng.choice((1.0, 3.0)),
+        merge_cooldown_seconds=rng.choice((0.5, 2.0)),
+        merge_window_seconds=rng.choice((0.5, 2.0)),
+        rebucket_down_window_seconds=rng.choice((2.0, 4.0)),
+        split_msg_rate_in_threshold=split,
+        merge_msg_rate_in_threshold=merge,
+        split_bytes_rate_in_threshold=200.0 * split,
+        merge_bytes_rate_in_threshold=200.0 * merge,
+        split_msg_rate_out_threshold=3.0 * split,
+        merge_msg_rate_out_threshold=3.0 * merge,
+        split_bytes_rate_out_threshold=300.0 * split,
+        merge_bytes_rate_out_threshold=300.0 * merge,
+        split_vs_rebucket_min_msg_rate_in_threshold=rng.choice((0.0, 3.0)),
+        max_entry_buckets_per_segment=rng.choice((3, 4, 8)),
+        entry_bucket_budget=rng.choice((1, 4)),
     )
 
 

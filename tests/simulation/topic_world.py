@@ -6,11 +6,15 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.core import ownership
 from anabranch.core.autoscale_policy import override_flat
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.layout import SegmentLayout, initial_segments
+from anabranch.core.outcome import Folded
+from anabranch.core.records import NamespaceChange, PolicyOp
 from anabranch.core.segment_topics import kafka_topic
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.subscriptions import SubscriptionOp
@@ -18,13 +22,16 @@ from anabranch.core.topic_guards import controller_of
 from anabranch.core.topic_proposals import subscription_change, topic_change
 from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.core.units import UnitState
+from anabranch.core.verdicts import Verdict
 from simulation.cluster import Cluster
 from simulation.consumers import Consumer
 from simulation.process import Process
 from simulation.producers import Producer
+from simulation.scale_checks import ScaleChecks
 from simulation.segment_store import Place, SegmentStore
 from simulation.topic_checks import TopicChecks
 from simulation.topic_host import TopicHost
+from simulation.topic_load import Loads
 from simulation.topic_plan import SETTINGS, TopicPlan, draw_override
 
 HOME = "public/default"
@@ -38,9 +45,11 @@ class TopicWorld:
         self.cluster = cluster
         self.sched = cluster.sched
         self.plan = plan
-        self.settings = SETTINGS
+        self.settings = msgspec.structs.replace(SETTINGS, auto_scale=plan.auto_scale)
         self.store = SegmentStore(self)
         self.checks = TopicChecks(self)
+        self.scale_checks = ScaleChecks(self)
+        self.loads = Loads(self)
         self.hosts: dict[str, TopicHost] = {}
         self.settled_in_doubt = 0
         self.topics = [f"{HOME}/t{each}" for each in range(plan.topics)]
@@ -85,6 +94,7 @@ class TopicWorld:
 
     def host(self, process: Process) -> TopicHost:
         """For a process that starts."""
+        self.loads.process_started(process)
         self.hosts[process.name] = TopicHost(self, process)
         return self.hosts[process.name]
 
@@ -92,6 +102,12 @@ class TopicWorld:
         """Connections to it break."""
         for consumer in self.consumers:
             consumer.lost_node(process)
+
+    def folded(self, folded: Folded) -> None:
+        """A record was judged; the truth has it."""
+        if folded.outcome.verdict is Verdict.ACCEPTED:
+            self.checks.folded(folded)
+            self.scale_checks.folded(folded)
 
     def stored(self, place: Place) -> None:
         """There is something to read for whoever reads there."""
@@ -131,6 +147,7 @@ class TopicWorld:
     # --- operators ------------------------------------------------------------------------
 
     def start(self) -> None:
+        self.loads.start()
         self.sched.after(0.5, self._operate)
         self.sched.after(1.0, self._begin)
         self.sched.after(self._next_fault_s(), self._strike)
@@ -187,10 +204,10 @@ class TopicWorld:
             delete = SubscriptionOp.DELETE
             process.append(subscription_change(actor, name, topic, "s0", known, delete, new_id))
             return
-        if what > 0.95:
-            override = draw_override(self.sched.rng)
-            flat = override_flat(override)
-            self._propose(process, name, topic, TopicMove.POLICY, auto_scale=flat)
+        if self.plan.overrides and what > 0.9:
+            self._override(process, name, topic)
+            return
+        if not self.plan.operators:
             return
         try:
             operation, children = self._operation(layout)
@@ -204,6 +221,27 @@ class TopicWorld:
             operation=operation,
             parents=children[0].parent_ids,
             segments=children,
+        )
+
+    def _override(self, process: Process, name: str, topic: ScalableTopic) -> None:
+        """Of one topic, or of all."""
+        flat = override_flat(draw_override(self.sched.rng))
+        home = process.core.state.namespace(HOME)
+        if home is None or self.sched.chance(0.6):
+            self._propose(process, name, topic, TopicMove.POLICY, auto_scale=flat)
+            return
+        actor = process.core.actor()
+        process.append(
+            NamespaceChange(
+                proposal_id=process.new_id(),
+                namespace=HOME,
+                op=PolicyOp.UPDATE,
+                version=home.version + 1,
+                actor=actor.broker,
+                session=actor.session,
+                bundles=0,
+                auto_scale=flat,
+            )
         )
 
     def _operation(self, layout: SegmentLayout) -> tuple[Operation, tuple[SegmentInfo, ...]]:
@@ -302,6 +340,7 @@ class TopicWorld:
             "given_up": self.checks.given_up_count,
             "settled_in_doubt": self.settled_in_doubt,
             "lapses": sum(each.lapses for each in self.consumers),
+            **self.scale_checks.counts,
         }
 
     # --- after the faults -------------------------------------------------------------------
@@ -322,7 +361,7 @@ class TopicWorld:
             if not each.is_idle and (each.topic in self.lasting or truth.topic(each.topic))
         ]
         found += [f"{each} is not alive" for each in self.regulars if not each.alive]
-        return found or self.checks.unread()
+        return found or self.checks.unread() or self.scale_checks.unfinished()
 
 
 def _told(name: str, topic: ScalableTopic) -> TopicLayout:
