@@ -1,0 +1,95 @@
+"""Reports of clients on what they write and read: nothing of it counts twice."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.broker.load.traffic import Grown, Report, Said, TrafficReports
+
+WINDOW_S = 60.0
+TOPIC = "public/default/orders"
+
+
+class Inbox:
+    """Reports and what they came to, at a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.grown: list[Grown] = []
+        self.reports = TrafficReports(WINDOW_S, 10.0, lambda: self.now)
+        self.reports.listener = self.grown.append
+
+    def say(
+        self, messages: int, told: int = 0, client: int = 1, since_s: float = 10.0, segment: int = 0
+    ) -> None:
+        said = Said(segment, "", messages, 10 * messages, told, 10 * told)
+        self.reports.take(Report(TOPIC, 7, client, since_s, (said,)))
+
+    @property
+    def total(self) -> tuple[int, int]:
+        return sum(g.messages for g in self.grown), sum(g.size_bytes for g in self.grown)
+
+
+def test_a_new_clients_first_report_counts() -> None:
+    inbox = Inbox()
+    inbox.say(100)
+    assert inbox.grown == [Grown(TOPIC, 7, 0, "", 100, 1_000)]
+
+
+def test_a_report_whose_answer_got_lost_counts_once() -> None:
+    inbox = Inbox()
+    inbox.say(100)
+    inbox.say(150)
+    assert inbox.total == (150, 1_500)
+
+
+def test_a_new_controller_counts_what_no_other_was_told() -> None:
+    inbox = Inbox()
+    inbox.say(100_000, told=99_900)
+    assert inbox.total == (100, 1_000)
+
+
+def test_what_may_have_come_long_ago_is_not_taken_for_new() -> None:
+    inbox = Inbox()
+    inbox.say(100_000, since_s=WINDOW_S + 1)
+    assert inbox.total == (0, 0)
+    inbox.say(100_010, since_s=10.0)
+    assert inbox.total == (10, 100)
+
+
+def test_a_client_that_was_silent_for_long_is_forgotten_and_counts_on() -> None:
+    inbox = Inbox()
+    inbox.say(100)
+    inbox.now = 10 * WINDOW_S
+    inbox.reports.tidy()
+    inbox.say(120, told=100)
+    assert inbox.total == (120, 1_200)
+
+
+def test_clients_and_segments_are_counted_apart() -> None:
+    inbox = Inbox()
+    inbox.say(100, client=1)
+    inbox.say(100, client=2)
+    inbox.say(100, client=1, segment=3)
+    assert inbox.total == (300, 3_000)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.booleans(), st.booleans()), max_size=30))
+def test_whatever_answers_get_lost_and_however_controllers_change_little_counts_twice(
+    steps: list[tuple[int, bool, bool]],
+) -> None:
+    inbox = Inbox()
+    total = told = lost = 0
+    for grew, answered, moved in steps:
+        if moved:
+            lost += total - told  # the former one may have counted what it did not answer
+            other = Inbox()
+            other.grown = inbox.grown
+            other.reports.listener = other.grown.append
+            inbox = other
+        total += grew
+        inbox.say(total, told)
+        if answered:
+            told = total
+    assert total <= inbox.total[0] <= total + lost
