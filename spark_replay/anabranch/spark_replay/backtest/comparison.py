@@ -59,10 +59,10 @@ class Comparison(msgspec.Struct, frozen=True):
             "from": clock(begin_ms),
             "to": clock(end_ms),
             "topics": len(self.topics),
-            "topicDays": round(self.topic_days, 3),
+            "topic_days": round(self.topic_days, 3),
             "seconds": round(self.seconds, 2),
             "model": self.model,
-            "leftOut": {"topics": self.topic_faults, "policies": self.policy_faults},
+            "left_out": {"topics": self.topic_faults, "policies": self.policy_faults},
             "policies": [
                 {
                     "name": name,
@@ -89,7 +89,7 @@ def _topic(topic: TopicResult, outcome: Outcome) -> dict[str, Any]:
         **outcome.figures.form(),
         "log": [
             {"at": clock(each.at_ms), "action": each.what, "reason": each.reason}
-            | ({"undoesAfterSeconds": each.undoes / 1000} if each.undoes >= 0 else {})
+            | ({"undoes_after_s": each.undoes / 1000} if each.undoes >= 0 else {})
             for each in outcome.log
         ],
     }

@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True):
     seed: int = 0
 
 
-def tested(spark: SparkSession, load: DataFrame, plan: Plan) -> list[TopicResult]:
+def replayed(spark: SparkSession, load: DataFrame, plan: Plan) -> list[TopicResult]:
     """Every topic's result, by name."""
     tasks = _TASKS * default_parallelism()
     rows = (
@@ -53,12 +53,12 @@ def tested(spark: SparkSession, load: DataFrame, plan: Plan) -> list[TopicResult
 def _tester(plan: Plan) -> Callable[[pd.DataFrame], pd.DataFrame]:
     def test(frame: pd.DataFrame) -> pd.DataFrame:
         topic = str(frame["topic"].iloc[0])
-        return pd.DataFrame({"result": [msgspec.msgpack.encode(test_topic(topic, frame, plan))]})
+        return pd.DataFrame({"result": [msgspec.msgpack.encode(topic_result(topic, frame, plan))]})
 
     return test
 
 
-def test_topic(topic: str, frame: pd.DataFrame, plan: Plan) -> TopicResult:
+def topic_result(topic: str, frame: pd.DataFrame, plan: Plan) -> TopicResult:
     """One topic under every policy; its fault when its rows cannot be used."""
     try:
         if not topic:

@@ -35,6 +35,7 @@ from anabranch.core.segments import SegmentInfo
 from anabranch.spark_replay.backtest.grid import REPORT_CHANGE, Floats, Grid
 from anabranch.spark_replay.backtest.instant import Instant
 from anabranch.spark_replay.backtest.outcome import Action, Figures, Outcome
+from anabranch.spark_replay.backtest.spread import shares
 
 SUBSCRIPTION: Final = "back-test"
 _CHUNK: Final = 256
@@ -293,19 +294,10 @@ class Replay:
         self._since = step
         self._parts = {
             part.segment_id: self._parts.get(part.segment_id)
-            or _Part(self._grid, self._weights(part), step)
+            or _Part(self._grid, shares(self._below, self._grid.edges, part.start, part.end), step)
             for part in self.layout.active
         }
         self._layouts.append((self._grid.at_ms(step), len(self._parts)))
-
-    def _weights(self, part: SegmentInfo) -> Floats:
-        """Of each piece of the ring, the share of its load that the segment takes."""
-        edges = np.asarray(self._grid.edges)
-        low = np.clip(part.start, edges[:-1], edges[1:])
-        high = np.clip(part.end + 1, edges[:-1], edges[1:])
-        whole = self._below[edges[1:]] - self._below[edges[:-1]]
-        shares: Floats = (self._below[high] - self._below[low]) / whole
-        return shares
 
     def _leave(self, after: int) -> None:
         """A layout has ended before a step: how long it was overloaded, and how wide it was."""

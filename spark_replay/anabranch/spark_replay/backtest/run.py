@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (its customary name)
 
@@ -19,13 +18,13 @@ from anabranch.core.autoscale_policy import AutoScalePolicy
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.core.segments import SEGMENTS_MAX
 from anabranch.spark_replay.backtest.comparison import Comparison
-from anabranch.spark_replay.backtest.job import Plan, tested
+from anabranch.spark_replay.backtest.job import Plan, replayed
 from anabranch.spark_replay.backtest.model import Rules
 from anabranch.spark_replay.backtest.page import page
 from anabranch.spark_replay.backtest.policies import DEFAULT, parse_policies
 from anabranch.spark_replay.backtest.spread import parse_spread
 from anabranch.spark_replay.backtest.table import table
-from anabranch.spark_replay.backtest.traces import SAMPLE, Assumed, read_traces
+from anabranch.spark_replay.backtest.traces import SAMPLE, SPARK_ERRORS, Assumed, cause, read_traces
 from anabranch.spark_replay.report.charts import Bins
 from anabranch.spark_replay.session import local_session
 
@@ -104,9 +103,9 @@ def backtest(
             parse_spread(options.spread),
             options.seed,
         )
-        results = tested(spark, load, plan)
-    except PySparkException as error:
-        raise AnabranchError(f"Spark failed: {_first_line(error)}") from error
+        results = replayed(spark, load, plan)
+    except SPARK_ERRORS as error:
+        raise AnabranchError(f"Spark failed: {cause(error)}") from error
     usable = [each for each in results if not each.fault]
     faults = {each.topic: each.fault for each in results if each.fault}
     _name(faults)
@@ -185,9 +184,3 @@ def _write(found: Comparison, options: BacktestOptions) -> None:
         options.html_path.write_text(page(found), encoding="utf-8")
         if options.json_path != "-":
             sys.stdout.write(f"report: {options.html_path}\n")
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by")]
-    return causes[-1] if causes else text.splitlines()[0] if text else type(error).__name__

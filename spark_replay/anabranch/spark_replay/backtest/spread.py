@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -68,6 +69,18 @@ def below(spread: Spread, topic: str, seed: int) -> Floats:
     )
     at = np.bincount(places, weights / weights.sum(), RING16)
     return np.concatenate(([0.0], np.cumsum(at)))
+
+
+def shares(lies_below: Floats, edges: Sequence[int], start: int, end: int) -> Floats:
+    """Of each piece of the ring between two edges, the share of its load that lies on the hashes
+    from `start` to `end`, both inclusive. No piece may be without any.
+    """
+    walls = np.asarray(edges)
+    low = np.clip(start, walls[:-1], walls[1:])
+    high = np.clip(end + 1, walls[:-1], walls[1:])
+    whole = lies_below[walls[1:]] - lies_below[walls[:-1]]
+    found: Floats = (lies_below[high] - lies_below[low]) / whole
+    return found
 
 
 def _place(topic: str, seed: int, number: int) -> int:

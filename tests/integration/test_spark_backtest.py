@@ -1,0 +1,176 @@
+"""The back-test in real Spark, from its files to its reports."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.errors import InvalidInputError
+from anabranch.spark_replay.backtest.job import Plan, replayed, topic_result
+from anabranch.spark_replay.backtest.model import Rules
+from anabranch.spark_replay.backtest.run import BacktestOptions, backtest
+from anabranch.spark_replay.backtest.traces import SAMPLE, Assumed, read_traces
+from anabranch.spark_replay.report.charts import Bins
+
+pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
+
+_POLICIES = {"default": AutoScalePolicy(), "off": AutoScalePolicy(enabled=False)}
+
+
+def _lines(topic: str, rates: list[float]) -> Iterator[str]:
+    for at, rate in enumerate(rates):
+        yield f"{topic},2025-01-01T{at // 60:02d}:{at % 60:02d}:00Z,{rate}"
+
+
+def _csv(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(["topic,time,msg_rate_in", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "anabranch.broker.cli", "backtest", *arguments]
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, env=environment
+    )
+
+
+def test_the_command_compares_policies_and_names_what_it_leaves_out(tmp_path: Path) -> None:
+    load = _csv(
+        tmp_path / "load.csv",
+        *_lines("shop/orders", [15_000.0] * 10 + [100.0] * 20),
+        *_lines("shop/returns", [3.0] * 30),
+        *_lines("bad/negative", [1.0, -1.0]),
+        "bad/twice,2025-01-01T00:00:00Z,1",
+        "bad/twice,2025-01-01T00:00:00Z,2",
+        "bad/time,yesterday,1",
+        "bad/rate,2025-01-01T00:00:00Z,much",
+    )
+    json_path, html_path = tmp_path / "result.json", tmp_path / "result.html"
+    answer = _command(
+        *("--load", str(load), "--json", str(json_path), "--html", str(html_path)),
+        *("--policy", "default", "--policy", 'off={"enabled": false}'),
+        *("--policy", 'wrong={"minSegments": 0}'),
+    )
+    assert answer.returncode == 2
+    for what in (
+        "The policy wrong is left out: Invalid auto split/merge configuration: minSegments",
+        "The topic bad/negative is left out: a rate is negative at 2025-01-01T00:01",
+        "The topic bad/twice is left out: there are two rows for 2025-01-01T00:00",
+        "The topic bad/time is left out: a time is missing",
+        "The topic bad/rate is left out: a rate is no number",
+    ):
+        assert what in answer.stderr
+    found = json.loads(json_path.read_text())
+    assert [each["name"] for each in found["policies"]] == ["default", "off"]
+    default, off = (each["total"] for each in found["policies"])
+    assert (default["splits"], default["merges"], default["flaps"]) == (1, 1, 1)
+    assert (default["over_threshold_s"], off["over_threshold_s"]) == (60, 600)
+    assert (default["segment_hours"], off["segment_hours"]) == (1.25, 1.0)
+    assert sorted(found["left_out"]["topics"]) == [
+        *("bad/negative", "bad/rate", "bad/time", "bad/twice")
+    ]
+    page = html_path.read_text()
+    assert "shop/orders" in page
+    assert "<svg" in page
+    assert "shop/returns  off" in answer.stdout
+
+
+def test_the_sample_is_replayed_when_no_load_is_named(spark: SparkSession) -> None:
+    found = backtest(spark, BacktestOptions(mean_rate=2_000.0), _POLICIES, {})
+    assert not found.topic_faults
+    assert len(found.topics) == 70
+    assert found.topic_days == pytest.approx(300, abs=0.1)
+    default, off = found.total("default"), found.total("off")
+    assert default.splits > 0
+    assert default.over_threshold_s < off.over_threshold_s
+    assert (off.operations, off.segments_max) == (0, 1)
+    for name in _POLICIES:
+        assert found.total(name).seconds == pytest.approx(found.topic_days * 86_400)
+
+
+def test_spark_comes_to_what_each_topic_alone_comes_to(spark: SparkSession) -> None:
+    first_ms = 1425254400000
+    plan = Plan(_POLICIES, Rules(consumers=3), Bins(first_ms, 3_600_000, 24 * 28), mean_rate=6_000)
+    assumed = Assumed(500.0, 2.0)
+    load = read_traces(spark, [SAMPLE], assumed).where("topic like 'functions/%'")
+    found = {each.topic: each for each in replayed(spark, load, plan)}
+    frame = pd.read_parquet(SAMPLE)
+    frame["bytes_rate_in"] = frame["msg_rate_in"] * 500
+    frame["msg_rate_out"] = frame["msg_rate_in"] * 2
+    frame["bytes_rate_out"] = frame["bytes_rate_in"] * 2
+    wanted = {
+        str(topic): topic_result(str(topic), rows, plan)
+        for topic, rows in frame[frame["topic"].str.startswith("functions/")].groupby("topic")
+    }
+    assert found == wanted
+    assert any(outcome.figures.splits for each in found.values() for outcome in each.outcomes)
+
+
+def test_parquet_with_all_columns_is_taken_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "load.parquet"
+    columns = {
+        "topic": ["t", "t", "t", "t"],
+        "time": pd.to_datetime(
+            ["2025-01-01T00:00Z", "2025-01-01T00:00Z", *["2025-01-01T00:01Z"] * 2]
+        ),
+        "hash_start": [0, 32_768, 0, 32_768],
+        "hash_end": [32_767, 65_535, 32_767, 65_535],
+        "msg_rate_in": [9_000.0, 2_000.0, 9_000.0, 2_000.0],
+        "bytes_rate_in": [1.0, 1.0, 1.0, 1.0],
+        "msg_rate_out": [1.0, 1.0, 1.0, 1.0],
+        "bytes_rate_out": [1.0, 1.0, 1.0, 1.0],
+        "consumers": [5, 5, 6, 6],
+    }
+    pd.DataFrame(columns).to_parquet(file, index=False, coerce_timestamps="us")
+    found = backtest(spark, BacktestOptions([file]), _POLICIES, {})
+    (topic,) = found.topics
+    assert (topic.end_ms - topic.begin_ms, topic.load) == (120_000, [11_000.0, 11_000.0])
+    assert found.total("default").actions == {"consumer-count": 2}
+
+
+@pytest.mark.parametrize(
+    ("header", "what"),
+    [
+        ("topic,time,msgs", "has no column msg_rate_in; it has topic, time, msgs"),
+        ("topic,msg_rate_in", "has no column time"),
+        ("msg_rate_in,when", "has no column topic, time"),
+    ],
+)
+def test_a_load_without_its_columns_is_refused(
+    spark: SparkSession, tmp_path: Path, header: str, what: str
+) -> None:
+    file = tmp_path / "load.csv"
+    file.write_text(f"{header}\n1,2,3\n", encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=what):
+        backtest(spark, BacktestOptions([file]), _POLICIES, {})
+
+
+def test_what_is_no_load_at_all_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    text = tmp_path / "load.txt"
+    text.write_text("nothing")
+    with pytest.raises(InvalidInputError, match=r"neither Parquet nor a file whose name ends"):
+        backtest(spark, BacktestOptions([text]), _POLICIES, {})
+    empty = _csv(tmp_path / "load.csv")
+    with pytest.raises(InvalidInputError, match="no rows with a time"):
+        backtest(spark, BacktestOptions([empty]), _POLICIES, {})
+    only_bad = _csv(tmp_path / "bad.csv", *_lines("t", [math.inf]))
+    with pytest.raises(InvalidInputError, match="no topic of the load can be used"):
+        backtest(spark, BacktestOptions([only_bad]), _POLICIES, {})
+
+
+def test_a_missing_file_is_said_before_spark_is_started(tmp_path: Path) -> None:
+    answer = _command("--load", str(tmp_path / "none.parquet"))
+    assert answer.returncode == 2
+    assert "there is no load in" in answer.stderr
+    assert "Traceback" not in answer.stderr
