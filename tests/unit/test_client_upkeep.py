@@ -169,6 +169,18 @@ def test_what_follows_something_given_up_goes_by_a_writer_that_is_new_to_kafka(
     run(servers, body)
 
 
+def test_a_client_of_kafka_that_takes_nothing_more_is_replaced(servers: str) -> None:
+    async def body(stage: Stage) -> None:
+        lane, key = stage.proven(0)
+        lane.writer.is_broken = True
+        stage.pass_s(3)
+        again = stage.send(b"one", key)
+        assert again.writer is not lane.writer
+        assert again.appended == 1
+
+    run(servers, body)
+
+
 def test_a_flow_that_rested_for_long_begins_with_a_single_append_again(servers: str) -> None:
     async def body(stage: Stage) -> None:
         rested, key = stage.proven(0)

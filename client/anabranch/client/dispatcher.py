@@ -187,6 +187,7 @@ class Dispatcher:
                 headers,
             )
         except KafkaException as error:
+            lane.writer.is_broken |= error.args[0].fatal()
             self.fail(held, delivery_error(error.args[0], lane.where, "", ""))
         else:
             lane.sent()
@@ -206,6 +207,7 @@ class Dispatcher:
                 self.table.close(lane)
             return
         lane.failed()
+        lane.writer.is_broken |= error.fatal() or error.code() == KafkaError._FATAL
         if self.table.layout.deleted:
             self.fail(held, self.gone())
         else:

@@ -104,6 +104,7 @@ class SegmentWriter:
         self._is_warm = False
         self._kafka = kafka
         self.trouble = ""  # what Kafka's client complained of last
+        self.is_broken = False  # Kafka's client takes nothing more
         self.given_up = ""  # why everything under way is being given up, or was
         backoff_ms = _BACKOFF_MS + 2 * int(settings.linger_ms)
         self.certain_s = _CERTAIN_SHARE * backoff_ms / 1000

@@ -5,7 +5,8 @@ then is simply not sent. What was appended can be given up only together with ev
 its segment's writer has under way: librdkafka can skip no single message, since Kafka takes the
 producer's numbers without a gap. So the other buckets of the segment stop appending for a moment,
 and what Kafka acknowledges in it is safe; the rest is given up, outcome unknown. Then the segment
-gets a writer that is new to Kafka (`flows`, "renewed"), and what was held meanwhile goes on.
+gets a writer that is new to Kafka (`flows`, "renewed"), and what was held meanwhile goes on. So it
+does when librdkafka has met an error after which it takes nothing more.
 
 Rest. Kafka forgets an idempotent producer that appends nothing to a partition for a day
 (`producer.id.expiration.ms`), so a flow that has rested for an hour begins anew. A writer of which
@@ -58,7 +59,7 @@ class Upkeep:
             self._expire(lane, sent_by)
             if lane.resting_since() < now - _FORGOTTEN_S:
                 lane.rested()
-            if lane.waiting_since() < sent_by and lane.writer not in self.ending:
+            if lane.waiting_since() < sent_by or lane.writer.is_broken:
                 self._begin(lane, now)
         for lane in list(self._table.leaving):
             if not (lane.outstanding or lane.resolving) and lane.leaving_since < sent_by:
@@ -77,6 +78,8 @@ class Upkeep:
 
     def _begin(self, lane: Lane, now: float) -> None:
         writer = lane.writer
+        if writer in self.ending:
+            return
         self.ending[writer] = now + _GRACE_S
         self._writers.replace(writer)
         for each in writer.lanes:

@@ -107,6 +107,8 @@ class WriterPool:
             found = spare or SegmentWriter(layout, self._settings, self._kafka)
             found.given_at = self._now()
             self._writers[number] = found
+            if spare is not None:
+                self._keep_spares(layout)
         return found
 
     def replace(self, writer: SegmentWriter) -> None:
