@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.client import Client, Producer
+from anabranch.client import Client, ClientError, KafkaReadError, Producer
 from support.hand_made_topic import HandMadeTopic
 from support.processes import COMMAND, free_ports
 from support.secured_kafka import PASSWORDS, SecuredKafka
@@ -172,3 +172,60 @@ def test_a_wrong_password_is_told_by_the_node_and_no_password_is(
     assert "Authentication failed" in last
     assert "sasl.password" in last
     assert _WRONG not in found.stdout + found.stderr
+
+
+def test_a_wrong_password_is_told_by_producers_and_consumers(
+    secured: SecuredKafka, nodes: TopicCluster
+) -> None:
+    topic = "public/default/locked"
+
+    async def body() -> None:
+        await nodes.create(topic)
+        async with Client(nodes.url, kafka=secured.security(password=_WRONG)) as client:
+            producer = await client.create_producer(topic, delivery_timeout_s=2)
+            with pytest.raises(ClientError) as sent:
+                await producer.send(b"0", "key")
+            with pytest.raises(KafkaReadError) as received:
+                async with await client.subscribe(topic, "billing") as consumer:
+                    await consumer.receive(_WAIT_S)
+            with pytest.raises(KafkaReadError) as queued:
+                async with await client.subscribe_queue(topic, "queue") as consumer:
+                    await consumer.receive(_WAIT_S)
+        assert "Authentication failed" in str(sent.value)
+        told = [str(received.value), str(queued.value)]
+        assert all("does not let this client in" in said for said in told)
+        assert all("sasl.password" in said for said in told)
+        assert not [said for said in (str(sent.value), *told) if _WRONG in said]
+
+    run_in(nodes, body)
+
+
+def test_a_wrong_password_is_told_by_the_command_that_consumes(
+    secured: SecuredKafka, nodes: TopicCluster
+) -> None:
+    topic = "public/default/locked-too"
+    asyncio.run(nodes.create(topic))
+    file = secured.properties_file(secured.security(password=_WRONG))
+    found = command(
+        *("topics", "consume", topic, "--subscription", "billing", "--max", "1"),
+        *("--service-url", nodes.url, "--kafka-properties", str(file)),
+    )
+    assert found.returncode != 0
+    assert "does not let this client in" in found.stderr
+    assert _WRONG not in found.stdout + found.stderr
+
+
+@pytest.mark.spark
+def test_the_archive_and_the_audit_take_the_same_properties(
+    secured: SecuredKafka, nodes: TopicCluster, tmp_path: Path
+) -> None:
+    file = secured.properties_file(secured.security())
+    prefix = nodes.prefix
+    at = (
+        *("--bootstrap-servers", secured.bootstrap_servers, "--archive-dir", str(tmp_path)),
+        *("--set", f"kafkaPropertiesFile={file}", "--set", f"topicPrefix={prefix}"),
+    )
+    for job in (("archive", "--once"), ("audit",)):
+        found = command(*job, *at)
+        assert found.returncode == 0, found.stderr
+        assert not [word for word in PASSWORDS.values() if word in found.stdout + found.stderr]

@@ -34,6 +34,7 @@ class TopicCluster:
     def __init__(self, kafka: Servers, prefix: str, folder: Path, *settings: str) -> None:
         first = free_ports(2)
         self.kafka = kafka.bootstrap_servers
+        self.prefix = prefix
         self.nodes = [
             NodeProcess(
                 f"node-{number}",

@@ -86,7 +86,10 @@ class DataPlane:
         missing_s: float = 30.0,
     ) -> None:
         self._settings = settings
-        self._consumer = Consumer({**CONSUMER, **settings.kafka(), **kafka}, logger=LIBRDKAFKA_LOG)
+        told = {"error_cb": trouble.heard}
+        self._consumer = Consumer(
+            {**CONSUMER, **settings.kafka(), **kafka, **told}, logger=LIBRDKAFKA_LOG
+        )
         self._on_read = on_read
         self._skips_gone = skips_gone
         self._loop = asyncio.get_running_loop()

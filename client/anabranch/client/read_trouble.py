@@ -35,6 +35,28 @@ def is_for_good(error: KafkaError) -> bool:
     return error.code() in _FOR_GOOD
 
 
+_LOCKED_OUT: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    }
+)
+
+
+def locked_out(error: KafkaError) -> str:
+    """What to tell when Kafka does not let this client in; "" for any other error.
+
+    Kafka's client says so to its `error_cb` alone, and goes on trying.
+    """
+    if error.code() not in _LOCKED_OUT:
+        return ""
+    return (
+        f"Kafka does not let this client in: {error.str().rstrip('.')}. Correct the security "
+        "properties that the Client is given (kafka=), sasl.username and sasl.password above all"
+    )
+
+
 class ReadTrouble:
     """Made on the event loop and told from any thread; `on_failure` is called on the loop."""
 
@@ -61,6 +83,13 @@ class ReadTrouble:
         if is_for_good(error):
             self.fail(f"Kafka refuses for good {doing}: {error.str()}")
         _log.warning("consumer.kafka", doing=doing, why=error.str(), code=error.name())
+
+    def heard(self, error: KafkaError) -> None:
+        """What a consumer says of itself (`error_cb`); all of it passes but that it stays out."""
+        why = locked_out(error)
+        if why:
+            self._said = error.str()
+            self.fail(why)
 
     def fault(self, error: Exception) -> None:
         """The thread ends by this."""

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
 from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.errors import DeadlineError
-from anabranch.client.read_trouble import LIBRDKAFKA_LOG, is_for_good
+from anabranch.client.read_trouble import LIBRDKAFKA_LOG, is_for_good, locked_out
 
 _LOCK: Final = "share.record.lock.duration.ms"
 _ASK_S: Final = 3.0
@@ -25,7 +25,9 @@ async def lock_of(kafka: Mapping[str, Any], group_id: str, timeout_s: float) -> 
     Raises KafkaReadError when Kafka refuses to tell, DeadlineError when it does not answer.
     """
     settings = {name: value for name, value in kafka.items() if name != "group.id"}
-    admin = AdminClient({**settings, "log_level": 3}, logger=LIBRDKAFKA_LOG)
+    heard: list[KafkaError] = []
+    told: dict[str, Any] = {"log_level": 3, "error_cb": heard.append}
+    admin = AdminClient({**settings, **told}, logger=LIBRDKAFKA_LOG)
     resource = ConfigResource(ConfigResource.Type.GROUP, group_id)
     said = ""
     try:
@@ -42,6 +44,10 @@ async def lock_of(kafka: Mapping[str, Any], group_id: str, timeout_s: float) -> 
                             f"Kafka does not tell {_LOCK} of group {group_id}: {said}; allow it "
                             "(DescribeConfigs of the group), or give lock_s"
                         ) from None
+                    admin.poll(0)
+                    for why in filter(None, map(locked_out, heard)):
+                        raise KafkaReadError(why) from None
+                    heard.clear()
                     await asyncio.sleep(_RETRY_S)
     except TimeoutError:
         raise DeadlineError(

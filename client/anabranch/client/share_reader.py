@@ -274,4 +274,5 @@ class ShareReader:
     def _lost(self, error: KafkaError) -> None:
         """A connection broke, or there is none: what was polled lately may have reached nobody."""
         self._loop.call_soon_threadsafe(self._on_contact, False)
+        self._trouble.heard(error)
         self._trouble.note(error)
