@@ -137,9 +137,13 @@ class Scene:
         return record.segments
 
     def carry_on(self, failure: Failed | None = None) -> list[Evaluation]:
-        """Until nothing is left to do at this time; Kafka does, or fails, what it is told."""
+        """Until nothing is left to do now; Kafka does, or fails, what it is told.
+
+        Each step takes a millisecond of the log's time.
+        """
         found: list[Evaluation] = []
         for _ in range(200):
+            self.world.clock_ms += 1
             effects = self.look()
             while self.tasks:
                 effects += self._answer(self.tasks.pop(0), failure)

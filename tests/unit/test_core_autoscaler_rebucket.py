@@ -9,6 +9,7 @@ from anabranch.core.autoscaler import Trigger
 from anabranch.core.records import TopicCause
 from anabranch.core.segment_tasks import Failed
 from anabranch.core.topics import Operation, TopicMove
+from support.autoscale import load
 from support.autoscale_scene import INTERVAL_S, Scene, begins
 
 
@@ -126,3 +127,39 @@ def test_a_new_controller_decides_about_the_rest_when_the_cooldown_is_over() -> 
     scene.pass_time(20.001)
     scene.carry_on()
     assert scene.buckets == [4, 4, 4]
+
+
+# --- what is told of decisions that took over ---------------------------------------------------
+
+
+def test_what_was_decided_is_told_once_when_it_has_taken_over() -> None:
+    scene = Scene()
+    scene.loads = {0: load(150)}
+    begun = scene.evaluation()
+    assert begun is not None
+    assert begun.done is None
+    assert scene.controller.scaler.is_acting
+    scene.pass_time(1.0)
+    found = scene.carry_on()
+    assert [each.done for each in found] == [None, begun.decision]
+    assert not scene.controller.scaler.is_acting
+    scene.pass_time(INTERVAL_S)
+    assert [each.done for each in scene.carry_on()] == [None]
+
+
+def test_each_segment_of_a_decision_is_told_as_it_takes_over() -> None:
+    told = [each.done for each in rolling().carry_on()]
+    done = [each.segment_ids for each in told if isinstance(each, Rebucket)]
+    assert done == [(0,), (1,), (2,)]
+
+
+def test_nothing_is_told_of_what_was_given_up_or_done_by_hand() -> None:
+    scene = Scene()
+    scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 1))
+    assert [each.done for each in scene.carry_on()] == [None]
+    scene.loads = {1: load(150)}
+    scene.pass_time(INTERVAL_S)
+    scene.begin()
+    found = scene.carry_on(Failed("no space", for_good=True))
+    assert [each.done for each in found] == []
+    assert not scene.controller.scaler.is_acting
