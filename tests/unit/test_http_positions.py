@@ -322,3 +322,41 @@ def test_a_subscription_of_a_single_segment_is_the_topics() -> None:
         refused(await http.get(f"{segment}/queue/backlog"), 503, "kafka-share-groups.sh")
 
     with_http(test)
+
+
+def test_the_backlogs_of_a_whole_bundle_are_cleared_and_its_subscriptions_deleted() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        home = "/admin/v2/namespaces/public/default"
+        whole = f"{home}/0x00000000_0xffffffff"
+        refused(await http.post(f"{whole}/clearBacklog"), 412, "Cannot find bundle")
+        await http.put("/admin/v2/namespaces/public/one", json={"numBundles": 1})
+        whole = whole.replace("default", "one")
+        scalable = "/admin/v2/scalable/public/one"
+        for topic in ("a", "b"):
+            assert (await http.put(f"{scalable}/{topic}")).status_code == 204
+            for name in ("billing", "audit"):
+                path = f"{scalable}/{topic}/subscriptions/{name}"
+                assert (await http.put(path)).status_code == 204
+        for kafka in cluster.segments.ends:
+            cluster.segments.ends[kafka] = [1, 1, 1, 1]
+
+        async def backlogs() -> list[dict[str, int]]:
+            found = [(await http.get(f"{scalable}/{topic}/stats")).json() for topic in ("a", "b")]
+            return [
+                {name: each["msgBacklog"] for name, each in one["subscriptions"].items()}
+                for one in found
+            ]
+
+        assert (await http.post(f"{whole}/clearBacklog/audit")).status_code == 204
+        assert await backlogs() == [{"audit": 0, "billing": 4}] * 2
+        assert (await http.post(f"{whole}/clearBacklog")).status_code == 204
+        assert await backlogs() == [{"audit": 0, "billing": 0}] * 2
+        for _ in range(2):
+            assert (await http.post(f"{whole}/unsubscribe/audit")).status_code == 204
+        assert await backlogs() == [{"billing": 0}] * 2
+        await http.put(f"{scalable}/b/subscriptions/pool", params={"type": "QUEUE"})
+        answer = await http.post(f"{whole}/clearBacklog")
+        refused(answer, 412, "pool (QUEUE) of topic://public/one/b keep their positions elsewhere")
+
+    with_http(test)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from anabranch.broker.http import (
     autoscale,
     brokers,
+    bundle_backlogs,
     bundles,
     layouts,
     lookup,
@@ -47,6 +48,7 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.include_router(tenants.router(operations, cluster))
     api.include_router(namespaces.router(operations, cluster))
     api.include_router(bundles.router(operations))
+    api.include_router(bundle_backlogs.router(operations))
     api.include_router(scalable.router(operations.topics))
     api.include_router(subscriptions.router(operations.topics))
     api.include_router(segments.router(operations.topics))
