@@ -13,6 +13,10 @@ from support.autoscale import load
 from support.autoscale_scene import INTERVAL_S, Scene, begins
 
 
+def is_acting(scene: Scene) -> bool:
+    return scene.controller.scaler.is_acting
+
+
 def rolling() -> Scene:
     """Three segments of one bucket each shall have four."""
     scene = Scene(segments=3)
@@ -138,11 +142,11 @@ def test_what_was_decided_is_told_once_when_it_has_taken_over() -> None:
     begun = scene.evaluation()
     assert begun is not None
     assert begun.done is None
-    assert scene.controller.scaler.is_acting
+    assert is_acting(scene)
     scene.pass_time(1.0)
     found = scene.carry_on()
     assert [each.done for each in found] == [None, begun.decision]
-    assert not scene.controller.scaler.is_acting
+    assert not is_acting(scene)
     scene.pass_time(INTERVAL_S)
     assert [each.done for each in scene.carry_on()] == [None]
 
@@ -162,4 +166,4 @@ def test_nothing_is_told_of_what_was_given_up_or_done_by_hand() -> None:
     scene.begin()
     found = scene.carry_on(Failed("no space", for_good=True))
     assert [each.done for each in found] == []
-    assert not scene.controller.scaler.is_acting
+    assert not is_acting(scene)
