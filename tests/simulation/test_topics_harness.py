@@ -23,6 +23,7 @@ from simulation import run, topic_host
 from simulation.run import simulate
 from simulation.segment_store import SegmentStore
 from simulation.topic_host import TopicHost
+from simulation.topic_load import LoadShape
 from simulation.topic_plan import draw_topics, with_topics
 
 pytestmark = pytest.mark.simulation
@@ -42,8 +43,9 @@ def violation_found(expected: str) -> None:
 
 def stormy(monkeypatch: pytest.MonkeyPatch, **topics: object) -> None:
     """Every seed is drawn as usual, except for this: what a rare bug needs happens all the time."""
+    by_hand = {"operators": True, "load": LoadShape("constant", 1.0), **topics}
     monkeypatch.setattr(
-        run, "draw_topics", lambda rng: msgspec.structs.replace(draw_topics(rng), **topics)
+        run, "draw_topics", lambda rng: msgspec.structs.replace(draw_topics(rng), **by_hand)
     )
     monkeypatch.setattr(
         run,
