@@ -23,6 +23,11 @@ QUICK = (
     "scalableTopicLoadReportIntervalSeconds=0.25",
     "scalableTopicLoadWindowSeconds=2",
     "scalableTopicAutoScaleEnabled=false",
+    # Then no rate is negligible.
+    "scalableTopicMergeMsgRateInThreshold=0",
+    "scalableTopicMergeBytesRateInThreshold=0",
+    "scalableTopicMergeMsgRateOutThreshold=0",
+    "scalableTopicMergeBytesRateOutThreshold=0",
 )
 
 

@@ -16,14 +16,15 @@ import msgspec
 from anabranch.broker.topics.service import TopicService
 from anabranch.channel.load import LoadTable, Place
 from anabranch.channel.sealing import SegmentTopic
+from anabranch.core.autoscaler import policy_of
 from anabranch.core.names import full_name, namespace_of
-from anabranch.core.segment_load import LoadRecord, SegmentLoad
+from anabranch.core.segment_load import LoadRecord, Rates, SegmentLoad
 from anabranch.core.segment_meter import SegmentMeter
 from anabranch.core.segment_topics import kafka_group, kafka_topic
 from anabranch.core.subscriptions import SubscriptionKind
 from anabranch.core.topics import ScalableTopic
-from anabranch.wire import clock
 
+_NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 _AT_ONCE: Final = 100  # topics looked at before others have their turn
 
 
@@ -39,12 +40,15 @@ class Measured(msgspec.Struct):
 
 
 class MeasuredTopic(msgspec.Struct):
-    """One topic. `groups`: of its stream subscriptions: Kafka's names and ours."""
+    """One topic. `groups`: of its stream subscriptions: Kafka's names and ours. `negligible`: rates
+    below which its policy takes all for alike.
+    """
 
     name: str
     incarnation: int
     segments: dict[int, Measured]
     groups: dict[str, str]
+    negligible: Rates
 
 
 class Inventory:
@@ -56,6 +60,7 @@ class Inventory:
         table: LoadTable,
         window_s: float,
         withdraw: Callable[[list[Place]], None],
+        now: Callable[[], float],
     ) -> None:
         self.topics: dict[str, MeasuredTopic] = {}
         self._service = service
@@ -63,6 +68,7 @@ class Inventory:
         self._table = table
         self._window_s = window_s
         self._withdraw = withdraw
+        self._now = now
         self._touched: set[str] = set()
         self._moved = True  # bundles came or went: every topic may be concerned
         service.listeners.append(self._changed)
@@ -127,7 +133,9 @@ class Inventory:
             return
         known = self.topics.get(name)
         if known is None or known.incarnation != topic.incarnation:
-            known = self.topics[name] = MeasuredTopic(name, topic.incarnation, {}, {})
+            known = self.topics[name] = MeasuredTopic(name, topic.incarnation, {}, {}, _NOTHING)
+        broker = self._service.settings.auto_scale.policy
+        known.negligible = policy_of(self._runtime.view, name, topic, broker).policy.negligible
         known.groups = dict(self._groups(name))
         self._take_segments(known, topic)
 
@@ -163,7 +171,7 @@ class Inventory:
                     Place(known.name, topic.incarnation, segment_id),
                     SegmentTopic(name, part.buckets),
                     part.created_at_ms,
-                    SegmentMeter(self._window_s, _record(written.get(segment_id)), clock.now()),
+                    SegmentMeter(self._window_s, _record(written.get(segment_id)), self._now()),
                 )
 
 

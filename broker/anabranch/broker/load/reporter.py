@@ -23,8 +23,7 @@ from anabranch.broker.log import get_logger
 from anabranch.broker.topics.service import TopicService
 from anabranch.channel.load import LoadTable, Place
 from anabranch.channel.sealing import SegmentTopic
-from anabranch.core.autoscaler import policy_of
-from anabranch.core.segment_load import LoadRecord, Rates
+from anabranch.core.segment_load import LoadRecord
 from anabranch.wire import clock
 
 _ENDS_S: Final = 5.0
@@ -72,36 +71,38 @@ class SegmentLoadReporter:
         reports: TrafficReports,
         settings: LoadSettings,
         open_probe: Callable[[], Probe],
+        now: Callable[[], float] = clock.now,
     ) -> None:
+        self._now = now
         self.samples = 0  # of segments, since the start
         self.writes = 0
         self.round_s = 0.0  # how long the last round took
         self.settings = settings
-        self.inventory = Inventory(service, table, settings.window_s, self._withdraw)
+        self.inventory = Inventory(service, table, settings.window_s, self._withdraw, now)
         self._service = service
         self._loads = loads
         self._reports = reports
         self._open_probe = open_probe
         self._probe: Probe | None = None
-        self._groups = GroupWatch(settings.window_s, clock.now)
+        self._groups = GroupWatch(settings.window_s, now)
         self._reported_at: dict[tuple[str, str], float] = {}  # topic, subscription
         self._thread = ThreadPoolExecutor(1, "load")
-        self._sweep_at = clock.now() + settings.window_s
+        self._sweep_at = self._now() + settings.window_s
         self._log = get_logger(broker=service.runtime.core.me)
         reports.listener = self._grown
 
     async def run(self) -> None:
         """Measures until it is cancelled."""
-        deadline = clock.now() + _WHOLE_S_MAX
-        while clock.now() < deadline:  # so as to go on from what others have written
+        deadline = self._now() + _WHOLE_S_MAX
+        while self._now() < deadline:  # so as to go on from what others have written
             if self._loads.is_whole:
                 break
             await asyncio.sleep(_LOOK_S)
         while True:
-            began = clock.now()
+            began = self._now()
             await self.round()
-            self.round_s = clock.now() - began
-            await asyncio.sleep(max(0.0, began + self.settings.interval_s - clock.now()))
+            self.round_s = self._now() - began
+            await asyncio.sleep(max(0.0, began + self.settings.interval_s - self._now()))
 
     async def close(self) -> None:
         """Ends the thread and its clients."""
@@ -112,7 +113,7 @@ class SegmentLoadReporter:
 
     async def round(self) -> None:
         """Measures everything that is due, once."""
-        now = clock.now()
+        now = self._now()
         if now >= self._sweep_at:
             self._sweep_at = now + self.settings.window_s
             self.inventory.sweep()
@@ -152,9 +153,9 @@ class SegmentLoadReporter:
         """In the thread, as all that needs the probe: the ends, and when they were that."""
         if self._probe is None:
             self._probe = self._open_probe()
-        began = clock.now()
+        began = self._now()
         ends = self._probe.ends([each.kafka for each in due], _ENDS_S) if due else {}
-        return ends, (began + clock.now()) / 2
+        return ends, (began + self._now()) / 2
 
     def _sizes(self, ends: Mapping[str, Sequence[int]]) -> dict[str, float]:
         return self._probe.sizes(ends, _SIZES_S) if self._probe is not None else {}
@@ -164,7 +165,7 @@ class SegmentLoadReporter:
 
     def _lacking_sizes(self, asked: dict[str, Measured], totals: dict[str, int]) -> list[str]:
         """The busiest segments whose messages nobody tells the size of."""
-        now = clock.now()
+        now = self._now()
         lacking = [n for n, total in totals.items() if asked[n].meter.lacks_size(total, now)]
         lacking.sort(key=lambda name: asked[name].meter.came(totals[name]), reverse=True)
         return lacking[:_SIZED_MAX]
@@ -206,30 +207,24 @@ class SegmentLoadReporter:
         age_s = max(0.0, (self._service.runtime.log_ms - each.created_ms) / 1000)
         young = age_s < settings.window_s and meter.known is None
         came = meter.came(total)
+        negligible = self.inventory.topics[each.place.topic].negligible
         meter.sample(at, total, at - age_s if young else None)
         self.samples += 1
-        news = meter.news(settings.threshold, self._negligible(each.place))
+        news = meter.news(settings.threshold, negligible)
         if news is not None:
             self.writes += 1
             self._loads.write({each.place: news})
         if came or not meter.is_idle:
             each.pause_s = settings.interval_s
         else:
-            each.pause_s = min(2 * each.pause_s, max(settings.window_s, settings.interval_s))
+            longest_s = max(settings.window_s, settings.interval_s)
+            each.pause_s = min(max(2 * each.pause_s, settings.interval_s), longest_s)
         each.next_at = at + each.pause_s - settings.interval_s / 2  # rounds are not that exact
-
-    def _negligible(self, place: Place) -> Rates:
-        topic = self._service.runtime.view.topic(place.topic)
-        broker = self._service.settings.auto_scale.policy
-        if topic is None:
-            return broker.negligible
-        view = self._service.runtime.view
-        return policy_of(view, place.topic, topic, broker).policy.negligible
 
     def _grown(self, grown: Grown) -> None:
         """A client has reported."""
         if grown.subscription:
-            self._reported_at[grown.topic, grown.subscription] = clock.now()
+            self._reported_at[grown.topic, grown.subscription] = self._now()
         if grown.topic not in self.inventory.topics:
             self.inventory.look(grown.topic)  # taken over since the last round
         each = self.inventory.find(Place(grown.topic, grown.incarnation, grown.segment_id))

@@ -1,0 +1,268 @@
+"""The node that controls a topic measures its segments; Kafka and the load topic are doubles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from anabranch.broker.errors import ElsewhereError
+from anabranch.broker.load.reporter import LoadSettings, SegmentLoadReporter
+from anabranch.broker.load.traffic import Report, Said
+from anabranch.channel.load import LoadTable, Place
+from anabranch.channel.load_probe import Reader
+from anabranch.channel.sealing import SegmentTopic
+from anabranch.core.segment_load import LoadRecord, SegmentLoad
+from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster
+
+TOPIC = "public/default/orders"
+SETTINGS = LoadSettings(interval_s=10.0, window_s=60.0, threshold=0.25)
+TEST_S = 30.0
+# Then no rate is negligible.
+EXACT: dict[str, object] = {
+    "scalableTopicMergeMsgRateInThreshold": 0,
+    "scalableTopicMergeBytesRateInThreshold": 0,
+    "scalableTopicMergeMsgRateOutThreshold": 0,
+    "scalableTopicMergeBytesRateOutThreshold": 0,
+}
+
+
+class World:
+    """One Kafka and one load topic for all nodes of a test."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self.cluster = cluster
+        self.now = 1_000.0
+        self.table = LoadTable()
+        self.written: list[tuple[Place, LoadRecord | None]] = []
+        self.asked: list[set[str]] = []  # topics whose ends were asked for, by round
+        self.live: dict[str, set[str]] = {}  # topics by group that has members
+        self.positions: dict[tuple[str, str], int] = {}
+        self.sized: list[str] = []
+        self.is_whole = True
+
+    # As the load topic.
+
+    def write(self, loads: Mapping[Place, LoadRecord | None]) -> None:
+        self.written += loads.items()
+        now_ms = round(self.now * 1000)
+        self.table.take((p, None if each is None else each.at(now_ms)) for p, each in loads.items())
+
+    # As Kafka.
+
+    def ends(
+        self, topics: Collection[SegmentTopic], timeout_s: float
+    ) -> dict[str, tuple[int, ...]]:
+        ends = self.cluster.segments.ends
+        self.asked.append({topic.name for topic in topics})
+        return {t.name: tuple(ends[t.name]) for t in topics if t.name in ends}
+
+    def sizes(self, ends: Mapping[str, Sequence[int]], timeout_s: float) -> dict[str, float]:
+        self.sized += ends
+        return dict.fromkeys(ends, 300.0)
+
+    def groups(self, timeout_s: float) -> list[str]:
+        return list(self.live)
+
+    def readers(self, groups: Collection[str], timeout_s: float) -> list[Reader]:
+        return [Reader(group, frozenset(self.live[group])) for group in groups]
+
+    def committed(
+        self, group: str, topics: Sequence[SegmentTopic], timeout_s: float
+    ) -> dict[str, int]:
+        return {t.name: self.positions.get((group, t.name), 0) for t in topics}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    # What a test does.
+
+    def reporter(self, node: MemoryNode) -> SegmentLoadReporter:
+        operations = node.operations
+        service = operations.topics.access.service
+        return SegmentLoadReporter(
+            service, self.table, self, operations.traffic, SETTINGS, lambda: self, lambda: self.now
+        )
+
+    async def round(self, reporter: SegmentLoadReporter, came: int = 0) -> None:
+        """Ten seconds later, with so many messages more in every open segment."""
+        self.now += SETTINGS.interval_s
+        for name, ends in self.cluster.segments.ends.items():
+            if name not in self.cluster.segments.sealed:
+                ends[0] += came
+        await reporter.round()
+
+    def of(self, segment_id: int = 0) -> SegmentLoad | None:
+        loads = [
+            load
+            for place in self.table.places(TOPIC)
+            if place.segment_id == segment_id
+            for load in [self.table.segments(TOPIC, place.incarnation)[segment_id]]
+        ]
+        return loads[-1] if loads else None
+
+
+Body = Callable[[World, MemoryNode, SegmentLoadReporter], Awaitable[None]]
+
+
+def run(body: Body, count: int = 1) -> None:
+    """With a topic of one segment, controlled by the node."""
+
+    async def test() -> None:
+        async with memory_cluster(count, **EXACT) as cluster:
+            world = World(cluster)
+            node = cluster.nodes[0]
+            try:
+                await node.operations.topics.create(TOPIC, 1, {})
+            except ElsewhereError:
+                node = cluster.nodes[1]
+                await node.operations.topics.create(TOPIC, 1, {})
+            reporter = world.reporter(node)
+            try:
+                await body(world, node, reporter)
+            finally:
+                await reporter.close()
+
+    asyncio.run(asyncio.wait_for(test(), TEST_S))
+
+
+def report(node: MemoryNode, messages: int, subscription: str = "", segment: int = 0) -> None:
+    topic = node.view.topic(TOPIC)
+    assert topic is not None
+    said = Said(segment, subscription, messages, 500 * messages, 0, 0)
+    node.operations.traffic.take(Report(TOPIC, topic.incarnation, 1, 1.0, (said,)))
+
+
+def test_a_steady_segment_is_written_and_then_silent() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        for _ in range(20):
+            await world.round(reporter, came=1_000)
+        count = len(world.written)
+        for _ in range(20):
+            await world.round(reporter, came=1_000)
+        assert len(world.written) == count
+        load = world.of()
+        assert load is not None
+        assert abs(load.msg_rate_in - 100) < 25
+        assert load.bytes_rate_in == load.msg_rate_in * 300
+        assert load.bytes_rate_in_estimated
+
+    run(body)
+
+
+def test_what_rests_is_asked_about_less_often_and_at_once_when_a_client_reports() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        for _ in range(60):
+            await world.round(reporter)
+        before = len(world.asked)
+        for _ in range(30):
+            await world.round(reporter)
+        expected = 30 * SETTINGS.interval_s / SETTINGS.window_s
+        assert abs(len(world.asked) - before - expected) <= 1
+        before = len(world.asked)
+        report(node, 10)
+        await world.round(reporter, came=10)
+        assert len(world.asked) == before + 1
+
+    run(body)
+
+
+def test_clients_reports_are_the_sizes_and_what_was_read() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        for number in range(1, 40):
+            report(node, 1_000 * number)
+            report(node, 2_000 * number, "billing")
+            await world.round(reporter, came=1_000)
+        load = world.of()
+        assert load is not None
+        assert load.estimated == (False, False)
+        assert load.bytes_rate_in == load.msg_rate_in * 500
+        assert load.bytes_rate_out == load.msg_rate_out * 500
+        assert load.msg_rate_out > 1.5 * load.msg_rate_in
+        assert world.sized == []
+
+    run(body)
+
+
+def test_a_group_that_has_members_counts_by_what_it_commits() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        (segment,) = world.cluster.segments.ends
+        world.live["stranger"] = {segment, "something-else"}
+        world.live["elsewhere"] = {"something-else"}
+        for number in range(1, 30):
+            world.positions["stranger", segment] = 500 * number
+            await world.round(reporter, came=1_000)
+        load = world.of()
+        assert load is not None
+        assert abs(load.msg_rate_out - 50) < 13
+        assert load.bytes_rate_out_estimated
+
+    run(body)
+
+
+def test_a_sealed_segments_load_is_taken_away() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        await world.round(reporter)
+        assert world.of(0) is not None
+        await node.operations.topics.split(TOPIC, 0)
+        await world.round(reporter)
+        assert world.of(0) is None
+        assert world.of(1) is not None
+        assert world.of(2) is not None
+
+    run(body)
+
+
+def test_a_deleted_topics_loads_are_taken_away() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        await world.round(reporter)
+        await node.operations.topics.delete(TOPIC)
+        await world.round(reporter)
+        assert list(world.table.topics()) == []
+
+    run(body)
+
+
+def test_a_new_controller_goes_on_from_what_the_former_one_wrote() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        for _ in range(20):
+            await world.round(reporter, came=1_000)
+        count = len(world.written)
+        later = world.reporter(node)
+        try:
+            for _ in range(20):
+                await world.round(later, came=1_000)
+        finally:
+            await later.close()
+        assert len(world.written) == count
+
+    run(body)
+
+
+def test_without_its_lease_a_node_writes_nothing() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        await world.round(reporter, came=1_000)
+        count = len(world.written)
+        node.connected = False
+        async with asyncio.timeout(TEST_S):
+            while node.runtime.has_lease:  # noqa: ASYNC110 - the node has no event for it
+                await asyncio.sleep(0.01)
+        for _ in range(5):
+            await world.round(reporter, came=100_000)
+        assert len(world.written) == count
+
+    run(body)
+
+
+def test_only_the_controller_of_a_topic_measures_it() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        others = [world.reporter(each) for each in world.cluster.nodes if each is not node]
+        everybody = [reporter, *others]
+        try:
+            for each in everybody:
+                await world.round(each)
+            assert sorted(len(each.inventory) for each in everybody) == [0, 1]
+        finally:
+            for other in others:
+                await other.close()
+
+    run(body, 2)
