@@ -17,6 +17,7 @@ nothing was sent through for some minutes is closed (`upkeep`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ _SPARES: Final = 2
 _WARM_AT_ONCE: Final = 4
 _READY_AT_START: Final = 8
 _OF_SEGMENT_MAX: Final = 8
+_LEADERS_S: Final = 0.1  # a refused append costs no more than that
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -150,7 +152,9 @@ class WriterPool:
             self._warm(spare, layout.active[0].kafka_topic)
 
     async def _ready(self, writer: SegmentWriter) -> None:
-        await writer.await_leaders(writer.readying)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEADERS_S):
+                await writer.await_leaders(writer.readying)
         writer.is_ready = True
         self._count_brokers(writer)
         self._on_ready(writer)
