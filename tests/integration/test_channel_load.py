@@ -1,0 +1,156 @@
+"""The load topic on a real Kafka: what is written there, and what every node makes of it."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from anabranch.channel.codec import encode_load
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.load import KafkaLoads, LoadTable, Place
+from anabranch.channel.load_probe import LoadProbe
+from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.core.segment_load import LoadRecord
+from support.channel import produce_raw, until
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "public/default/orders"
+_KAFKA_S = 20.0
+
+
+def load(rate: float) -> LoadRecord:
+    return LoadRecord(rate, 100 * rate, 0.0, 0.0, False, True)
+
+
+@pytest.fixture
+def connection(kafka: EmbeddedKafka) -> KafkaConnection:
+    return KafkaConnection(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def topics(connection: KafkaConnection, topic_prefix: str) -> Topics:
+    topics = Topics(topic_prefix)
+    ensure_topics(connection, topics, TopicSettings(), _KAFKA_S)
+    return topics
+
+
+class Node:
+    """What a node does with the topic."""
+
+    def __init__(self, connection: KafkaConnection, topics: Topics) -> None:
+        self.loads = KafkaLoads(connection, topics)
+        self.table = LoadTable()
+
+    def poll(self) -> None:
+        self.table.take(self.loads.poll(0.1))
+
+    def is_whole(self) -> bool:
+        self.poll()
+        return self.loads.is_whole
+
+    def is_written(self) -> bool:
+        self.poll()
+        return self.loads.waiting == 0
+
+    def rates(self) -> dict[int, float]:
+        return {n: each.msg_rate_in for n, each in self.table.segments(TOPIC, 7).items()}
+
+    def until(self, rates: dict[int, float]) -> None:
+        def reached() -> bool:
+            self.poll()
+            return self.rates() == rates
+
+        until(reached, f"{rates} are known")
+
+
+def test_a_node_that_starts_later_knows_the_newest_load_of_each_segment(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    first, later = Node(connection, topics), None
+    try:
+        first.loads.write({Place(TOPIC, 7, n): load(n) for n in range(4)})
+        first.until({0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0})
+        first.loads.write({Place(TOPIC, 7, 1): load(11), Place(TOPIC, 7, 2): None})
+        first.until({0: 0.0, 1: 11.0, 3: 3.0})
+        later = Node(connection, topics)
+        assert not later.loads.is_whole
+        later.until({0: 0.0, 1: 11.0, 3: 3.0})
+        until(later.is_whole, "the topic is read to its end")
+        assert len(later.table) == 3
+        found = later.table.segments(TOPIC, 7)[1]
+        assert found.estimated == (False, True)
+        assert found.modified_ms > 1_600_000_000_000
+    finally:
+        first.loads.close()
+        if later is not None:
+            later.loads.close()
+
+
+def test_of_loads_that_wait_for_kafka_only_the_newest_of_a_segment_is_written(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    node = Node(connection, topics)
+    try:
+        for rate in range(100):
+            node.loads.write({Place(TOPIC, 7, 0): load(rate)})
+        node.until({0: 99.0})
+        until(node.is_written, "everything is written")
+        assert node.loads.written == 1
+    finally:
+        node.loads.close()
+
+
+def test_what_a_later_release_or_a_stranger_wrote_is_passed_over(
+    connection: KafkaConnection, topics: Topics
+) -> None:
+    key = Place(TOPIC, 7, 0).key.encode()
+    newer = b"\xc3\x01" + b"\xff" * 8 + b"whatever"
+    produce_raw(connection, topics.load, key, newer)
+    produce_raw(connection, topics.load, b"broker:b1:8080", b"something")
+    produce_raw(connection, topics.load, Place(TOPIC, 7, 1).key.encode(), encode_load(load(5)))
+    node = Node(connection, topics)
+    try:
+        node.until({1: 5.0})
+        assert node.loads.unreadable == 2
+    finally:
+        node.loads.close()
+
+
+def test_a_table_tells_incarnations_apart_and_forgets_what_is_taken_away() -> None:
+    table = LoadTable()
+    table.take([(Place(TOPIC, 7, 0), load(1).at(1)), (Place(TOPIC, 8, 0), load(2).at(2))])
+    assert table.segments(TOPIC, 7)[0].msg_rate_in == 1
+    assert table.segments(TOPIC, 8)[0].msg_rate_in == 2
+    table.take([(Place(TOPIC, 7, 0), None), (Place(TOPIC, 7, 0), None)])
+    assert list(table.places(TOPIC)) == [Place(TOPIC, 8, 0)]
+    table.take([(Place(TOPIC, 8, 0), None)])
+    assert len(table) == 0
+    assert list(table.topics()) == []
+
+
+def test_kafka_is_asked_where_segments_end_and_how_large_messages_are(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    names = [f"{topic_prefix}{n}" for n in range(3)]
+    parts = [SegmentTopic(name, 2) for name in names]
+    admin = SegmentAdmin(connection, SegmentSettings())
+    probe = LoadProbe(connection)
+    try:
+        admin.create(parts, _KAFKA_S)
+        admin.await_leaders(parts, _KAFKA_S)
+        producer = Producer({"bootstrap.servers": connection.bootstrap_servers})
+        for number in range(100):
+            producer.produce(names[0], b"x" * 300, partition=number % 2)
+        producer.produce(names[1], b"x" * 50, partition=1)
+        assert producer.flush(_KAFKA_S) == 0
+        ends = probe.ends([*parts, SegmentTopic(f"{topic_prefix}gone", 1)], _KAFKA_S)
+        assert ends == {names[0]: (50, 50), names[1]: (0, 1), names[2]: (0, 0)}
+        assert probe.sizes(ends, _KAFKA_S) == {names[0]: 300.0, names[1]: 50.0}
+        assert probe.committed(f"{topic_prefix}nobody", parts, _KAFKA_S) == dict.fromkeys(names, 0)
+    finally:
+        probe.close()
+        admin.close()
