@@ -113,3 +113,14 @@ def split(decision: Decision) -> tuple[int, Reason]:
 def rebucket(decision: Decision) -> tuple[tuple[int, ...], int, Reason]:
     assert isinstance(decision, Rebucket), decision
     return decision.segment_ids, decision.buckets, decision.reason
+
+
+def ring(*ids_and_buckets: tuple[int, int]) -> SegmentLayout:
+    """Segments of equal size, in this order on the ring."""
+    size = (RING16_END + 1) // len(ids_and_buckets)
+    parts = [
+        new_segment(each, place * size, (place + 1) * size - 1, buckets)
+        for place, (each, buckets) in enumerate(ids_and_buckets)
+    ]
+    last = msgspec.structs.replace(parts[-1], end=RING16_END)
+    return SegmentLayout(0, len(parts), [*parts[:-1], last])

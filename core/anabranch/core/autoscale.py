@@ -8,8 +8,9 @@ order in which anything is given: ties go to the lowest segment id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from operator import truediv
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from operator import add, gt, lt, truediv
 from typing import Final
 
 import msgspec
@@ -105,6 +106,8 @@ class _Look:
         self.policy = policy
         self.now_ms = now_ms
         self.last = last
+        self.split_thresholds = policy.split_thresholds
+        self.merge_thresholds = policy.merge_thresholds
         self.active = layout.active
         self.count = len(self.active)
         self.at_cap = self.count >= policy.max_segments
@@ -122,6 +125,11 @@ class _Look:
         """Whether a cooldown is on; a last time in the future counts as one."""
         return bool(last_ms) and self.now_ms - last_ms < cooldown_s * 1000
 
+    @cached_property
+    def busiest(self) -> SegmentInfo:
+        """The active segment that takes most messages; of equals that with the lowest id."""
+        return max(self.active, key=lambda part: (self.rates(part)[0], -part.segment_id))
+
     @property
     def is_split_resting(self) -> bool:
         return self.is_resting(self.last.split_ms, self.policy.split_cooldown_seconds)
@@ -134,7 +142,7 @@ def _for_consumers(look: _Look) -> Decision:
     policy = look.policy
     if look.asked <= look.count:
         return NoAction(None, f"{look.asked} consumers have {look.count} segments")
-    busiest = max(look.active, key=lambda part: (look.rates(part)[0], -part.segment_id))
+    busiest = look.busiest
     rate = look.rates(busiest)[0]
     floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
     if look.at_cap or rate < floor:
@@ -188,7 +196,7 @@ def _unsplittable(segment_id: int) -> NoAction:
 
 
 def _for_load(look: _Look) -> Decision:
-    thresholds = look.policy.split_thresholds
+    thresholds = look.split_thresholds
     over = []
     for part in look.active:
         found = look.load.get(part.segment_id)
@@ -217,7 +225,7 @@ def _for_load(look: _Look) -> Decision:
 
 def _overload(look: _Look, part: SegmentInfo) -> tuple[Reason, str]:
     """The metric that is furthest over its threshold, and that in words."""
-    rates, thresholds = look.rates(part), look.policy.split_thresholds
+    rates, thresholds = look.rates(part), look.split_thresholds
     ratios = list(map(truediv, rates, thresholds))
     which = ratios.index(max(ratios))
     metric = _METRICS[which]
@@ -262,52 +270,57 @@ def _merge(look: _Look) -> Decision:
         return NoAction(None, f"{look.count} segments are the fewest allowed")
     if look.is_resting(look.last.merge_ms, policy.merge_cooldown_seconds):
         return NoAction(None, "the merge cooldown is on")
-    cold = [_is_cold(look, part) for part in look.active]
     blocked: Blocked | None = None
-    best: tuple[float, int, SegmentInfo, SegmentInfo] | None = None
-    for place in range(look.count - 1):
-        if not (cold[place] and cold[place + 1]):
-            continue
-        left, right = look.active[place], look.active[place + 1]
+    is_left_out = False
+    for rate, _, place in sorted(_cold_pairs(look)):
+        left, right = look.active[place : place + 2]
         if _merge_depth(look.layout, left, right) >= policy.max_dag_depth:
             blocked = blocked or Blocked.MAX_DAG_DEPTH
         elif _cuts_parallelism(look, left, right):
             blocked = blocked or Blocked.MAX_ENTRY_BUCKETS
-        elif not _would_be_split_again(look, left, right):
-            both = sum(look.rates(left)) + sum(look.rates(right))
-            found = (both, min(left.segment_id, right.segment_id), left, right)
-            if best is None or found[:2] < best[:2]:
-                best = found
-    if best is None:
-        return NoAction(blocked, _no_merge(blocked))
-    rate, _, left, right = best
-    why = (
-        f"segments {left.segment_id} and {right.segment_id} have been below every merge threshold "
-        f"for {policy.merge_window_seconds:g} s, with {rate:g} messages and bytes a second in all"
-    )
-    return Merge(left.segment_id, right.segment_id, Reason.COLD, why)
+        elif _would_be_split_again(look, left, right):
+            is_left_out = True
+        else:
+            why = (
+                f"segments {left.segment_id} and {right.segment_id} have been below every merge "
+                f"threshold for {policy.merge_window_seconds:g} s, with {rate:g} messages and "
+                "bytes a second in all"
+            )
+            return Merge(left.segment_id, right.segment_id, Reason.COLD, why)
+    return NoAction(blocked, _no_merge(blocked, is_left_out=is_left_out))
 
 
-def _no_merge(blocked: Blocked | None) -> str:
+def _no_merge(blocked: Blocked | None, *, is_left_out: bool) -> str:
     match blocked:
         case Blocked.MAX_DAG_DEPTH:
             return "cold neighbours have been merged too often before"
         case Blocked.MAX_ENTRY_BUCKETS:
             return "a merge of cold neighbours would leave consumers without entry buckets"
+        case _ if is_left_out:
+            return "cold neighbours would be split again at once if they were merged"
         case _:
             return "no two neighbours are cold for long enough"
 
 
-def _is_cold(look: _Look, part: SegmentInfo) -> bool:
-    found = look.load.get(part.segment_id)
-    if found is None or look.now_ms - found.modified_ms < look.policy.merge_window_seconds * 1000:
+def _cold_pairs(look: _Look) -> Iterator[tuple[float, int, int]]:
+    """Of each pair, all its rates in sum, its lowest id, and its place in the order of the ring."""
+    before: float | None = None
+    for place, part in enumerate(look.active):
+        found = look.load.get(part.segment_id)
+        own = sum(found.rates) if found is not None and _is_cold(look, found) else None
+        if own is not None and before is not None:
+            yield before + own, min(look.active[place - 1].segment_id, part.segment_id), place - 1
+        before = own
+
+
+def _is_cold(look: _Look, found: SegmentLoad) -> bool:
+    if look.now_ms - found.modified_ms < look.policy.merge_window_seconds * 1000:
         return False
-    thresholds = look.policy.merge_thresholds
-    return all(rate < threshold for rate, threshold in zip(found.rates, thresholds, strict=True))
+    return all(map(lt, found.rates, look.merge_thresholds))
 
 
-def _merge_depth(layout: SegmentLayout, *parts: SegmentInfo) -> int:
-    return max(layout.merge_depth(part.segment_id) for part in parts)
+def _merge_depth(layout: SegmentLayout, left: SegmentInfo, right: SegmentInfo) -> int:
+    return max(layout.merge_depth(left.segment_id), layout.merge_depth(right.segment_id))
 
 
 def _cuts_parallelism(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:
@@ -318,14 +331,13 @@ def _cuts_parallelism(look: _Look, left: SegmentInfo, right: SegmentInfo) -> boo
 
 def _would_be_split_again(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:
     """Whether the consumers' pass or the load's would undo the merge at the next evaluation."""
-    policy = look.policy
-    both = [mine + other for mine, other in zip(look.rates(left), look.rates(right), strict=True)]
-    if any(rate > most for rate, most in zip(both, policy.split_thresholds, strict=True)):
-        return True
-    others = (look.rates(p)[0] for p in look.active if p is not left and p is not right)
-    busiest = max(both[0], max(others, default=0.0))
-    floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
-    return look.asked >= look.count and busiest >= floor
+    rates, other = look.rates(left), look.rates(right)
+    if look.asked >= look.count:
+        # The pair takes no less than either of it, so the busiest of all need not be another.
+        busiest = max(rates[0] + other[0], look.rates(look.busiest)[0])
+        if busiest >= look.policy.split_vs_rebucket_min_msg_rate_in_threshold:
+            return True
+    return any(map(gt, map(add, rates, other), look.split_thresholds))
 
 
 # --- more buckets than anybody needs -------------------------------------------------------------

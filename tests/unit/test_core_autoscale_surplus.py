@@ -1,0 +1,103 @@
+"""What is decided for buckets that nobody needs any more (seed 002, "lower lazily")."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.core.autoscale import LastActions
+from anabranch.core.autoscale_decisions import NoAction, Reason, Rebucket
+from support.autoscale import (
+    NOW_MS,
+    POLICY,
+    ago,
+    checkpoints,
+    decided,
+    policy,
+    quiet,
+    rebucket,
+    ring,
+    segments,
+    streams,
+)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "consumers", "expected"),
+    [
+        (4, 0, None),  # the topic's budget
+        (8, 0, 4),
+        (16, 2, 4),
+        (16, 3, 8),
+        (16, 4, 8),
+        (16, 5, None),  # twice the need is 10, and so 16
+        (8, 3, None),
+    ],
+)
+def test_buckets_are_lowered_to_twice_the_need_or_the_budget(
+    buckets: int, consumers: int, expected: int | None
+) -> None:
+    found = decided(segments(1, buckets), {}, streams(consumers))
+    if expected is None:
+        assert "no segment has entry buckets to spare" in quiet(found)
+    else:
+        assert rebucket(found) == ((0,), expected, Reason.BUCKET_SURPLUS)
+
+
+def test_need_and_budget_are_shared_by_the_segments_and_each_keeps_one_bucket() -> None:
+    keep = policy(min_segments=2)
+    assert rebucket(decided(segments(2, 8), {}, streams(3), keep))[:2] == ((0, 1), 4)
+    assert rebucket(decided(segments(2, 8), {}, streams(2), keep))[:2] == ((0, 1), 2)
+    assert rebucket(decided(segments(5, 8), {}, {}))[:2] == (tuple(range(5)), 1)
+
+
+def test_only_segments_with_more_are_lowered_lowest_id_first() -> None:
+    topic = ring((2, 8), (1, 2), (0, 4))
+    assert rebucket(decided(topic, {}, streams(3))) == ((0, 2), 2, Reason.BUCKET_SURPLUS)
+
+
+def test_whole_segment_readers_need_no_buckets() -> None:
+    assert rebucket(decided(segments(1, 8), {}, checkpoints(6)))[:2] == ((0,), 4)
+
+
+@pytest.mark.parametrize("what", ["split", "merge", "rebucket", "consumers"])
+@pytest.mark.parametrize(
+    ("seconds", "acts"), [(-5, False), (0, False), (49.999, False), (50, True), (50.001, True)]
+)
+def test_buckets_are_lowered_only_when_nothing_has_changed_for_the_window(
+    what: str, seconds: float, acts: bool
+) -> None:
+    last = LastActions() if what == "consumers" else ago(**{what: seconds})
+    since_ms = NOW_MS - round(seconds * 1000) if what == "consumers" else 0
+    found = decided(segments(1, 8), {}, streams(1, since_ms=since_ms), POLICY, last)
+    assert isinstance(found, Rebucket) is acts
+    if not acts:
+        assert "kept until nothing changes for a while" in quiet(found)
+
+
+@pytest.mark.parametrize(("seconds", "acts"), [(19.999, False), (20, True)])
+def test_fewer_buckets_too_wait_for_the_rebucket_cooldown(seconds: float, acts: bool) -> None:
+    hasty = policy(rebucket_down_window_seconds=5)
+    found = decided(segments(1, 8), {}, streams(1), hasty, ago(rebucket=seconds))
+    assert isinstance(found, Rebucket) is acts
+    if not acts:
+        assert "wait for the rebucket cooldown" in quiet(found)
+
+
+def test_a_surplus_says_the_figures() -> None:
+    found = decided(segments(1, 16), {}, streams(2))
+    assert isinstance(found, Rebucket)
+    assert found.why == (
+        "2 consumers have 16 entry buckets, more than twice as many as they need, and nothing has "
+        "changed for 50 s"
+    )
+
+
+@pytest.mark.parametrize("consumers", range(1, 12))
+def test_what_is_lowered_is_not_raised_again_for_the_same_consumers_or_twice_as_many(
+    consumers: int,
+) -> None:
+    lowered = decided(segments(1, 64), {}, streams(consumers), policy(entry_bucket_budget=1))
+    buckets = rebucket(lowered)[1]
+    for more in (consumers, 2 * consumers):
+        again = decided(segments(1, buckets), {}, streams(more), policy(entry_bucket_budget=1))
+        assert isinstance(again, NoAction)
