@@ -136,7 +136,12 @@ def _stored(topic: HandMadeTopic) -> int:
 
 def command(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], input=lines, capture_output=True, text=True, timeout=90, check=False
+        [*COMMAND, *arguments],
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
     )
 
 
@@ -216,6 +221,7 @@ def test_a_wrong_password_is_told_by_the_command_that_consumes(
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(400)
 def test_the_archive_and_the_audit_take_the_same_properties(
     secured: SecuredKafka, nodes: TopicCluster, tmp_path: Path
 ) -> None:
