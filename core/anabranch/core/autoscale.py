@@ -109,6 +109,8 @@ class _Look:
         self.split_thresholds = policy.split_thresholds
         self.merge_thresholds = policy.merge_thresholds
         self.active = layout.active
+        ids = (part.segment_id for part in self.active)
+        self._rates = {each: load[each].rates if each in load else _NO_RATES for each in ids}
         self.count = len(self.active)
         self.at_cap = self.count >= policy.max_segments
         self.capacity = sum(part.buckets for part in self.active)
@@ -118,8 +120,7 @@ class _Look:
         self.demand_since_ms = max((each.since_ms for each in demand.values()), default=0)
 
     def rates(self, part: SegmentInfo) -> Rates:
-        found = self.load.get(part.segment_id)
-        return _NO_RATES if found is None else found.rates
+        return self._rates[part.segment_id]
 
     def is_resting(self, last_ms: int, cooldown_s: float) -> bool:
         """Whether a cooldown is on; a last time in the future counts as one."""
@@ -199,11 +200,9 @@ def _for_load(look: _Look) -> Decision:
     thresholds = look.split_thresholds
     over = []
     for part in look.active:
-        found = look.load.get(part.segment_id)
-        if found is not None:
-            score = max(map(truediv, found.rates, thresholds))
-            if score > 1.0:  # only what is beyond a threshold counts
-                over.append((-score, part.segment_id, part))
+        score = max(map(truediv, look.rates(part), thresholds))
+        if score > 1.0:  # only what is beyond a threshold counts
+            over.append((-score, part.segment_id, part))
     if not over:
         return NoAction(None, "no segment is over a split threshold")
     over.sort(key=lambda each: each[:2])
@@ -306,17 +305,17 @@ def _cold_pairs(look: _Look) -> Iterator[tuple[float, int, int]]:
     """Of each pair, all its rates in sum, its lowest id, and its place in the order of the ring."""
     before: float | None = None
     for place, part in enumerate(look.active):
-        found = look.load.get(part.segment_id)
-        own = sum(found.rates) if found is not None and _is_cold(look, found) else None
+        own = sum(look.rates(part)) if _is_cold(look, part) else None
         if own is not None and before is not None:
             yield before + own, min(look.active[place - 1].segment_id, part.segment_id), place - 1
         before = own
 
 
-def _is_cold(look: _Look, found: SegmentLoad) -> bool:
-    if look.now_ms - found.modified_ms < look.policy.merge_window_seconds * 1000:
+def _is_cold(look: _Look, part: SegmentInfo) -> bool:
+    found = look.load.get(part.segment_id)
+    if found is None or look.now_ms - found.modified_ms < look.policy.merge_window_seconds * 1000:
         return False
-    return all(map(lt, found.rates, look.merge_thresholds))
+    return all(map(lt, look.rates(part), look.merge_thresholds))
 
 
 def _merge_depth(layout: SegmentLayout, left: SegmentInfo, right: SegmentInfo) -> int:
