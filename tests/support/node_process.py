@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -20,7 +20,7 @@ _LOOK_S = 0.02
 class NodeProcess:
     """A running `anabranch node` with these settings; its port is theirs."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, command: Sequence[str] = COMMAND) -> None:
         self.id = settings.broker_id
         self.url = settings.web_url
         settings.data_dir.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ class NodeProcess:
         named = {f"ANABRANCH_{name}": str(value) for name, value in given.items()}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [*COMMAND, "node", "--end-with-parent"],
+                [*command, "node", "--end-with-parent"],
                 env={**os.environ, **named},
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -63,9 +63,9 @@ class NodeProcess:
 
 
 @contextmanager
-def node_process(settings: Settings) -> Iterator[NodeProcess]:
+def node_process(settings: Settings, command: Sequence[str] = COMMAND) -> Iterator[NodeProcess]:
     """A node that is ready, for as long as the block runs or until it is killed."""
-    node = NodeProcess(settings)
+    node = NodeProcess(settings, command)
     try:
         node.await_ready()
         yield node

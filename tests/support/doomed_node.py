@@ -1,0 +1,50 @@
+"""`anabranch`, which kills itself at a point of its work in Kafka: `doomed_node.py POINT node ...`.
+
+A point is a method of what does the work, before or after its first call for a segment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+from anabranch.broker.cli.main import main
+from anabranch.channel.sealing import Sealer
+from anabranch.channel.segments import SegmentAdmin
+
+
+class Point(Enum):
+    """What is logged or done in Kafka when the node ends."""
+
+    BEGIN_LOGGED = (SegmentAdmin, "create", False)
+    CHILDREN_MADE = (SegmentAdmin, "create", True)
+    SEALING_LOGGED = (SegmentAdmin, "seal", False)
+    LIMIT_SET = (Sealer, "_configure", True)
+    ONE_PARTITION_REFUSES = (Sealer, "_probe", True)
+    ENDS_KNOWN = (SegmentAdmin, "seal", True)
+    REMOVAL_LOGGED = (SegmentAdmin, "delete", False)
+    TOPICS_DELETED = (SegmentAdmin, "delete", True)
+
+
+def doom(point: Point) -> None:
+    """Makes this process end there."""
+    owner, name, after = point.value
+    real: Callable[..., Any] = getattr(owner, name)
+
+    def doomed(self: object, what: Iterable[Any], *rest: Any) -> Any:
+        given = list(what)
+        if not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(self, given, *rest)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, name, doomed)
+
+
+if __name__ == "__main__":
+    doom(Point[sys.argv.pop(1)])
+    main()
