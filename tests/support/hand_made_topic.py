@@ -6,6 +6,7 @@ For tests of the SDK that need each step of a split or merge at a moment of thei
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -22,6 +23,7 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server import Peer, Routes, WireServer, serve
 
 _DEADLINE_S = 20.0
+_YET_TO_LEAD = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 class HandMadeTopic:
@@ -221,9 +223,7 @@ class HandMadeTopic:
         with_reader = self._reader()
         try:
             return tuple(
-                with_reader.get_watermark_offsets(
-                    TopicPartition(self.kafka_topic(part), bucket), _DEADLINE_S
-                )[1]
+                _end(with_reader, TopicPartition(self.kafka_topic(part), bucket))
                 for bucket in range(part.buckets)
             )
         finally:
@@ -271,3 +271,14 @@ class HandMadeTopic:
             for message in messages:
                 values.setdefault(message.key() or b"", []).append(message.value() or b"")
         return values
+
+
+def _end(reader: Consumer, place: TopicPartition) -> int:
+    """The end of a partition, whose leader may be yet to lead if it is new."""
+    deadline = time.monotonic() + _DEADLINE_S
+    while True:
+        try:
+            return reader.get_watermark_offsets(place, _DEADLINE_S)[1]
+        except KafkaException as error:
+            if error.args[0].code() not in _YET_TO_LEAD or time.monotonic() > deadline:
+                raise
