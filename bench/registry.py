@@ -236,4 +236,11 @@ FIGURES = (
         "-",
         spark.audit,
     ),
+    Figure(
+        "backtest",
+        "back-test of auto-scaling, an evaluation a minute",
+        "at least 1,000 topic-days/min",
+        "-",
+        spark.backtest,
+    ),
 )
