@@ -104,7 +104,7 @@ async def _receive(consumer: StreamConsumer, into: dict[bytes, list[bytes]]) -> 
     [
         (Point.BEGIN_LOGGED, "/split/0", {1, 2, 3}),
         (Point.CHILDREN_MADE, "/merge/0/1", {2}),
-        (Point.SEALING_LOGGED, "/split/1", {0, 2, 3}),
+        (Point.SEALING_LOGGED, "/rebucket/0?bucketCount=3", {1, 2}),
         (Point.LIMIT_SET, "/merge/0/1", {2}),
         (Point.ONE_PARTITION_REFUSES, "/split/0", {1, 2, 3}),
         (Point.ENDS_KNOWN, "/merge/0/1", {2}),
