@@ -18,6 +18,7 @@ from anabranch.client.producer import Producer, ProducerSettings
 from anabranch.client.queue import QueueConsumer, QueueSettings
 from anabranch.client.reading import ConsumerSettings, fresh_name
 from anabranch.client.stream import StreamConsumer
+from anabranch.client.traffic import TrafficReporter
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.log import get_logger
 
@@ -42,6 +43,7 @@ class Client(Closing):
         self.kafka = _checked(kafka)
         self._parts: list[Any] = []  # what has an async close()
         self._closed = False
+        self._traffic = TrafficReporter()
 
     async def watch(self, topic: str, timeout_s: float = 10.0) -> LayoutWatch:
         """A watch of a topic's layout that knows the first one.
@@ -51,6 +53,7 @@ class Client(Closing):
         self._check_open()
         watch = LayoutWatch(self.nodes, topic)
         await watch.start(timeout_s)
+        watch.traffic = self._traffic.topic(watch)
         self.adopt(watch)
         return watch
 
@@ -148,6 +151,7 @@ class Client(Closing):
                 await self._parts.pop().close()
             except Exception as error:  # noqa: BLE001 - the others must be closed all the same
                 failures.append(error)
+        await self._traffic.close()
         if failures:
             raise failures[0]
 

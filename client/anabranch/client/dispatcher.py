@@ -30,8 +30,10 @@ from anabranch.client.flows import FlowTable, Held, Step
 from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettings
 from anabranch.client.segment_writer import Lane, SegmentWriter, Tally
 from anabranch.client.topic_layout import Segment, TopicLayout
+from anabranch.client.traffic import TopicTraffic
 from anabranch.client.upkeep import LOOK_S, Upkeep
 from anabranch.client.writer_pool import WriterPool
+from anabranch.client.written import Written
 from anabranch.wire import clock
 from anabranch.wire.log import get_logger
 
@@ -72,8 +74,10 @@ class Dispatcher:
         settings: ProducerSettings,
         kafka: Mapping[str, Any],
         now: Callable[[], float] = clock.now,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         self.tally = Tally()
+        self._written = Written(self.tally, traffic or TopicTraffic())
         self.table: FlowTable[Lane] = FlowTable(layout, self._make_lane)
         self.failures: list[Exception] = []  # of messages nobody waits for, the first ones
         self.failed_count = 0
@@ -157,8 +161,10 @@ class Dispatcher:
 
     def fail(self, held: Held, error: Exception) -> None:
         """The message is given up."""
+        size = len(held.value or b"")
         self.tally.count -= 1
-        self.tally.bytes -= len(held.value or b"")
+        self.tally.bytes -= size
+        self._written.gave_up(size)
         if held.on_delivery is not None:
             self._finished.append((held.on_delivery, None, error))
             return
@@ -231,7 +237,7 @@ class Dispatcher:
     def poll(self) -> None:
         """Takes the reports that are there, and does what they lead to."""
         for writer in self._writers:
-            writer.poll(0)
+            self._written.poll(writer)
         if self._opening:
             self._open_up()
         if self.table.leaving:
@@ -323,6 +329,7 @@ class Dispatcher:
             )
             for held, (offset, timestamp_ms) in zip(there, found, strict=True):
                 self.delivered(lane, held, offset, timestamp_ms)
+            self._written.found(lane, there)
         self._advance()
         self._finish()
 

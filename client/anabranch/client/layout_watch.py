@@ -27,6 +27,7 @@ from anabranch.client.errors import (
 )
 from anabranch.client.nodes import Nodes
 from anabranch.client.topic_layout import TopicLayout
+from anabranch.client.traffic import TopicTraffic
 from anabranch.core import names
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
@@ -62,6 +63,8 @@ class LayoutWatch:
     def __init__(self, nodes: Nodes, topic: str) -> None:
         self.topic = names.parse_scalable_topic(topic)
         self.listeners: list[Listener] = []
+        self.traffic = TopicTraffic()  # of whoever uses this watch
+        self.controller_url = ""  # by the newest word of a node; the layout has that of its epoch
         self._nodes = nodes
         self._layout: TopicLayout | None = None
         self._failure: ClientError | None = None
@@ -190,6 +193,7 @@ class LayoutWatch:
         elif update.HasField("dag"):
             self._answered = True
             self._told_incarnation = update.dag.incarnation
+            self.controller_url = update.dag.controller_broker_url or self.controller_url
             self._take(TopicLayout.from_proto(self.topic, update.dag))
 
     def _refused(self, update: CommandScalableTopicUpdate) -> None:

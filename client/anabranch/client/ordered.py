@@ -66,6 +66,7 @@ class OrderedConsumer(Consumer[Message]):
             self._readable.set,
             self._changed,
             skips_gone=self._skips_gone,
+            on_taken=lambda *taken: watch.traffic.read(subscription, *taken),
         )
         self._commit_at = 0.0
         self._commit_again_at = now() + settings.commit_again_s

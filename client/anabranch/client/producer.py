@@ -62,7 +62,7 @@ class Producer(Closing):
         self.topic = f"topic://{watch.topic}"
         self.is_closed = False
         self._watch = watch
-        self._dispatcher = Dispatcher(watch.layout, settings, kafka)
+        self._dispatcher = Dispatcher(watch.layout, settings, kafka, traffic=watch.traffic)
         self._tally = self._dispatcher.tally
         self._routes = self._dispatcher.table.routes
         self._raw = settings.key_serializer is None and settings.value_serializer is None

@@ -224,6 +224,7 @@ class QueueConsumer(Consumer[QueueMessage]):
                     found = None if self._reader is None else self._reader.take()
                     if found is not None:
                         self._delivery, self._given = found, 0
+                        self._count(found)
                         return found
                     await self._readable.wait()
         except TimeoutError:
@@ -231,6 +232,14 @@ class QueueConsumer(Consumer[QueueMessage]):
             raise DeadlineError(
                 f"no message of {self.topic} came in {timeout_s:g} s{last}"
             ) from None
+
+    def _count(self, delivery: Delivery) -> None:
+        """For the load of the segments; the sizes are about those of the delivery."""
+        segments, total = dict(self._segments()), len(delivery.messages)
+        for topic, count in delivery.counts.items():
+            if topic in segments:
+                size = delivery.size_bytes * count // total
+                self._watch.traffic.read(self.subscription, segments[topic], count, size)
 
     def _wrapped(self, delivery: Delivery, index: int) -> QueueMessage:
         raw = delivery.messages[index]

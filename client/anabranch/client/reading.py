@@ -23,6 +23,7 @@ from anabranch.client.read_trouble import Missing, ReadTrouble
 from anabranch.client.reads import ReadSettings
 from anabranch.client.received import Batch, Deserializer, Source
 from anabranch.client.topic_layout import TopicLayout
+from anabranch.client.traffic import Taken
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import full_name
 from anabranch.wire.log import get_logger
@@ -113,7 +114,7 @@ class Reading:
     """Starts and stops fetches. `positions` finds out where to start; it may raise KafkaException.
 
     `on_read` is called when there is something to take, `on_change` when the core knows more, or
-    `trouble` has a failure. `skips_gone` as in `DataPlane`.
+    `trouble` has a failure. `skips_gone` as in `DataPlane`, `on_taken` as in `Taken`.
     """
 
     def __init__(
@@ -128,7 +129,9 @@ class Reading:
         on_change: Callable[[], None],
         *,
         skips_gone: bool,
+        on_taken: Callable[[int, int, int], None],
     ) -> None:
+        self._taken = Taken(on_taken)
         self.plane: DataPlane | None = None
         self.offsets: GroupOffsets | None = None
         self.trouble = ReadTrouble(on_change)
@@ -163,6 +166,7 @@ class Reading:
             self._started.discard(number)
             self._look_at.pop(number, None)
             if self._sources.pop(number, None) is not None:
+                self._taken.ended(number)
                 plane.stop(number)
         new = [h.fetch for n, h in fetches.items() if n not in self._started and h.fetch]
         if new:
@@ -176,6 +180,7 @@ class Reading:
         read = None if self.plane is None else self.plane.take()
         if read is None:
             return None
+        self._taken.took(read.ends, len(read.messages), read.size_bytes)
         sources = {
             place: self._sources[number]
             for place, number in read.fetches.items()
@@ -278,6 +283,7 @@ class Reading:
             self._settings.key_deserializer,
             self._settings.value_deserializer,
         )
+        self._taken.began(fetch.number, fetch.place.segment_id, start)
         self._core.on_position(fetch.number, start)
         plane.start(fetch, start)
 

@@ -28,6 +28,7 @@ from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message
 from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.queue_drain import Contact
 from anabranch.client.read_trouble import LIBRDKAFKA_LOG, ReadTrouble
+from anabranch.client.reads import size_of
 from anabranch.wire.log import get_logger
 
 _log = get_logger(__name__)
@@ -59,13 +60,23 @@ _TYPES: Final = {
 }
 
 
+_NONE: Final[Mapping[str, int]] = {}
+
+
 class Delivery:
     """What one poll returned. Settled on the event loop; over once all of it is, or at its end."""
 
-    __slots__ = ("_answers", "_left", "_over", "_settled", "messages")
+    __slots__ = ("_answers", "_left", "_over", "_settled", "counts", "messages", "size_bytes")
 
-    def __init__(self, messages: list[Message]) -> None:
+    def __init__(
+        self,
+        messages: list[Message],
+        counts: Mapping[str, int] = _NONE,
+        size_bytes: int = 0,
+    ) -> None:
         self.messages = messages
+        self.counts = counts  # of messages, by topic
+        self.size_bytes = size_bytes  # of the values, about
         self._answers = bytearray(len(messages))
         self._left = len(messages)
         self._over = False
@@ -146,6 +157,7 @@ class ShareReader:
         self._topics: tuple[str, ...] = ()  # the thread's, as everything below
         self._nudges: list[float] = []
         self._nudged = False
+        self._turn_number = 0
         self._unsent = False  # answers were given since the last poll
         self._stopped = False
         self._wake = threading.Event()
@@ -220,10 +232,14 @@ class ShareReader:
         self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
         if messages:
             self._trouble.well()
-            self._deliver(messages, began)
+            counts = {min(topics): len(messages)}
+            if len(topics) > 1:
+                counts = dict(collections.Counter(message.topic() or "" for message in messages))
+            self._deliver(messages, counts, began)
 
-    def _deliver(self, messages: list[Message], began: float) -> None:
-        delivery = Delivery(messages)
+    def _deliver(self, messages: list[Message], counts: Mapping[str, int], began: float) -> None:
+        self._turn_number += 1
+        delivery = Delivery(messages, counts, size_of(messages, self._turn_number))
         self._deliveries.append(delivery)
         if self._stopped:  # either we see this, or `close` sees the delivery
             delivery.settle_open(len(messages), RELEASE)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from anabranch.client.nodes import parse_url
@@ -106,6 +106,36 @@ class TopicTraffic:
             counter = self._counters.get((each.subscription, each.segment_id))
             if counter is not None:
                 counter.told_messages, counter.told_bytes = each.messages, each.bytes
+
+
+class Taken:
+    """Counts what a consumer takes of each of its fetches, once for each batch.
+
+    `on_read` is told of the segment, the messages and the bytes of their values, about.
+    """
+
+    def __init__(self, on_read: Callable[[int, int, int], None]) -> None:
+        self._on_read = on_read
+        self._fetches: dict[int, tuple[int, int]] = {}  # segment, and the end of what was taken
+
+    def began(self, fetch: int, segment_id: int, start: int) -> None:
+        """The fetch reads that segment from an offset on."""
+        self._fetches[fetch] = (segment_id, start)
+
+    def ended(self, fetch: int) -> None:
+        """It reads no more."""
+        self._fetches.pop(fetch, None)
+
+    def took(self, ends: Mapping[int, int], messages: int, size_bytes: int) -> None:
+        """A batch, with the end of each fetch's part. Offsets have gaps, so they tell shares."""
+        grown = {n: ends[n] - self._fetches[n][1] for n in ends if n in self._fetches}
+        total = sum(grown.values())
+        for fetch, count in grown.items():
+            segment_id = self._fetches[fetch][0]
+            self._fetches[fetch] = (segment_id, ends[fetch])
+            if count > 0:
+                share = count / total
+                self._on_read(segment_id, round(messages * share), round(size_bytes * share))
 
 
 class Watch(Protocol):
