@@ -41,8 +41,8 @@ def test_nothing_is_decided_when_it_is_switched_off() -> None:
 
 def test_a_topic_without_load_or_consumers_is_left_alone_and_every_pass_says_why() -> None:
     assert quiet(decided(segments(1))) == (
-        "0 consumers have 1 segments; no segment is over a split threshold; "
-        "1 segments are the fewest allowed; no segment has entry buckets to spare"
+        "0 consumers for 1 segment; no segment is over a split threshold; "
+        "1 segment must be there at least; no segment has entry buckets to spare"
     )
 
 

@@ -142,7 +142,9 @@ class _Look:
 def _for_consumers(look: _Look) -> Decision:
     policy = look.policy
     if look.asked <= look.count:
-        return NoAction(None, f"{look.asked} consumers have {look.count} segments")
+        return NoAction(
+            None, f"{_count(look.asked, 'consumer')} for {_count(look.count, 'segment')}"
+        )
     busiest = look.busiest
     rate = look.rates(busiest)[0]
     floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
@@ -266,7 +268,7 @@ def _is_hot_spot_resting(look: _Look, part: SegmentInfo) -> bool:
 def _merge(look: _Look) -> Decision:
     policy = look.policy
     if look.count <= policy.min_segments:
-        return NoAction(None, f"{look.count} segments are the fewest allowed")
+        return NoAction(None, f"{_count(look.count, 'segment')} must be there at least")
     if look.is_resting(look.last.merge_ms, policy.merge_cooldown_seconds):
         return NoAction(None, "the merge cooldown is on")
     blocked: Blocked | None = None
@@ -365,3 +367,7 @@ def _surplus(look: _Look) -> Decision:
         f"they need, and nothing has changed for {policy.rebucket_down_window_seconds:g} s"
     )
     return Rebucket(ids, buckets, Reason.BUCKET_SURPLUS, why)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -17,6 +18,12 @@ from anabranch.broker.cli.topic_paths import SCALABLE, count_of, full_of, path_o
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.names import parse_namespace
 
+_RATES: Final = {  # column: field of a segment's load
+    "MSG/S IN": "msgRateIn",
+    "BYTES/S IN": "bytesRateIn",
+    "MSG/S OUT": "msgRateOut",
+    "BYTES/S OUT": "bytesRateOut",
+}
 _COLUMNS_MAX: Final = 160
 # name: module of the commands that need the SDK, which the others need not wait for.
 _WITH_SDK: Final = {"produce": "produce", "consume": "consume"}
@@ -123,9 +130,10 @@ def show(topic: str, url: str, as_json: bool) -> None:
 @url_option
 @json_option
 def stats(topic: str, url: str, as_json: bool) -> None:
-    """Show the Kafka topics, subscriptions, backlogs and consumers of TOPIC.
+    """Show segments with their load, subscriptions with their backlogs, and auto-scaling of TOPIC.
 
-    Any client of Kafka can read those topics; a group is that of a subscription.
+    Any client of Kafka can read the segments' Kafka topics; a group is that of a subscription.
+    Rates are per second; one with a ~ is an estimate.
     """
     found = Api(url).get(path_of(topic, "stats"))
     if as_json:
@@ -142,15 +150,40 @@ def stats(topic: str, url: str, as_json: bool) -> None:
     click.echo()
     segments = sorted(found["segments"].items(), key=lambda item: int(item[0]))
     table(
-        ("SEGMENT", "STATE", "BUCKETS", "KAFKA TOPIC"),
+        ("SEGMENT", "STATE", "BUCKETS", *_RATES, "KAFKA TOPIC"),
         [
-            (number, each["state"], str(each["entryBuckets"]), each["kafkaTopic"])
+            (
+                number,
+                each["state"],
+                str(each["entryBuckets"]),
+                *_rates(each["load"]),
+                each["kafkaTopic"],
+            )
             for number, each in segments
         ],
     )
     if found["subscriptions"]:
         click.echo()
         tell(found["subscriptions"])
+    click.echo()
+    _tell_scaling(found["autoScale"])
+
+
+def _rates(load: dict[str, Any] | None) -> tuple[str, ...]:
+    if load is None:
+        return ("-",) * len(_RATES)
+    return tuple(
+        ("~" if field in load["estimated"] else "") + f"{load[field]:.6g}"
+        for field in _RATES.values()
+    )
+
+
+def _tell_scaling(scale: dict[str, Any]) -> None:
+    now = scale["now"]
+    click.echo(f"auto-scaling now: {now['action']} ({scale['fault'] or now['why']})")
+    for each in scale["decisions"]:
+        at = datetime.fromtimestamp(each["atMs"] / 1000, UTC)
+        click.echo(f"  {at:%Y-%m-%d %H:%M:%S}Z  {each['action']}: {each['why']}")
 
 
 @topics.command(

@@ -80,7 +80,7 @@ class Traffic:
             self._begin(name, worker, self._work(name, worker))
         workers = f" and {len(self._cast.workers)} workers of a queue" if self._cast.workers else ""
         self._say(
-            f"{_PRODUCERS} producers, {len(self._cast.readers)} readers{workers} use {self._topic}"
+            f"{_PRODUCERS} producers, {', '.join(self._cast.readers)}{workers} use {self._topic}"
         )
 
     async def run(self, events: Sequence[Event], duration_s: float) -> None:
