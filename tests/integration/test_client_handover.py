@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
@@ -28,15 +27,6 @@ def nodes(kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path) -> Iterator[T
         yield running
 
 
-async def unload(cluster: TopicCluster) -> None:
-    """Moves every bundle of the namespace to whichever node is chosen next."""
-    async with httpx.AsyncClient(
-        base_url=cluster.nodes[0].url, timeout=20, follow_redirects=True
-    ) as http:
-        answer = await http.put("/admin/v2/namespaces/public/default/unload")
-        assert answer.status_code == 204, answer.text
-
-
 def test_a_consumer_follows_a_controller_that_moved_without_waiting_for_its_report(
     nodes: TopicCluster,
 ) -> None:
@@ -45,7 +35,7 @@ def test_a_consumer_follows_a_controller_that_moved_without_waiting_for_its_repo
         producer = await client.create_producer(topic)
         await producer.send(b"before", "key")
         consumer.acknowledge(await consumer.receive(_RECEIVE_S))
-        await unload(cluster)
+        await cluster.unload()
         await cluster.split(topic, 0)
         await producer.send(b"after", "key")
         # The child is given out by the new controller, which must hear of the drain first.

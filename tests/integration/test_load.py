@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.client import Client
+from anabranch.client import Client, DeadlineError
 from support.load_watch import LoadWatch, load_watch
 from support.topic_cluster import TopicCluster, run_on, topic_cluster
 
@@ -174,5 +175,69 @@ def test_a_plain_kafka_consumer_is_seen(nodes: TopicCluster, watch: LoadWatch, o
             load = watch.of(topic)
             assert load is not None
             assert load.bytes_rate_out_estimated
+
+    run_on(nodes, body, 1, _TEST_S)
+
+
+async def steady(producer: Any, a_second: int, until: asyncio.Event) -> None:
+    """So many messages a second."""
+    loop = asyncio.get_running_loop()
+    began, sent = loop.time(), 0
+    while not until.is_set():
+        due = int((loop.time() - began) * a_second)
+        for number in range(sent, due):
+            await producer.post(b"x" * _SIZE, f"key-{number % 50}")
+        sent = due
+        await asyncio.sleep(0.01)
+
+
+def test_what_the_sdk_writes_and_reads_is_known_exactly_and_survives_a_move_of_the_controller(
+    nodes: TopicCluster, watch: LoadWatch
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        over = asyncio.Event()
+        producer = await client.create_producer(topic)
+        stream = await client.subscribe(topic, "billing")
+        queue = await client.subscribe_queue(topic, "jobs")
+
+        async def read_stream() -> None:
+            while not over.is_set():
+                with contextlib.suppress(DeadlineError):
+                    stream.acknowledge(await stream.receive_many(timeout_s=0.2))
+
+        async def read_queue() -> None:
+            while not over.is_set():
+                with contextlib.suppress(DeadlineError):
+                    await queue.receive_many(timeout_s=0.2)
+                    queue.acknowledge_all()
+
+        def exact() -> bool:
+            load = watch.of(topic)
+            return (
+                load is not None
+                and load.estimated == (False, False)
+                and abs(load.msg_rate_in - 200) < 70
+                and abs(load.msg_rate_out - 400) < 140
+            )
+
+        running = [
+            asyncio.create_task(each)
+            for each in (steady(producer, 200, over), read_stream(), read_queue())
+        ]
+        try:
+            await watch.until(exact, "all that is written and read is known", 40.0)
+            load = watch.of(topic)
+            assert load is not None
+            assert load.bytes_rate_in == pytest.approx(load.msg_rate_in * _SIZE, rel=0.05)
+            assert load.bytes_rate_out == pytest.approx(load.msg_rate_out * _SIZE, rel=0.05)
+            await cluster.unload()
+            count = len(watch.written(topic))
+            await watch.for_s(6.0)
+            after = watch.written(topic)[count:]
+            assert all(each is not None and each.msg_rate_in > 100 for each in after)
+            assert exact()
+        finally:
+            over.set()
+            await asyncio.gather(*running)
 
     run_on(nodes, body, 1, _TEST_S)

@@ -67,6 +67,15 @@ class TopicCluster:
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 
+    async def unload(self) -> None:
+        """Moves every bundle of the namespace to whichever node is chosen next."""
+        url = next(node.url for node in self.nodes if node.is_running)
+        async with httpx.AsyncClient(
+            base_url=url, timeout=_ANSWER_S, follow_redirects=True
+        ) as http:
+            answer = await http.put("/admin/v2/namespaces/public/default/unload")
+        assert answer.status_code == 204, answer.text
+
     async def create(self, topic: str, segments: int = 1) -> None:
         await self.call("PUT", topic, params={"numInitialSegments": segments})
 
