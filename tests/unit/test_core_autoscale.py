@@ -224,6 +224,22 @@ def test_each_segment_gets_the_power_of_two_that_gives_every_consumer_a_bucket(
         assert rebucket(found) == (ids, expected, Reason.BELOW_SPLIT_RATE_FLOOR)
 
 
+def test_the_largest_subscription_counts_wherever_it_stands() -> None:
+    for counts in ((5, 2), (2, 5)):
+        found = decided(segments(1, buckets=4), {}, streams(*counts))
+        assert rebucket(found) == ((0,), 8, Reason.BELOW_SPLIT_RATE_FLOOR)
+        at_cap = policy(max_segments=1)
+        absorbed = decided(
+            segments(1, 4), rates_in(50), checkpoints(*(n - 1 for n in counts)), at_cap
+        )
+        quiet(absorbed, Blocked.MAX_SEGMENTS)
+
+
+def test_a_segment_without_a_load_record_takes_nothing() -> None:
+    low = policy(split_vs_rebucket_min_msg_rate_in_threshold=0.5)
+    assert isinstance(decided(segments(1), {}, streams(2), low), Rebucket)
+
+
 def test_only_segments_with_fewer_buckets_are_rebucketed_lowest_id_first() -> None:
     quarter = (RING16_END + 1) // 4
     sizes = {3: 1, 0: 8, 2: 2, 1: 4}  # in the order of the ring

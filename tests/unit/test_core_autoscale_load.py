@@ -184,6 +184,12 @@ def test_the_next_most_overloaded_segment_is_split_while_a_hot_key_waits() -> No
     assert split(found) == (1, Reason.MSG_RATE_IN)
 
 
+def test_a_range_of_one_hash_is_not_split_in_place_of_a_hot_key_that_waits() -> None:
+    topic = one_hash().split_segment(1)
+    found = decided(topic, {0: load(150), 2: load(2_000)}, last=ago(split=10))
+    assert "left nearly all of it on one side" in quiet(found)
+
+
 def test_a_rebucket_in_between_says_nothing_of_a_hot_key() -> None:
     topic = halved(1)
     hot = topic.active[0].segment_id

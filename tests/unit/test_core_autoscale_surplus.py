@@ -83,6 +83,16 @@ def test_fewer_buckets_too_wait_for_the_rebucket_cooldown(seconds: float, acts: 
         assert "wait for the rebucket cooldown" in quiet(found)
 
 
+def test_the_subscription_that_changed_last_counts() -> None:
+    for order in (1, -1):
+        found = decided(
+            segments(1, 8),
+            {},
+            dict(list((streams(1) | checkpoints(1, since_ms=NOW_MS - 1)).items())[::order]),
+        )
+        assert "kept until nothing changes" in quiet(found)
+
+
 def test_a_surplus_says_the_figures() -> None:
     found = decided(segments(1, 16), {}, streams(2))
     assert isinstance(found, Rebucket)
