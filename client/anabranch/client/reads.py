@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -76,5 +77,15 @@ class Read:
 def size_of(messages: list[Message], turn: int) -> int:
     """The bytes of their values. Of many messages some stand for all: other ones each turn."""
     step = -(-len(messages) // _WEIGHED)
-    some = messages[turn % step :: step] if step > 1 else messages
-    return sum(map(len, some)) * step
+    return sum(map(len, _some(messages, turn, step))) * step
+
+
+def topics_of(messages: list[Message], turn: int) -> dict[str, int]:
+    """How many are of which topic, in the same way."""
+    step = -(-len(messages) // _WEIGHED)
+    counts = collections.Counter(map(Message.topic, _some(messages, turn, step)))
+    return {topic or "": count * step for topic, count in counts.items()}
+
+
+def _some(messages: list[Message], turn: int, step: int) -> list[Message]:
+    return messages[turn % step :: step] if step > 1 else messages

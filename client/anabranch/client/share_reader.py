@@ -28,7 +28,7 @@ from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message
 from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.queue_drain import Contact
 from anabranch.client.read_trouble import LIBRDKAFKA_LOG, ReadTrouble
-from anabranch.client.reads import size_of
+from anabranch.client.reads import size_of, topics_of
 from anabranch.wire.log import get_logger
 
 _log = get_logger(__name__)
@@ -75,7 +75,7 @@ class Delivery:
         size_bytes: int = 0,
     ) -> None:
         self.messages = messages
-        self.counts = counts  # of messages, by topic
+        self.counts = counts  # of messages, by topic, about
         self.size_bytes = size_bytes  # of the values, about
         self._answers = bytearray(len(messages))
         self._left = len(messages)
@@ -232,14 +232,12 @@ class ShareReader:
         self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
         if messages:
             self._trouble.well()
-            counts = {min(topics): len(messages)}
-            if len(topics) > 1:
-                counts = dict(collections.Counter(message.topic() or "" for message in messages))
-            self._deliver(messages, counts, began)
+            self._deliver(messages, began)
 
-    def _deliver(self, messages: list[Message], counts: Mapping[str, int], began: float) -> None:
+    def _deliver(self, messages: list[Message], began: float) -> None:
         self._turn_number += 1
-        delivery = Delivery(messages, counts, size_of(messages, self._turn_number))
+        turn = self._turn_number
+        delivery = Delivery(messages, topics_of(messages, turn), size_of(messages, turn))
         self._deliveries.append(delivery)
         if self._stopped:  # either we see this, or `close` sees the delivery
             delivery.settle_open(len(messages), RELEASE)

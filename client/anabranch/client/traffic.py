@@ -54,9 +54,9 @@ class _Counter:
 class TopicTraffic:
     """What one client writes to and reads from one topic. To be used on one event loop."""
 
-    def __init__(self, now: Callable[[], float] = clock.now) -> None:
+    def __init__(self, now: float = 0.0) -> None:
         self.incarnation = 0
-        self.told_at = now()
+        self.told_at = now
         self._counters: dict[_Place, _Counter] = {}
 
     def wrote(self, segment_id: int, messages: int, size_bytes: int) -> None:
@@ -116,11 +116,11 @@ class Taken:
 
     def __init__(self, on_read: Callable[[int, int, int], None]) -> None:
         self._on_read = on_read
-        self._fetches: dict[int, tuple[int, int]] = {}  # segment, and the end of what was taken
+        self._fetches: dict[int, list[int]] = {}  # segment, and the end of what was taken
 
     def began(self, fetch: int, segment_id: int, start: int) -> None:
         """The fetch reads that segment from an offset on."""
-        self._fetches[fetch] = (segment_id, start)
+        self._fetches[fetch] = [segment_id, start]
 
     def ended(self, fetch: int) -> None:
         """It reads no more."""
@@ -128,14 +128,17 @@ class Taken:
 
     def took(self, ends: Mapping[int, int], messages: int, size_bytes: int) -> None:
         """A batch, with the end of each fetch's part. Offsets have gaps, so they tell shares."""
-        grown = {n: ends[n] - self._fetches[n][1] for n in ends if n in self._fetches}
+        grown: dict[int, int] = {}
+        for fetch, end in ends.items():
+            known = self._fetches.get(fetch)
+            if known is not None:
+                segment_id, before = known
+                known[1] = end
+                grown[segment_id] = grown.get(segment_id, 0) + end - before
         total = sum(grown.values())
-        for fetch, count in grown.items():
-            segment_id = self._fetches[fetch][0]
-            self._fetches[fetch] = (segment_id, ends[fetch])
+        for segment_id, count in grown.items():
             if count > 0:
-                share = count / total
-                self._on_read(segment_id, round(messages * share), round(size_bytes * share))
+                self._on_read(segment_id, messages * count // total, size_bytes * count // total)
 
 
 class Watch(Protocol):
@@ -154,7 +157,7 @@ class _Topic:
     """A topic that the client uses, and whoever watches it for that."""
 
     def __init__(self, now: float) -> None:
-        self.traffic = TopicTraffic()
+        self.traffic = TopicTraffic(now)
         self.watches: list[Watch] = []
         self.due_at = now + _FIRST_S
 
@@ -182,6 +185,7 @@ class TrafficReporter:
         known = self._topics.get(watch.topic)
         if known is None:
             known = self._topics[watch.topic] = _Topic(self._now())
+            known.traffic.follow(watch.layout)
             self._wake.set()
         known.watches.append(watch)
         if self._task is None:
@@ -201,7 +205,7 @@ class TrafficReporter:
     async def _run(self) -> None:
         while True:
             try:
-                await self._report_due()
+                await self.report_due()
             except Exception as error:  # noqa: BLE001 - reports must never end an application
                 _log.error("traffic.fault", why=repr(error))
             self._wake.clear()
@@ -210,7 +214,8 @@ class TrafficReporter:
                 async with asyncio.timeout(max(_INTERVAL_S_MIN, next_at - self._now())):
                     await self._wake.wait()
 
-    async def _report_due(self) -> None:
+    async def report_due(self) -> None:
+        """Tells controllers what it is time to tell them; whatever comes of it."""
         now = self._now()
         due: dict[str, list[_Topic]] = {}
         for name, topic in list(self._topics.items()):

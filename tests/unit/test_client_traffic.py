@@ -1,0 +1,211 @@
+"""What a client tells the controllers of its topics; that they do not listen is no trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from anabranch.client.topic_layout import Segment, TopicLayout
+from anabranch.client.traffic import Taken, TopicTraffic, TrafficReporter
+from anabranch.core.layout import SegmentLayout
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
+from anabranch.wire.errors import RefusedError
+from anabranch.wire.server import Peer, Routes
+from support.wire import HOST, no_routes, serving
+
+TOPIC = "public/default/orders"
+TEST_S = 30.0
+
+
+def layout(incarnation: int = 1, segments: int = 2) -> TopicLayout:
+    plain = SegmentLayout.initial(segments, 4)
+    parts = {n: Segment(part, f"t{n}") for n, part in plain.segments.items()}
+    return TopicLayout(TOPIC, incarnation=incarnation, epoch=1, segments=parts)
+
+
+class Watch:
+    """A watch of the topic, whose controller a test names."""
+
+    def __init__(self, controller_url: str) -> None:
+        self.topic = TOPIC
+        self.controller_url = controller_url
+        self.layout = layout()
+        self.is_closed = False
+
+
+class Controller:
+    """Takes reports, and refuses them when a test wants it to."""
+
+    def __init__(self) -> None:
+        self.reports: list[pb.CommandScalableTrafficReport] = []
+        self.refusal: ServerError | None = None
+        self.interval_ms = 5_000
+        self.connections = 0
+
+    def open_session(self, peer: Peer) -> Routes:
+        self.connections += 1
+
+        async def report(command: BaseCommand) -> None:
+            said = pb.CommandScalableTrafficReport()
+            said.CopyFrom(command.scalableTrafficReport)
+            self.reports.append(said)
+            if self.refusal is not None:
+                raise RefusedError(self.refusal, "not now")
+            peer.send(
+                pb.CommandScalableTrafficReportResponse(
+                    request_id=said.request_id, interval_ms=self.interval_ms
+                )
+            )
+
+        return {BaseCommand.SCALABLE_TRAFFIC_REPORT: report}
+
+    def said(self) -> list[tuple[int, str, int, int, int]]:
+        """Of the last report: segment, subscription, messages, bytes, told messages."""
+        return [
+            (s.segment_id, s.subscription, s.messages, s.bytes, s.told_messages)
+            for s in self.reports[-1].segments
+        ]
+
+
+class Stage:
+    """A reporter on a clock of the test's, a watch, and the topic's traffic."""
+
+    def __init__(self, url: str) -> None:
+        self.now = 100.0
+        self.reporter = TrafficReporter(lambda: self.now)
+        self.watch = Watch(url)
+        self.traffic = self.reporter.topic(self.watch)
+
+    async def later(self, seconds: float) -> None:
+        self.now += seconds
+        await self.reporter.report_due()
+
+
+Body = Callable[[Stage, Controller], Awaitable[None]]
+
+
+def run(body: Body) -> None:
+    async def test() -> None:
+        controller = Controller()
+        async with serving(controller.open_session) as server:
+            stage = Stage(f"pulsar://{HOST}:{server.port}")
+            try:
+                await body(stage, controller)
+            finally:
+                await stage.reporter.close()
+
+    asyncio.run(asyncio.wait_for(test(), TEST_S))
+
+
+def test_a_report_has_what_changed_and_says_what_was_told_before() -> None:
+    async def body(stage: Stage, controller: Controller) -> None:
+        stage.traffic.wrote(0, 10, 1_000)
+        stage.traffic.read("billing", 1, 5, 500)
+        await stage.later(1.0)
+        assert controller.said() == [(0, "", 10, 1_000, 0), (1, "billing", 5, 500, 0)]
+        stage.traffic.wrote(0, 1, 100)
+        await stage.later(5.0)
+        assert controller.said() == [(0, "", 11, 1_100, 10)]
+        assert controller.reports[-1].since_ms == 5_000
+        assert len({each.client_id for each in controller.reports}) == 1
+        assert controller.connections == 1
+
+    run(body)
+
+
+def test_nothing_is_told_when_nothing_changed_or_it_is_not_time() -> None:
+    async def body(stage: Stage, controller: Controller) -> None:
+        await stage.later(1.0)
+        stage.traffic.wrote(0, 10, 1_000)
+        await stage.later(1.0)
+        assert controller.reports == []
+        await stage.later(60.0)
+        assert len(controller.reports) == 1
+        stage.traffic.wrote(0, 10, 1_000)
+        await stage.later(4.9)  # the controller wants one every 5 s
+        assert len(controller.reports) == 1
+
+    run(body)
+
+
+def test_what_a_controller_refused_for_now_is_told_to_the_next_one() -> None:
+    async def body(stage: Stage, controller: Controller) -> None:
+        controller.refusal = ServerError.ServiceNotReady
+        stage.traffic.wrote(0, 10, 1_000)
+        await stage.later(1.0)
+        controller.refusal = None
+        stage.traffic.wrote(0, 5, 500)
+        await stage.later(10.0)
+        assert controller.said() == [(0, "", 15, 1_500, 0)]
+
+    run(body)
+
+
+def test_a_node_that_does_not_know_the_command_is_not_asked_again() -> None:
+    async def test() -> None:
+        async with serving(no_routes) as server:
+            stage = Stage(f"pulsar://{HOST}:{server.port}")
+            for _ in range(3):
+                stage.traffic.wrote(0, 10, 1_000)
+                await stage.later(20.0)
+            assert len(server.peers) <= 1
+            await stage.reporter.close()
+
+    asyncio.run(asyncio.wait_for(test(), TEST_S))
+
+
+@pytest.mark.parametrize("url", ["", "pulsar://127.0.0.1:1", "nonsense"])
+def test_a_controller_that_is_not_there_is_no_trouble(url: str) -> None:
+    async def test() -> None:
+        stage = Stage(url)
+        stage.traffic.wrote(0, 10, 1_000)
+        await stage.later(20.0)
+        stage.traffic.wrote(0, 10, 1_000)
+        await stage.later(20.0)
+        await stage.reporter.close()
+
+    asyncio.run(asyncio.wait_for(test(), TEST_S))
+
+
+def test_reports_go_to_the_controller_that_an_open_watch_knows() -> None:
+    async def body(stage: Stage, controller: Controller) -> None:
+        url, stage.watch.controller_url = stage.watch.controller_url, "pulsar://127.0.0.1:1"
+        stage.watch.is_closed = True
+        assert stage.reporter.topic(Watch(url)) is stage.traffic
+        stage.traffic.wrote(0, 10, 1_000)
+        await stage.later(1.0)
+        assert len(controller.reports) == 1
+
+    run(body)
+
+
+def test_a_topic_that_was_made_again_is_counted_anew_and_pruned_segments_are_forgotten() -> None:
+    traffic = TopicTraffic()
+    traffic.follow(layout(1))
+    traffic.wrote(0, 10, 1_000)
+    traffic.wrote(7, 10, 1_000)  # pruned, and not told yet
+    traffic.follow(layout(1))
+    news = traffic.news()
+    assert sorted(each.segment_id for each in news) == [0, 7]
+    traffic.told(news, 1.0)
+    traffic.follow(layout(1))
+    traffic.wrote(7, 1, 1)
+    assert [(each.segment_id, each.messages) for each in traffic.news()] == [(7, 1)]
+    traffic.follow(layout(2))
+    assert traffic.news() == []
+
+
+def test_a_batch_of_several_fetches_is_shared_out_by_how_far_each_came() -> None:
+    read: list[tuple[int, int, int]] = []
+    taken = Taken(lambda *each: read.append(each))
+    taken.began(1, 10, 100)
+    taken.began(2, 20, 0)
+    taken.took({1: 130, 2: 10}, 40, 4_000)
+    assert read == [(10, 30, 3_000), (20, 10, 1_000)]
+    taken.took({1: 130}, 0, 0)
+    taken.ended(2)
+    taken.took({1: 135, 2: 99}, 5, 500)
+    assert read[2:] == [(10, 5, 500)]
