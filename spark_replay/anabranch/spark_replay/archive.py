@@ -53,6 +53,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True):
     archive_dir: Path
     kafka_properties: Mapping[str, str] = {}
     topic_prefix: str = "anabranch."
+    loads: bool = False  # the topic of segments' load, not the log
     once: bool = False  # archive what is there, then end
     interval_s: float = 10.0  # between two batches
     batch_records_max: int = 500_000
@@ -64,7 +65,7 @@ def run_archive(options: ArchiveOptions) -> int:
     try:
         find_java()
         kafka = _source(options)
-        kafka.extent(kafka.names.wal)  # a clear message before Spark is started
+        kafka.extent(_topic(kafka, options))  # a clear message before Spark is started
         with local_session("anabranch archive", options.scratch_dir) as spark:
             if options.once:
                 until = archive_once(spark, options)
@@ -128,20 +129,22 @@ class Archive:
         self._options = options
         self._folder = options.archive_dir
         self._kafka = _source(options)
-        wal = self._kafka.extent(self._kafka.names.wal)
+        self._topic = _topic(self._kafka, options)
+        found = self._kafka.extent(self._topic)
         until = next_offset(self._folder)
-        if until is not None and wal.first_offset > until:
+        # The load is thinned out and forgotten by Kafka itself: its archive has what was there.
+        if until is not None and found.first_offset > until and not options.loads:
             raise AuditError(
                 f"the archive in {self._folder} ends at offset {until}, but "
-                f"{self._kafka.names.wal} begins at {wal.first_offset}: what lies between is in "
+                f"{self._topic} begins at {found.first_offset}: what lies between is in "
                 "neither; start a new archive in another directory"
             )
-        if until is None and wal.first_offset > 0:
+        if until is None and found.first_offset > 0:
             sys.stderr.write(
-                f"{self._kafka.names.wal} begins at offset {wal.first_offset}: this archive will "
+                f"{self._topic} begins at offset {found.first_offset}: this archive will "
                 "not hold what came before\n"
             )
-        self._first_offset = wal.first_offset
+        self._first_offset = found.first_offset
         self._synced = -1
         self._committer: Consumer = self._kafka.connection.consumer(
             group_id=self._kafka.names.archive_group
@@ -152,10 +155,10 @@ class Archive:
         stream = (
             spark.readStream.format("kafka")
             .options(**self._kafka.options())
-            .option("subscribe", self._kafka.names.wal)
+            .option("subscribe", self._topic)
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
-            .option("failOnDataLoss", "true")
+            .option("failOnDataLoss", str(not self._options.loads).lower())
             .option("maxOffsetsPerTrigger", self._options.batch_records_max)
             .load()
         )
@@ -184,7 +187,7 @@ class Archive:
         until = self._first_offset
         if batch is not None:
             until = offset_of(self._folder, batch)
-        place = TopicPartition(self._kafka.names.wal, 0, until)
+        place = TopicPartition(self._topic, 0, until)
         try:
             self._committer.commit(offsets=[place], asynchronous=False)
         except KafkaException as error:
@@ -200,6 +203,10 @@ class Archive:
 def _source(options: ArchiveOptions) -> KafkaSource:
     connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "archive")
     return KafkaSource(connection, Topics(options.topic_prefix))
+
+
+def _topic(kafka: KafkaSource, options: ArchiveOptions) -> str:
+    return kafka.names.load if options.loads else kafka.names.wal
 
 
 @contextmanager

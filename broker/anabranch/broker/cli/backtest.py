@@ -10,6 +10,7 @@ import click
 from anabranch.broker.cli.spark import check_spark
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 _LOAD = click.Path(path_type=Path)
 _POSITIVE = click.FloatRange(0, min_open=True)
 _NOT_NEGATIVE = click.FloatRange(0)
@@ -25,6 +26,16 @@ _NOT_NEGATIVE = click.FloatRange(0)
     type=_LOAD,
     help="Parquet, or CSV, with topic, time and rates; may be repeated.  [default: a sample of "
     "real loads]",
+)
+@click.option(
+    "--load-archive",
+    type=_FOLDER,
+    help="What a cluster has recorded: the directory of `archive --loads`.",
+)
+@click.option(
+    "--archive-dir",
+    type=_FOLDER,
+    help="The archive of that cluster's log, which tells where on the ring segments lay.",
 )
 @click.option(
     "--policy",
@@ -126,12 +137,16 @@ def backtest(
     check_spark()
     if mean_rate is not None and factor != 1.0:
         raise click.UsageError("give --factor or --mean-rate, not both")
+    if given["archive_dir"] is not None and given["load_archive"] is None:
+        raise click.UsageError("--archive-dir goes with --load-archive")
     from anabranch.spark_replay.backtest.model import Rules
     from anabranch.spark_replay.backtest.run import BacktestOptions, run_backtest
     from anabranch.spark_replay.backtest.traces import Assumed
 
     options = BacktestOptions(
         load=load,
+        load_archive=given["load_archive"],
+        archive_dir=given["archive_dir"],
         policies=policies,
         json_path=json_path,
         html_path=html_path,

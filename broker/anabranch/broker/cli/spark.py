@@ -48,7 +48,13 @@ def _kafka(settings: Settings) -> dict[str, Any]:
 @click.option(
     "--interval", default=10.0, show_default=True, type=click.FloatRange(0.1), help="Seconds."
 )
-def archive(archive_dir: Path, once: bool, interval: float, **given: Any) -> int:
+@click.option(
+    "--loads",
+    is_flag=True,
+    help="Archive what segments' loads were, for `backtest`, not the log; in a directory of its "
+    "own.",
+)
+def archive(archive_dir: Path, once: bool, interval: float, loads: bool, **given: Any) -> int:
     """Copy the log to Parquet, each record exactly once, until stopped.
 
     May be killed at any time; the next run goes on where this one ended. What it has archived, and
@@ -61,7 +67,11 @@ def archive(archive_dir: Path, once: bool, interval: float, **given: Any) -> int
     from anabranch.spark_replay.archive import ArchiveOptions, run_archive
 
     options = ArchiveOptions(
-        archive_dir=archive_dir.absolute(), once=once, interval_s=interval, **_kafka(settings)
+        archive_dir=archive_dir.absolute(),
+        loads=loads,
+        once=once,
+        interval_s=interval,
+        **_kafka(settings),
     )
     return run_archive(options)
 

@@ -22,6 +22,7 @@ from anabranch.spark_replay.backtest.job import Plan, replayed
 from anabranch.spark_replay.backtest.model import Rules
 from anabranch.spark_replay.backtest.page import page
 from anabranch.spark_replay.backtest.policies import DEFAULT, parse_policies
+from anabranch.spark_replay.backtest.recorded import read_recorded
 from anabranch.spark_replay.backtest.spread import parse_spread
 from anabranch.spark_replay.backtest.table import table
 from anabranch.spark_replay.backtest.traces import SAMPLE, SPARK_ERRORS, Assumed, cause, read_traces
@@ -43,6 +44,8 @@ class BacktestOptions(msgspec.Struct, frozen=True):
     """
 
     load: Sequence[Path] = ()
+    load_archive: Path | None = None  # of a cluster's load topic
+    archive_dir: Path | None = None  # of its log, which tells what segments were
     policies: Sequence[str] = (DEFAULT,)
     json_path: str = ""  # "-": standard output
     html_path: Path | None = None
@@ -89,9 +92,8 @@ def backtest(
 ) -> Comparison:
     """The comparison. Raises AnabranchError when there is nothing to compare."""
     started = time.monotonic()
-    paths = options.load or (SAMPLE,)
     try:
-        load = read_traces(spark, paths, options.assumed)
+        load = _load(spark, options)
         bins = _bins(load, options.step_s * 1000)
         plan = Plan(
             policies,
@@ -112,7 +114,7 @@ def backtest(
     if not usable:
         raise InvalidInputError("no topic of the load can be used")
     return Comparison(
-        ", ".join(path.name for path in paths),
+        ", ".join(path.name for path in _paths(options)),
         _model(options),
         policies,
         usable,
@@ -121,6 +123,22 @@ def backtest(
         bins,
         time.monotonic() - started,
     )
+
+
+def _paths(options: BacktestOptions) -> Sequence[Path]:
+    recorded = [options.load_archive] if options.load_archive is not None else []
+    return [*options.load, *recorded] or [SAMPLE]
+
+
+def _load(spark: SparkSession, options: BacktestOptions) -> DataFrame:
+    """Traces and what was recorded, in the same columns."""
+    if options.load_archive is None:
+        return read_traces(spark, _paths(options), options.assumed)
+    found = read_recorded(spark, options.load_archive, options.archive_dir, options.step_s)
+    if not options.load:
+        return found
+    traces = read_traces(spark, options.load, options.assumed)
+    return found.unionByName(traces, allowMissingColumns=True)
 
 
 def _check(options: BacktestOptions) -> None:
