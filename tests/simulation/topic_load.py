@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from anabranch.core.autoscaler import policy_of
 from anabranch.core.rolling_rates import RollingRates
 from anabranch.core.segment_load import Rates, SegmentLoad, changed
 from anabranch.core.segment_topics import kafka_topic
@@ -107,10 +108,14 @@ class Loads:
                 continue
             if not process.link.works("sends"):
                 continue
+            broker = world.settings.auto_scale.policy
+            negligible = policy_of(truth, name, topic, broker).policy.negligible
             for part in topic.layout.active:
-                self._measure(name, topic, part)
+                self._measure(name, topic, part, negligible)
 
-    def _measure(self, name: str, topic: ScalableTopic, part: SegmentInfo) -> None:
+    def _measure(
+        self, name: str, topic: ScalableTopic, part: SegmentInfo, negligible: Rates
+    ) -> None:
         key = (name, topic.incarnation, part.segment_id)
         now = self._world.sched.now
         totals = self._totals(kafka_topic("", name, topic.incarnation, part), part)
@@ -121,7 +126,7 @@ class Loads:
         came, went = meter.rates()
         rates = (came, came * MESSAGE_BYTES, went, went * MESSAGE_BYTES)
         written = self._written[key]
-        if changed(written[-1][1].rates if written else None, rates, CHANGE_MIN):
+        if changed(written[-1][1].rates if written else None, rates, CHANGE_MIN, negligible):
             written.append((now, _load(rates, self._world.cluster.log_ms())))
 
     def _totals(self, kafka: str, part: SegmentInfo) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from anabranch.core.autoscale_policy import (
     override_of,
     resolve,
 )
+from anabranch.core.autoscaler import AutoScaleSettings
 from anabranch.core.errors import InvalidInputError
 from support.autoscale import policy
 
@@ -56,6 +57,14 @@ def test_the_defaults_and_names_are_those_of_the_proposal() -> None:
     assert set(FIELDS) == set(DEFAULTS)
     assert set(FIELDS) - set(OVERRIDE_FIELDS) == {"maxEntryBucketsPerSegment", "entryBucketBudget"}
     assert fault_of(DEFAULT) == ""
+
+
+def test_a_controller_looks_once_a_minute_by_default() -> None:
+    assert AutoScaleSettings() == AutoScaleSettings(DEFAULT, interval_s=60.0)
+
+
+def test_rates_below_a_quarter_of_the_merge_thresholds_are_negligible() -> None:
+    assert policy().negligible == (2.5, 25.0, 5.0, 50.0)
 
 
 def test_a_policy_survives_its_json() -> None:
@@ -226,6 +235,7 @@ def test_numbers_become_those_of_their_field() -> None:
     found = checked_override({"maxSegments": 5.0, "mergeWindowSeconds": 2})
     assert [type(each) for each in found.values()] == [int, float]
     assert checked_override({"maxSegments": -3}) == {"maxSegments": -3}  # judged when resolved
+    assert checked_override({"mergeWindowSeconds": -1e15}) == {"mergeWindowSeconds": -1e15}
 
 
 @pytest.mark.parametrize(
