@@ -314,6 +314,24 @@ def test_a_constant_load_comes_to_rest_and_no_layout_comes_again(
         assert done <= bound, action
 
 
+@given(layouts(), policies(), st.data())
+def test_a_load_that_wavers_between_the_thresholds_splits_and_merges_nothing(
+    layout: SegmentLayout, policy: AutoScalePolicy, data: st.DataObject
+) -> None:
+    low, high = policy.merge_thresholds, policy.split_thresholds
+    now_ms = START_MS
+    for _ in range(3):
+        now_ms += round(CALM_S * 1000)
+        loads = {}
+        for part in layout.active:
+            rates = [data.draw(st.floats(0.0, each)) for each in high]
+            warm = data.draw(st.integers(0, 3))
+            rates[warm] = max(rates[warm], low[warm])
+            loads[part.segment_id] = SegmentLoad(rates[0], rates[1], rates[2], rates[3], START_MS)
+        found = decide(layout, loads, {}, policy, now_ms, LastActions())
+        assert isinstance(found, NoAction | Rebucket)
+
+
 # --- policies -----------------------------------------------------------------------------------
 
 NUMBERS = st.one_of(st.integers(-(10**15), 10**15), st.floats(-1e15, 1e15))
