@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.client import Client, ProducerSettings
+from anabranch.client import Client, ConsumerSettings, ProducerSettings, QueueSettings
 from anabranch.client.messages import event_time, header_pairs
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.segment_topics import FUTURE_MS_MAX
@@ -78,8 +78,16 @@ def test_headers_that_cannot_be_are_refused(given: Any) -> None:
         {"delivery_timeout_s": "long"},
         {"value_serializer": "json"},
         {"compression": 5},
+        {"encrypt": "aes"},
+        {"encrypt": b"key"},
     ],
 )
 def test_settings_of_a_wrong_type_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(given))):
         ProducerSettings(**given)
+
+
+@pytest.mark.parametrize("settings", [ConsumerSettings, QueueSettings])
+def test_a_decrypt_that_cannot_be_called_is_refused(settings: Any) -> None:
+    with pytest.raises(InvalidInputError, match="decrypt must be callable.*: bytes"):
+        settings.of(None, {"decrypt": b"key"})

@@ -37,7 +37,7 @@ class Stage:
         )
         settings = ProducerSettings(delivery_timeout_s=_PATIENCE_S)
         self.dispatcher = Dispatcher(self.layout, settings, {}, lambda: self.at)
-        self.dispatcher._writers.brokers = brokers
+        self.dispatcher.writers.brokers = brokers
 
     def send(self, value: bytes, key: bytes) -> Lane:
         def told(result: DeliveryResult | None, error: Exception | None) -> None:
@@ -164,7 +164,7 @@ def test_what_follows_something_given_up_goes_by_a_writer_that_is_new_to_kafka(
         assert (again.segment, again.bucket) == (lane.segment, lane.bucket)
         assert again.writer is not lane.writer
         assert (again.forgone, again.proven, again.appended) == (0, False, 1)
-        assert lane.writer not in list(stage.dispatcher._writers)
+        assert lane.writer not in list(stage.dispatcher.writers)
 
     run(servers, body)
 
@@ -208,11 +208,11 @@ def test_writers_that_nothing_goes_through_are_closed_with_their_threads(servers
             if not lane.proven:
                 lane.sent()
                 lane.acked(0)
-        assert len(list(stage.dispatcher._writers)) == 16
+        assert len(list(stage.dispatcher.writers)) == 16
         stage.pass_s(3)
         stage.at += 400.0
         stage.dispatcher.poll()
-        assert list(stage.dispatcher._writers) == []
+        assert list(stage.dispatcher.writers) == []
         assert stage.dispatcher.table.flows() == []
         await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
 
@@ -269,7 +269,7 @@ def test_a_deleted_topic_leaves_no_flow_and_no_writer(servers: str) -> None:
         await stage.settled(b"one")
         assert isinstance(stage.told[b"one"], TopicNotFoundError)
         assert stage.dispatcher.table.flows() == []
-        assert list(stage.dispatcher._writers) == []
+        assert list(stage.dispatcher.writers) == []
         assert stage.dispatcher.table.routes == {}
         assert lane.outstanding == 0
 

@@ -1,9 +1,11 @@
 """The SDK: producers and consumers of scalable topics."""
 
+from anabranch.client.batches import BatchStats
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
 from anabranch.client.client import Client
 from anabranch.client.consumer_errors import (
     ConsumerBusyError,
+    DecryptionError,
     DeserializationError,
     KafkaReadError,
     PositionGoneError,
@@ -16,6 +18,7 @@ from anabranch.client.errors import (
     ClosedError,
     DeadlineError,
     DeliveryError,
+    EncryptionError,
     MessageTooLargeError,
     NodesUnreachableError,
     RefusedByNodeError,
@@ -35,6 +38,7 @@ from anabranch.client.topic_layout import Segment, TopicLayout
 
 __all__ = [
     "Batch",
+    "BatchStats",
     "BufferFullError",
     "Checkpoint",
     "CheckpointConsumer",
@@ -44,9 +48,11 @@ __all__ = [
     "ConsumerBusyError",
     "ConsumerSettings",
     "DeadlineError",
+    "DecryptionError",
     "DeliveryError",
     "DeliveryResult",
     "DeserializationError",
+    "EncryptionError",
     "KafkaReadError",
     "LayoutWatch",
     "Message",

@@ -17,6 +17,10 @@ class DeserializationError(ClientError, ValueError):
     """A key's or value's deserializer refused it. The message can be acknowledged all the same."""
 
 
+class DecryptionError(DeserializationError):
+    """A consumer's `decrypt` failed, or gave no bytes. The message can be acknowledged."""
+
+
 class SessionLapsedError(ClientError):
     """No controller answered for a session; what was not committed is delivered again."""
 

@@ -87,7 +87,7 @@ class Dispatcher:
         self._settings = settings
         self._kafka = kafka
         self._topic = f"topic://{layout.topic}"
-        self._writers = WriterPool(settings, kafka, self._spawn, self._ready, now)
+        self.writers = WriterPool(settings, kafka, self._spawn, self._ready, now)
         self._finished: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: list[Lane] = []  # whose first append is under way
@@ -95,14 +95,14 @@ class Dispatcher:
         self._now = now
         self._look_at = now() + LOOK_S
         patience_s = settings.delivery_timeout_s
-        self._upkeep = Upkeep(self.table, self._writers, patience_s, self.fail, self._send_on)
+        self._upkeep = Upkeep(self.table, self.writers, patience_s, self.fail, self._send_on)
 
     # --- layouts ------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Gets ready to append to the active segments."""
         self._idle_timer = self._loop.call_later(_IDLE_S, self._idle)
-        await self._writers.start(self.table.layout)
+        await self.writers.start(self.table.layout)
 
     def update(self, layout: TopicLayout) -> None:
         """Takes a newer layout; the listener of a watch."""
@@ -111,16 +111,16 @@ class Dispatcher:
             lane.leaving_since = began
         if layout.deleted:
             self.table.routes.clear()
-            for writer in self._writers:
+            for writer in self.writers:
                 writer.give_up("the topic was deleted")
         else:
-            self._writers.update(layout)
+            self.writers.update(layout)
         self._advance()
-        self._writers.retire(layout, (lane.writer for lane in self.table.flows()))
+        self.writers.retire(layout, (lane.writer for lane in self.table.flows()))
         self._finish()
 
     def _make_lane(self, incarnation: int, part: Segment, bucket: int) -> Lane:
-        writer = self._writers.of(self.table.layout, incarnation, part, bucket)
+        writer = self.writers.of(self.table.layout, incarnation, part, bucket)
         lane = Lane(incarnation, part, bucket, self._topic, writer, self.tally, self._troubled)
         if writer.readying and not writer.is_ready:
             lane.pause()  # until `_ready`
@@ -230,13 +230,13 @@ class Dispatcher:
 
     def _idle(self) -> None:
         """Now and then, also while nothing is under way."""
-        self._writers.poll_spares()
+        self.writers.poll_spares()
         self.poll()
         self._idle_timer = self._loop.call_later(_IDLE_S, self._idle)
 
     def poll(self) -> None:
         """Takes the reports that are there, and does what they lead to."""
-        for writer in self._writers:
+        for writer in self.writers:
             self._written.poll(writer)
         if self._opening:
             self._open_up()
@@ -293,7 +293,7 @@ class Dispatcher:
                     else:
                         self._move(lane)
         if len(self.table.leaving) < leaving:
-            self._writers.retire(layout, (lane.writer for lane in self.table.flows()))
+            self.writers.retire(layout, (lane.writer for lane in self.table.flows()))
 
     def _move(self, lane: Lane) -> None:
         messages = self.table.leave(lane)
@@ -366,7 +366,7 @@ class Dispatcher:
         """Gives up what is under way and ends the writers."""
         for lane in self.table.flows():
             lane.pause()
-        for writer in self._writers:
+        for writer in self.writers:
             writer.give_up("the producer was closed")
         for _ in range(2):
             self.poll()
@@ -383,7 +383,7 @@ class Dispatcher:
         for timer in (self.timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
-        self._writers.close()
+        self.writers.close()
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = self._loop.create_task(work)

@@ -41,6 +41,10 @@ class SerializationError(ClientError, ValueError):
     """A key's or value's serializer refused it; nothing was sent. The cause is attached."""
 
 
+class EncryptionError(SerializationError):
+    """A producer's `encrypt` failed, or gave no bytes; nothing was sent. The cause is attached."""
+
+
 class DeliveryError(ClientError):
     """A message was not delivered, and will not be."""
 

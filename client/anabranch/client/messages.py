@@ -45,7 +45,9 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     `linger_ms`: how long a batch waits for company. `buffer_messages_max`, `buffer_bytes_max`: what
     may be under way or held, of values. `delivery_timeout_s`: how long Kafka may make no progress
     before what is under way is given up. Serializers are those of confluent-kafka, or any callable
-    of (object, SerializationContext).
+    of (object, SerializationContext). `encrypt`: a callable of a serialized value that gives the
+    bytes to be stored in its place; each message is then a batch of its own. `count_batches`: for
+    `Producer.stats`; each bucket then has a librdkafka producer of its own.
     """
 
     linger_ms: float = 5.0
@@ -55,6 +57,8 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     delivery_timeout_s: float = 120.0
     key_serializer: Any = None
     value_serializer: Any = None
+    encrypt: Any = None
+    count_batches: bool = False
 
     def __post_init__(self) -> None:
         if self.compression not in _COMPRESSIONS:
@@ -71,6 +75,10 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInputError(
                     f"{name} must be callable with (object, context): {getattr(self, name)!r}"
                 )
+        if self.encrypt is not None and not callable(self.encrypt):
+            raise InvalidInputError(
+                f"encrypt must be callable with the bytes of a value: {type(self.encrypt).__name__}"
+            )
 
     @classmethod
     def of(cls, base: Self | None, changes: Mapping[str, Any]) -> Self:

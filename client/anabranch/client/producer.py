@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka.serialization import MessageField, SerializationContext
-
+from anabranch.client.batches import BatchStats
 from anabranch.client.closing import Closing
 from anabranch.client.dispatcher import Dispatcher, Report
 from anabranch.client.errors import (
@@ -17,8 +16,6 @@ from anabranch.client.errors import (
     ClientError,
     ClosedError,
     DeliveryError,
-    MessageTooLargeError,
-    SerializationError,
 )
 from anabranch.client.flows import Held
 from anabranch.client.layout_watch import LayoutWatch
@@ -28,8 +25,8 @@ from anabranch.client.messages import (
     OnDelivery,
     ProducerSettings,
     event_time,
-    header_pairs,
 )
+from anabranch.client.outgoing import OVERHEAD_BYTES, Outgoing
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.wire.log import get_logger
@@ -37,7 +34,6 @@ from anabranch.wire.log import get_logger
 __all__ = ["Producer", "ProducerSettings"]
 
 _CHUNK: Final = 500  # sends between two turns of the event loop
-_OVERHEAD_BYTES: Final = 256  # of a batch of one record, with our header
 _KEY_SMALL_BYTES: Final = 1_024
 _MESSAGE_BYTES_MAX: Final = 1_000_000  # when a node does not tell the limit
 _WARM_S_MAX: Final = 5.0
@@ -65,7 +61,9 @@ class Producer(Closing):
         self._dispatcher = Dispatcher(watch.layout, settings, kafka, traffic=watch.traffic)
         self._tally = self._dispatcher.tally
         self._routes = self._dispatcher.table.routes
-        self._raw = settings.key_serializer is None and settings.value_serializer is None
+        self._outgoing = Outgoing(self.topic, settings)
+        changing = (settings.key_serializer, settings.value_serializer, settings.encrypt)
+        self._raw = changing == (None, None, None)
         self._count_max = settings.buffer_messages_max
         self._bytes_max = settings.buffer_bytes_max
         self._small_bytes_max = 0
@@ -273,6 +271,18 @@ class Producer(Closing):
         except ClientError as error:
             _log.warning("producer.abandoned", topic=self.topic, why=str(error))
 
+    def stats(self) -> list[BatchStats]:
+        """How full the batches are that it writes to each bucket; up to half a second old.
+
+        Of the buckets that it writes to now, by segment and bucket; each from when it began to.
+        Raises InvalidInputError unless made with `count_batches`.
+        """
+        if not self.settings.count_batches:
+            raise InvalidInputError(
+                f"the producer of {self.topic} counts no batches: create it with count_batches=True"
+            )
+        return self._dispatcher.writers.stats()
+
     @property
     def layout(self) -> TopicLayout:
         """The newest layout that the producer knows."""
@@ -294,7 +304,10 @@ class Producer(Closing):
         on_delivery: OnDelivery | None = None,
     ) -> None:
         """Sends a message the long way, and remembers the short one for the next of its key."""
-        held = self._held(value, key, headers, event_time_ms, on_delivery)
+        self._check_usable()
+        self._note_limit()
+        limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
+        held = self._outgoing.held(value, key, headers, event_time_ms, on_delivery, limit)
         self._dispatcher.take(held)
         if held.key is not None and self._raw:
             lane = self._routes.get(held.key)
@@ -302,65 +315,6 @@ class Producer(Closing):
                 self._routes.pop(held.key, None)
             elif lane is not None and key.__class__ is str:
                 self._routes[key] = lane
-
-    def _held(
-        self,
-        value: Any,
-        key: Any,
-        headers: Headers | None,
-        event_time_ms: int,
-        on_delivery: OnDelivery | None,
-    ) -> Held:
-        """The message as it will be appended, checked."""
-        self._check_usable()
-        self._note_limit()
-        pairs = header_pairs(headers)
-        if event_time_ms.__class__ is not int or event_time_ms:
-            event_time_ms = event_time(event_time_ms)
-        settings = self.settings
-        key_bytes = self._serialized(settings.key_serializer, key, MessageField.KEY, pairs)
-        value_bytes = self._serialized(settings.value_serializer, value, MessageField.VALUE, pairs)
-        size = len(key_bytes or b"") + len(value_bytes or b"") + _OVERHEAD_BYTES
-        size += sum(len(name) + len(content) + 8 for name, content in pairs)
-        limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
-        if size > limit:
-            raise MessageTooLargeError(
-                f"a message of {size} bytes (with {_OVERHEAD_BYTES} for its envelope) is larger "
-                f"than {self.topic} takes, {limit} bytes: make it smaller, or raise the limit of "
-                "messages in Kafka"
-            )
-        return Held(key_bytes, value_bytes, pairs, event_time_ms, on_delivery)
-
-    def _serialized(
-        self, serializer: Callable[..., Any] | None, content: Any, field: MessageField, headers: Any
-    ) -> bytes | None:
-        if serializer is not None:
-            context = SerializationContext(self.topic.removeprefix("topic://"), field, headers)
-            try:
-                content = serializer(content, context)
-            except Exception as error:
-                raise SerializationError(
-                    f"the {field} serializer of {self.topic} refused a {type(content).__name__}: "
-                    f"{error}"
-                ) from error
-        if isinstance(content, str):
-            try:
-                return content.encode()
-            except UnicodeEncodeError as error:
-                raise SerializationError(f"a {field} of {self.topic}: {error}") from None
-        if content is None or isinstance(content, bytes):
-            return content
-        if isinstance(content, bytearray | memoryview):
-            return bytes(content)
-        if serializer is not None:
-            raise SerializationError(
-                f"the {field} serializer of {self.topic} gave a {type(content).__name__} instead "
-                "of bytes"
-            )
-        raise SerializationError(
-            f"a {field} of {self.topic} is a {type(content).__name__}: give bytes or str, or set "
-            f"the producer's {field}_serializer"
-        )
 
     def _has_room(self) -> bool:
         tally = self._tally
@@ -376,7 +330,7 @@ class Producer(Closing):
 
     def _note_limit(self) -> None:
         limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
-        self._small_bytes_max = max(0, limit - _OVERHEAD_BYTES - _KEY_SMALL_BYTES)
+        self._small_bytes_max = max(0, limit - OVERHEAD_BYTES - _KEY_SMALL_BYTES)
 
     def _check_usable(self) -> None:
         if self.is_closed:
@@ -394,4 +348,4 @@ class Producer(Closing):
 
 
 def _no_route(_key: object) -> None:
-    """With serializers no message takes the short way."""
+    """What is serialized or encrypted takes the long way."""

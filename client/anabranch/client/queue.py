@@ -24,7 +24,13 @@ from anabranch.client.kafka_options import Partition, partition_of
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.queue_drain import QuietClock
-from anabranch.client.received import Deserializer, Message, Source
+from anabranch.client.received import (
+    Deserializer,
+    Message,
+    Source,
+    check_decrypt,
+    value_reader,
+)
 from anabranch.client.share_group import lock_of
 from anabranch.client.share_reader import ACCEPT, REJECT, RELEASE, Delivery, ShareReader
 from anabranch.client.topic_layout import TopicLayout
@@ -46,11 +52,13 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
+    decrypt: Callable[[bytes], bytes] | None = None
     messages_max: int = 500
     lock_s: float | None = None
     subscribe_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
+        check_decrypt(self.decrypt)
         for name in ("messages_max", "lock_s", "subscribe_timeout_s"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise InvalidInputError(f"{name} must be greater than 0: {getattr(self, name)}")
@@ -169,7 +177,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         """What is left of the delivery that is there, at least one message. As `receive`."""
         delivery = await self._next(timeout_s)
         first, self._given = self._given, len(delivery.messages)
-        plain = self._settings.value_deserializer is None
+        plain = self._settings.value_deserializer is None and self._settings.decrypt is None
         return QueueBatch(delivery, range(first, self._given), self._wrapped, plain)
 
     def acknowledge(self, message: QueueMessage) -> bool:
@@ -235,7 +243,7 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     def _count(self, delivery: Delivery) -> None:
         """For the load of the segments; the sizes are about those of the delivery."""
-        segments, total = dict(self._segments()), len(delivery.messages)
+        segments, total = dict(self._segments()), sum(delivery.counts.values())
         for topic, count in delivery.counts.items():
             if topic in segments:
                 size = delivery.size_bytes * count // total
@@ -254,7 +262,7 @@ class QueueConsumer(Consumer[QueueMessage]):
                 0,
                 Holding(Place(segment_id, partition), topic, None),
                 self._settings.key_deserializer,
-                self._settings.value_deserializer,
+                value_reader(self._settings.decrypt, self._settings.value_deserializer),
             )
         return sources[partition]
 

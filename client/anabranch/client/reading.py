@@ -21,7 +21,13 @@ from anabranch.client.kafka_options import Partition, partition_of
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.read_trouble import Missing, ReadTrouble
 from anabranch.client.reads import ReadSettings
-from anabranch.client.received import Batch, Deserializer, Source
+from anabranch.client.received import (
+    Batch,
+    Deserializer,
+    Source,
+    check_decrypt,
+    value_reader,
+)
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.client.traffic import Taken
 from anabranch.core.errors import InvalidInputError
@@ -44,10 +50,12 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     `subscribe_timeout_s`: longer than a former process of the same name may still be serving.
     `commit_again_s`: how often what is committed is committed once more; Kafka forgets what nobody
     has committed for `offsets.retention.minutes`, 7 days by default, however much it is in use.
+    `decrypt`: undoes what the producers' `encrypt` does, before the value's deserializer.
     """
 
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
+    decrypt: Callable[[bytes], bytes] | None = None
     commit_interval_s: float = 0.1
     commit_again_s: float = 6 * 3600.0
     settle_timeout_s: float = 30.0
@@ -55,6 +63,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     read: ReadSettings = ReadSettings()
 
     def __post_init__(self) -> None:
+        check_decrypt(self.decrypt)
         for name in ("commit_interval_s", "settle_timeout_s", "subscribe_timeout_s"):
             if getattr(self, name) < 0:
                 raise InvalidInputError(f"{name} must not be negative: {getattr(self, name)}")
@@ -281,7 +290,7 @@ class Reading:
             fetch.number,
             holding,
             self._settings.key_deserializer,
-            self._settings.value_deserializer,
+            value_reader(self._settings.decrypt, self._settings.value_deserializer),
         )
         self._taken.began(fetch.number, fetch.place.segment_id, start)
         self._core.on_position(fetch.number, start)

@@ -12,13 +12,42 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from anabranch.client.consumer_errors import DeserializationError
+from anabranch.client.consumer_errors import DecryptionError, DeserializationError
 from anabranch.client.holdings import Holding
 from anabranch.client.kafka_options import Partition, partition_of
 from anabranch.client.messages import PRODUCER_HEADER
+from anabranch.core.errors import InvalidInputError
 
 Deserializer = Callable[[Any, Any], Any]
 Headers = list[tuple[str, bytes | None]]
+
+
+def value_reader(decrypt: Any, deserializer: Deserializer | None) -> Deserializer | None:
+    """What reads values: they are decrypted first; what is no value is none to `decrypt`."""
+    if decrypt is None:
+        return deserializer
+
+    def read(data: bytes | None, context: Any) -> Any:
+        plain = data
+        if data is not None:
+            try:
+                plain = decrypt(data)
+            except Exception as error:
+                raise DecryptionError(f"{type(error).__name__}: {error}") from error
+            if not isinstance(plain, bytes | bytearray | memoryview):
+                raise DecryptionError(f"decrypt gave a {type(plain).__name__} instead of bytes")
+            plain = bytes(plain)
+        return plain if deserializer is None else deserializer(plain, context)
+
+    return read
+
+
+def check_decrypt(decrypt: Any) -> None:
+    """Raises InvalidInputError for what cannot be called."""
+    if decrypt is not None and not callable(decrypt):
+        raise InvalidInputError(
+            f"decrypt must be callable with the bytes of a value: {type(decrypt).__name__}"
+        )
 
 
 class Source:
@@ -57,7 +86,10 @@ class Message:
 
     @property
     def value(self) -> Any:
-        """Bytes, or what the value's deserializer makes of them. Raises DeserializationError."""
+        """Bytes, or what the value's deserializer makes of them.
+
+        Raises DeserializationError, DecryptionError.
+        """
         return self._read(self._raw.value(), self.source.value_deserializer, MessageField.VALUE)
 
     @property
@@ -106,6 +138,10 @@ class Message:
         context = SerializationContext(self.topic, field, headers)
         try:
             return read(data, context)
+        except DecryptionError as error:
+            raise DecryptionError(
+                f"the {field} of {self!r} cannot be decrypted: {error}"
+            ) from error.__cause__
         except Exception as error:
             raise DeserializationError(
                 f"the {field} of {self!r} cannot be deserialized: {error}"

@@ -31,6 +31,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from anabranch.client import producer_state
+from anabranch.client.batches import BatchCount, BatchStats
 from anabranch.client.errors import UnknownOutcomeError
 from anabranch.client.flows import Flow, Held
 from anabranch.client.messages import PRODUCER_HEADER, ProducerSettings
@@ -112,12 +113,15 @@ class SegmentWriter:
         self.given_at = 0.0  # when it became the writer of its segment
         self._stats = ""
         self._stats_at = -math.inf
-        identified = {"statistics.interval.ms": _STATS_MS, "stats_cb": self._take_stats}
+        self._batches = BatchCount() if settings.count_batches else None
+        self._batch_bytes_max = max(1, min(limit, _BATCH_BYTES))
+        has_stats = self.counts or settings.count_batches
+        statistics = {"statistics.interval.ms": _STATS_MS, "stats_cb": self._take_stats}
         producer = Producer(
             {
                 **_FIXED,
                 "error_cb": self._take_trouble,
-                **(identified if self.counts else {}),
+                **(statistics if has_stats else {}),
                 "bootstrap.servers": layout.bootstrap_servers,
                 "client.id": "anabranch-producer",
                 "linger.ms": settings.linger_ms,
@@ -125,7 +129,9 @@ class SegmentWriter:
                 "retry.backoff.ms": backoff_ms,
                 # A batch beyond the topic's limit would be refused as if it were sealed.
                 "message.max.bytes": max(1_000, limit),
-                "batch.size": max(1, min(limit, _BATCH_BYTES)),
+                "batch.size": self._batch_bytes_max,
+                # What is encrypted is a batch by itself (`outgoing`).
+                **({} if settings.encrypt is None else {"batch.num.messages": 1}),
                 **kafka,
             },
             logger=_log,
@@ -196,6 +202,22 @@ class SegmentWriter:
 
     def _take_stats(self, text: str) -> None:
         self._stats, self._stats_at = text, time.monotonic()
+        if self._batches is not None:
+            self._batches.take(text)
+
+    def batch_stats(self) -> BatchStats | None:
+        """How full its batches are; None where nobody asks, or nothing was written yet."""
+        count, lanes = self._batches, self.lanes
+        if count is None or not lanes:
+            return None
+        return BatchStats(
+            next(iter(lanes)).segment.segment_id,  # the same of all
+            tuple(sorted({lane.bucket for lane in lanes})),
+            count.batches,
+            count.messages,
+            count.bytes,
+            self._batch_bytes_max,
+        )
 
     def kafka_id(self, not_before: float) -> int | None:
         """The id that Kafka gave to this producer, once it is known to have been the only one.

@@ -7,7 +7,8 @@ its beginning to the seal, so children are given writers that are ready.
 Where Kafka has several brokers each bucket has a writer of its own, up to eight of a segment. One
 broker may refuse appends because the segment is sealed while another one still takes them; then
 librdkafka begins a new epoch, and sends again under it what it has in doubt at the other broker,
-which takes that for new. A broker alone obeys the seal of all its buckets at once.
+which takes that for new. A broker alone obeys the seal of all its buckets at once. Each bucket also
+has its own where batches are to be counted (`batches`).
 
 Each writer has three threads of librdkafka's, or more where Kafka has several brokers, and 0.6 MB.
 So of a topic of many segments only the first ones are got ready beforehand, and a writer that
@@ -21,6 +22,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from anabranch.client.batches import BatchStats
 from anabranch.client.messages import ProducerSettings
 from anabranch.client.segment_writer import SegmentWriter
 from anabranch.client.topic_layout import Segment, TopicLayout
@@ -93,7 +95,8 @@ class WriterPool:
 
     def _buckets(self, part: Segment) -> range:
         """One bucket for each writer that the segment needs."""
-        return range(1 if self.brokers == 1 else min(part.info.buckets, _OF_SEGMENT_MAX))
+        shared = self.brokers == 1 and not self._settings.count_batches
+        return range(1 if shared else min(part.info.buckets, _OF_SEGMENT_MAX))
 
     def of(
         self, layout: TopicLayout, incarnation: int, part: Segment, bucket: int
@@ -135,6 +138,11 @@ class WriterPool:
             if not is_wanted and id(writer) not in in_use:
                 del self._writers[number]
                 writer.close()
+
+    def stats(self) -> list[BatchStats]:
+        """How full the batches are, by segment and bucket."""
+        found = [stats for writer in self if (stats := writer.batch_stats()) is not None]
+        return sorted(found, key=lambda each: (each.segment_id, each.buckets))
 
     def close(self) -> None:
         """Ends all writers."""

@@ -23,6 +23,7 @@ SEGMENT_MIN: Final = "anabranch-segment-hash-min"
 SEGMENT_MAX: Final = "anabranch-segment-hash-max"
 ENTRY_MIN: Final = "anabranch-entry-hash-min"  # entry_hash_min of the seed
 ENTRY_MAX: Final = "anabranch-entry-hash-max"
+BOUNDS_HEADERS: Final = (SEGMENT_MIN, SEGMENT_MAX, ENTRY_MIN, ENTRY_MAX)
 
 
 class EntryBounds(msgspec.Struct, frozen=True):
@@ -80,7 +81,7 @@ def bounds_in(headers: Headers | None) -> EntryBounds | None:
     Raises InvalidInputError for headers that are no bounds.
     """
     given = dict(headers or ())
-    texts = [given.get(name) for name in (SEGMENT_MIN, SEGMENT_MAX, ENTRY_MIN, ENTRY_MAX)]
+    texts = [given.get(name) for name in BOUNDS_HEADERS]
     if texts == [None] * 4:
         return None
     numbers = [int(text) if text is not None and text.isdigit() else -1 for text in texts]

@@ -1,0 +1,126 @@
+"""`Outgoing`: what the application gives a producer, made into the message that is appended.
+
+A producer that encrypts stamps each message with the bounds of its key's hashes (`core.entries`),
+and stores each as a batch of its own (seed 002, "Security"): a batch that nobody in between can
+read cannot be taken apart when it is copied to a topic with another layout. What has no key gets no
+bounds, because it may go anywhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from anabranch.client.errors import EncryptionError, MessageTooLargeError, SerializationError
+from anabranch.client.flows import Held
+from anabranch.client.messages import (
+    Headers,
+    OnDelivery,
+    ProducerSettings,
+    event_time,
+    header_pairs,
+)
+from anabranch.core.entries import BOUNDS_HEADERS, bounds_headers, bounds_of
+from anabranch.core.hashing import hash32
+
+OVERHEAD_BYTES = 256  # of a batch of one record, with our headers
+
+
+class Outgoing:
+    """The messages of one producer of `topic`, a URL."""
+
+    def __init__(self, topic: str, settings: ProducerSettings) -> None:
+        self._topic = topic
+        self._settings = settings
+
+    def held(
+        self,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        event_time_ms: int,
+        on_delivery: OnDelivery | None,
+        limit_bytes: int,
+    ) -> Held:
+        """The message as it will be appended, checked.
+
+        Raises InvalidInputError, SerializationError, EncryptionError, MessageTooLargeError.
+        """
+        settings = self._settings
+        pairs = header_pairs(headers)
+        if event_time_ms.__class__ is not int or event_time_ms:
+            event_time_ms = event_time(event_time_ms)
+        key_bytes = self._serialized(settings.key_serializer, key, MessageField.KEY, pairs)
+        value_bytes = self._serialized(settings.value_serializer, value, MessageField.VALUE, pairs)
+        if settings.encrypt is not None:
+            value_bytes = self._encrypted(value_bytes)
+            pairs = _stamped(pairs, key_bytes)
+        size = len(key_bytes or b"") + len(value_bytes or b"") + OVERHEAD_BYTES
+        size += sum(len(name) + len(content) + 8 for name, content in pairs)
+        if size > limit_bytes:
+            raise MessageTooLargeError(
+                f"a message of {size} bytes (with {OVERHEAD_BYTES} for its envelope) is larger "
+                f"than {self._topic} takes, {limit_bytes} bytes: make it smaller, or raise the "
+                "limit of messages in Kafka"
+            )
+        return Held(key_bytes, value_bytes, pairs, event_time_ms, on_delivery)
+
+    def _serialized(
+        self, serializer: Callable[..., Any] | None, content: Any, field: MessageField, headers: Any
+    ) -> bytes | None:
+        if serializer is not None:
+            context = SerializationContext(self._topic.removeprefix("topic://"), field, headers)
+            try:
+                content = serializer(content, context)
+            except Exception as error:
+                raise SerializationError(
+                    f"the {field} serializer of {self._topic} refused a {type(content).__name__}: "
+                    f"{error}"
+                ) from error
+        if isinstance(content, str):
+            try:
+                return content.encode()
+            except UnicodeEncodeError as error:
+                raise SerializationError(f"a {field} of {self._topic}: {error}") from None
+        if content is None or isinstance(content, bytes):
+            return content
+        if isinstance(content, bytearray | memoryview):
+            return bytes(content)
+        if serializer is not None:
+            raise SerializationError(
+                f"the {field} serializer of {self._topic} gave a {type(content).__name__} instead "
+                "of bytes"
+            )
+        raise SerializationError(
+            f"a {field} of {self._topic} is a {type(content).__name__}: give bytes or str, or set "
+            f"the producer's {field}_serializer"
+        )
+
+    def _encrypted(self, value: bytes | None) -> bytes | None:
+        """What is no value, a tombstone of its key, stays none."""
+        if value is None:
+            return None
+        try:
+            found = self._settings.encrypt(value)
+        except Exception as error:
+            raise EncryptionError(
+                f"encrypt of the producer of {self._topic} failed, nothing was sent: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if isinstance(found, bytes | bytearray | memoryview):
+            return bytes(found)
+        if inspect.iscoroutine(found):
+            found.close()
+        raise EncryptionError(
+            f"encrypt of the producer of {self._topic} gave a {type(found).__name__} instead of "
+            "bytes, nothing was sent"
+        )
+
+
+def _stamped(pairs: list[tuple[str, bytes]], key: bytes | None) -> list[tuple[str, bytes]]:
+    """The headers with the bounds of that key, and no others: a relay may have copied some."""
+    kept = [pair for pair in pairs if pair[0] not in BOUNDS_HEADERS]
+    return kept if key is None else kept + bounds_headers(bounds_of([hash32(key)]))
