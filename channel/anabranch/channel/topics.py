@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar
@@ -286,17 +286,36 @@ class _Keeper:
 
     def configs(self, names: list[str]) -> dict[str, dict[str, str]]:
         """The settings in force of each topic."""
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        found = self._admin.describe_configs(resources)
-        return {
-            resource.name: _values(self._answer(future, f"to describe topic {resource.name}"))
-            for resource, future in found.items()
-        }
+
+        def ask(name: str) -> Future[Mapping[str, Any]]:
+            resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+            future: Future[Mapping[str, Any]] = self._admin.describe_configs([resource])[resource]
+            return future
+
+        return {name: _values(self._of_topic(name, ask)) for name in names}
 
     def topic_id(self, name: str) -> str:
         """As Kafka's own tools print it."""
-        future = self._admin.describe_topics(TopicCollection([name]))[name]
-        return str(self._answer(future, f"to describe topic {name}").topic_id)
+
+        def ask(name: str) -> Future[Any]:
+            found: dict[str, Future[Any]] = self._admin.describe_topics(TopicCollection([name]))
+            return found[name]
+
+        return str(self._of_topic(name, ask).topic_id)
+
+    def _of_topic(self, name: str, ask: Callable[[str], Future[_T]]) -> _T:
+        """The answer of a Kafka node that knows the topic: not all hear of a new one at once."""
+        doing = f"to describe topic {name}"
+        while True:
+            try:
+                return ask(name).result(self._left_s(doing))
+            except FutureTimeoutError:
+                raise self._unreachable(doing) from None
+            except KafkaException as error:
+                unknown = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                if not unknown or time.monotonic() + _POLL_S > self._deadline:
+                    raise self._explained(error, doing) from None
+            time.sleep(_POLL_S)
 
     def check_release(self) -> int:
         """How many brokers there are. Raises KafkaTooOldError, unless their settings are hidden."""
