@@ -23,7 +23,7 @@ class RollingRates:
     either, rates are over the time since the first sample until that is the window.
     """
 
-    __slots__ = ("_raw", "_samples", "window_s")
+    __slots__ = ("_rates", "_raw", "_samples", "window_s")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class RollingRates:
     ) -> None:
         self.window_s = window_s
         self._raw = tuple(totals)
+        self._rates: Totals | None = None  # by these samples, once asked for
         self._samples: deque[tuple[float, Totals]] = deque()
         if began is not None:
             nothing = (0.0,) * len(self._raw)
@@ -61,6 +62,7 @@ class RollingRates:
         at, last = samples[-1]
         if now <= at:
             return
+        self._rates = None
         raw = tuple(totals)
         grown = zip(last, self._raw, raw, strict=True)
         current = tuple(sum_ + max(0.0, new - old) for sum_, old, new in grown)
@@ -75,6 +77,11 @@ class RollingRates:
 
     def rates(self) -> Totals:
         """Of each counter, over the window that ends with the newest sample; else all 0."""
+        if self._rates is None:
+            self._rates = self._calculated()
+        return self._rates
+
+    def _calculated(self) -> Totals:
         end, last = self._samples[-1]
         start = max(self._samples[0][0], end - self.window_s)
         if end <= start:

@@ -27,9 +27,9 @@ from anabranch.core.segment_load import LoadRecord
 from anabranch.wire import clock
 
 _ENDS_S: Final = 5.0
-_SIZES_S: Final = 0.5
+_SIZES_S: Final = 2.0
 _SIZED_MAX: Final = 16  # segments of one round whose messages are looked at
-_AT_ONCE: Final = 200  # segments rated before others have their turn
+_AT_ONCE: Final = 100  # segments rated before others have their turn
 _WHOLE_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.05
 
