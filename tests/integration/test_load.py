@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,3 +242,34 @@ def test_what_the_sdk_writes_and_reads_is_known_exactly_and_survives_a_move_of_t
             await asyncio.gather(*running)
 
     run_on(nodes, body, 1, _TEST_S)
+
+
+def test_a_load_survives_the_death_of_the_node_that_measures_it(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        plain = Plain(cluster.kafka, await kafka_topic(cluster, topic))
+        with load_watch(cluster.kafka, topic_prefix) as watch:
+
+            def steady() -> bool:
+                load = watch.of(topic)
+                return load is not None and abs(load.msg_rate_in - 200) < 60
+
+            async with plain.writing(200):
+                await watch.until(steady, "the rate is written")
+                await watch.for_s(2.5)  # the first window is over
+                layout = (await client.watch(topic)).layout
+                await asyncio.to_thread(cluster.node_at(layout.controller_url).kill)
+                count = len(watch.written(topic))
+                await watch.for_s(12.0)  # the other node notices after 6 s, and measures
+                for load in watch.written(topic)[count:]:
+                    assert load is not None
+                    assert load.msg_rate_in > 100
+                assert steady()
+            await watch.until(
+                lambda: watch.written(topic)[-1].msg_rate_in == 0.0,  # type: ignore[union-attr]
+                "the other node says that it ended",
+            )
+
+    with topic_cluster(kafka, topic_prefix, tmp_path, *QUICK) as running:
+        run_on(running, body, 1, _TEST_S)
