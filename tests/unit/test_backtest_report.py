@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -132,6 +133,21 @@ def test_lines_stay_within_the_plot() -> None:
     text = lines({"a": [0.0, 5.0, 10.0]}, Bins(0, 1_000, 3), {"a": "#000"}, unit="x", level=8.0)
     assert 'd="M56.0 194.0h' in text
     assert 'class="level"' in text
+
+
+def test_labels_of_a_narrow_plot_of_weeks_have_room() -> None:
+    bins = Bins(1_425_254_400_000, 86_400_000, 28)
+    for width in (510, 1040):
+        text = lines({"a": [1.0] * 28}, bins, {"a": "#000"}, unit="x", width=width)
+        places = [
+            float(x)
+            for x in re.findall(
+                r'<text x="([\d.]+)" y="\d+\.\d" class="tick" text-anchor="(?:middle|end)">\d\d \w',
+                text,
+            )
+        ]
+        assert len(places) >= 3
+        assert min(b - a for a, b in pairwise(places)) > 50
 
 
 # --- policies -----------------------------------------------------------------------------------

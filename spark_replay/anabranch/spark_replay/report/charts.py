@@ -20,6 +20,7 @@ _BOTTOM: Final = 26
 _ROW: Final = 17
 _NAMES: Final = 300  # room for the names of a timeline's rows
 _TICKS: Final = 8
+_LABEL: Final = 60  # room for one on a time axis
 # Distinct also for the colour-blind (Okabe and Ito), then shades to go on with.
 PALETTE: Final = (
     *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a600"),
@@ -216,15 +217,16 @@ def _value_axis(top: float, plot_height: float, width: float = WIDTH) -> str:
 def _time_axis(bins: Bins, left: float, plot_width: float, y: float) -> str:
     span_ms = bins.end_ms - bins.start_ms
     step_ms = next((s for s in _STEPS_MS if span_ms / s <= _TICKS), _STEPS_MS[-1])
-    while span_ms / step_ms > _TICKS * 2:
+    while span_ms / step_ms > plot_width / _LABEL:
         step_ms *= 2
     first_ms = -(-bins.start_ms // step_ms) * step_ms
     parts = []
     for at_ms in range(first_ms, bins.end_ms + 1, step_ms):
         x = left + (at_ms - bins.start_ms) / span_ms * plot_width
+        anchor = "end" if x > left + plot_width - _RIGHT else "middle"
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{y + 4:.1f}" class="grid"/>'
-            f'<text x="{x:.1f}" y="{y + 17:.1f}" class="tick" text-anchor="middle">'
+            f'<text x="{x:.1f}" y="{y + 17:.1f}" class="tick" text-anchor="{anchor}">'
             f"{_clock(at_ms, step_ms)}</text>"
         )
     return "".join(parts)
