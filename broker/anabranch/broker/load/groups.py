@@ -2,7 +2,9 @@
 
 The SDK's consumers are no members of their groups (they are assigned what they read), so a group
 that has members is read by a plain Kafka consumer: by the group id of a subscription, which the
-stats show, or by one of its own. How far such a group has got is what it has committed.
+stats show, or by one of its own. How far such a group has got is what it has committed. A plain
+consumer may be assigned what it reads, too: so the groups of subscriptions that no client of ours
+consumes are asked as well, a few in each round, those that move first.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from anabranch.channel.load_probe import Reader
 from anabranch.channel.sealing import SegmentTopic
 
 _ASKED_MAX: Final = 32  # groups of a round
+_QUIET_MAX: Final = 8  # of these, groups that have no members
 _DESCRIBED_MAX: Final = 200
 _KNOWN_MAX: Final = 10_000
 _ASK_S: Final = 1.0  # for one group
@@ -34,20 +37,22 @@ class GroupProbe(Protocol):
 
 class Wanted(msgspec.Struct, frozen=True):
     """What a round is about: segments by Kafka topic, those that each subscription's group would
-    read, and the groups whose consumers report by themselves.
+    read, the groups whose consumers report by themselves, and those that have no such consumers.
     """
 
     segments: Mapping[str, SegmentTopic]
     groups: Mapping[str, tuple[str, ...]]  # Kafka topics by group
     reporting: frozenset[str]
+    unserved: frozenset[str]
 
 
 class _Known(msgspec.Struct):
-    """A group that reads: the topics, when it was described last, its last positions."""
+    """A group that may read: the topics, when it was described last, its last positions."""
 
     topics: tuple[str, ...]
     described_at: float
     asked_at: float = 0.0
+    moves: bool = False  # had moved when it was asked last
     totals: dict[str, int] = {}
 
 
@@ -64,31 +69,40 @@ class GroupWatch:
         if not wanted.segments:
             return {}
         live = set(probe.groups(_ASK_S)) - wanted.reporting
-        for group in self._known.keys() - live:
+        quiet = wanted.unserved - live - wanted.reporting
+        for group in self._known.keys() - live - quiet:
             del self._known[group]
         self._describe(probe, live, wanted)
         grown: dict[str, int] = {}
         began = self._now()
-        readers = [g for g, known in self._known.items() if known.topics]
-        readers.sort(key=lambda group: self._known[group].asked_at)
-        for group in readers[:_ASKED_MAX]:
+        for group in self._turn(live, _ASKED_MAX) + self._turn(quiet, _QUIET_MAX):
             if self._now() - began > _ROUND_S:
                 break
             for topic, count in self._ask(probe, group, wanted).items():
                 grown[topic] = grown.get(topic, 0) + count
         return grown
 
+    def _turn(self, groups: Iterable[str], count: int) -> list[str]:
+        """Those whose turn it is: most are such as move, the others take turns to be noticed."""
+        known = sorted(
+            (each for each in groups if each in self._known and self._known[each].topics),
+            key=lambda group: (self._known[group].asked_at, group),
+        )
+        first = [group for group in known if self._known[group].moves][: count - count // 4]
+        return [*first, *(group for group in known if group not in first)][:count]
+
     def _describe(self, probe: GroupProbe, live: Iterable[str], wanted: Wanted) -> None:
         """Finds out what groups read that are new, or that were not asked for a while."""
         now = self._now()
         strangers = []
-        for group in sorted(live):
+        for group in sorted(wanted.unserved.union(live) - wanted.reporting):
             ours = wanted.groups.get(group)
             known = self._known.get(group)
             if ours is not None:
-                if known is None:
-                    known = self._known[group] = _Known(ours, now)
-                known.topics = ours
+                if known is not None:
+                    known.topics = ours
+                elif len(self._known) < _KNOWN_MAX:
+                    self._known[group] = _Known(ours, now)
             elif known is None or now - known.described_at >= self._window_s:
                 strangers.append(group)
         strangers = strangers[:_DESCRIBED_MAX]
@@ -102,8 +116,9 @@ class GroupWatch:
                 self._known[group] = _Known(topics, now)
 
     def _ask(self, probe: GroupProbe, group: str, wanted: Wanted) -> dict[str, int]:
-        known = self._known[group]
-        known.asked_at = self._now()
+        known, now = self._known[group], self._now()
+        recent = now - known.asked_at <= self._window_s
+        known.asked_at = now
         topics = [wanted.segments[name] for name in known.topics if name in wanted.segments]
         if not topics:
             return {}
@@ -114,4 +129,5 @@ class GroupWatch:
             if total > known.totals.get(topic, total)
         }
         known.totals = {**known.totals, **totals}
-        return grown
+        known.moves = bool(grown)
+        return grown if recent else {}  # what came long ago is no traffic of now

@@ -8,7 +8,7 @@ its load away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -40,14 +40,15 @@ class Measured(msgspec.Struct):
 
 
 class MeasuredTopic(msgspec.Struct):
-    """One topic. `groups`: of its stream subscriptions: Kafka's names and ours. `negligible`: rates
-    below which its policy takes all for alike.
+    """One topic. `groups`: of its stream subscriptions, Kafka's names and ours; `unserved`: those
+    without a registered consumer. `negligible`: rates below which its policy takes all for alike.
     """
 
     name: str
     incarnation: int
     segments: dict[int, Measured]
     groups: dict[str, str]
+    unserved: frozenset[str]
     negligible: Rates
 
 
@@ -133,17 +134,24 @@ class Inventory:
             return
         known = self.topics.get(name)
         if known is None or known.incarnation != topic.incarnation:
-            known = self.topics[name] = MeasuredTopic(name, topic.incarnation, {}, {}, _NOTHING)
+            known = self.topics[name] = MeasuredTopic(
+                name, topic.incarnation, {}, {}, frozenset(), _NOTHING
+            )
         broker = self._service.settings.auto_scale.policy
         known.negligible = policy_of(self._runtime.view, name, topic, broker).policy.negligible
-        known.groups = dict(self._groups(name))
+        self._take_groups(known)
         self._take_segments(known, topic)
 
-    def _groups(self, name: str) -> Iterator[tuple[str, str]]:
-        for subscription, each in self._runtime.view.subscriptions(name):
+    def _take_groups(self, known: MeasuredTopic) -> None:
+        prefix, unserved = self._service.prefix, []
+        known.groups = {}
+        for subscription, each in self._runtime.view.subscriptions(known.name):
             if each.kind is SubscriptionKind.STREAM:
-                prefix = self._service.prefix
-                yield kafka_group(prefix, name, subscription, each.created_offset), subscription
+                group = kafka_group(prefix, known.name, subscription, each.created_offset)
+                known.groups[group] = subscription
+                if not each.consumers:
+                    unserved.append(group)
+        known.unserved = frozenset(unserved)
 
     def _take_segments(self, known: MeasuredTopic, topic: ScalableTopic) -> None:
         active = {part.segment_id: part for part in topic.segments if part.is_active}

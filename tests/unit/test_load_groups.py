@@ -1,0 +1,115 @@
+"""Which consumer groups count as reading, and how much: Kafka is a double."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from anabranch.broker.load.groups import GroupWatch, Wanted
+from anabranch.channel.load_probe import Reader
+from anabranch.channel.sealing import SegmentTopic
+
+WINDOW_S = 60.0
+STEP_S = 10.0
+SEGMENT = SegmentTopic("segment", 4)
+
+
+class Kafka:
+    """Groups with what they have committed, and those that have members."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.committed_by: dict[str, int] = {}
+        self.live: dict[str, set[str]] = {}
+        self.asked: list[str] = []
+        self.watch = GroupWatch(WINDOW_S, lambda: self.now)
+
+    def groups(self, timeout_s: float) -> list[str]:
+        return list(self.live)
+
+    def readers(self, groups: Collection[str], timeout_s: float) -> list[Reader]:
+        return [Reader(group, frozenset(self.live[group])) for group in groups]
+
+    def committed(
+        self, group: str, topics: Sequence[SegmentTopic], timeout_s: float
+    ) -> dict[str, int]:
+        self.asked.append(group)
+        return {topic.name: self.committed_by.get(group, 0) for topic in topics}
+
+    def look(
+        self,
+        ours: Collection[str] = (),
+        reporting: Collection[str] = (),
+        unserved: Collection[str] = (),
+    ) -> int:
+        """How much was read in the next ten seconds, as far as it is known."""
+        self.now += STEP_S
+        self.asked = []
+        wanted = Wanted(
+            {SEGMENT.name: SEGMENT},
+            dict.fromkeys(ours, (SEGMENT.name,)),
+            frozenset(reporting),
+            frozenset(unserved),
+        )
+        return self.watch.look(self, wanted).get(SEGMENT.name, 0)
+
+
+def test_what_a_group_had_committed_before_is_no_traffic() -> None:
+    kafka = Kafka()
+    kafka.live["stranger"] = {SEGMENT.name}
+    kafka.committed_by["stranger"] = 1_000_000
+    assert kafka.look() == 0
+    kafka.committed_by["stranger"] += 50
+    assert kafka.look() == 50
+    assert kafka.look() == 0
+
+
+def test_a_group_that_reads_something_else_is_not_asked() -> None:
+    kafka = Kafka()
+    kafka.live["elsewhere"] = {"another-topic"}
+    kafka.look()
+    kafka.look()
+    assert kafka.asked == []
+
+
+def test_a_group_whose_consumers_report_is_not_asked() -> None:
+    kafka = Kafka()
+    kafka.live["ours"] = {SEGMENT.name}
+    kafka.look(["ours"], reporting=["ours"], unserved=["ours"])
+    assert kafka.asked == []
+
+
+def test_a_group_without_members_is_noticed_when_no_client_of_ours_consumes() -> None:
+    kafka = Kafka()
+    kafka.look(["ours"], unserved=["ours"])
+    kafka.committed_by["ours"] = 70
+    assert kafka.look(["ours"], unserved=["ours"]) == 70
+    kafka.committed_by["ours"] = 90
+    assert kafka.look(["ours"]) == 0
+    assert kafka.asked == []
+
+
+def test_positions_that_go_back_are_no_traffic() -> None:
+    kafka = Kafka()
+    kafka.live["stranger"] = {SEGMENT.name}
+    kafka.committed_by["stranger"] = 1_000
+    kafka.look()
+    kafka.committed_by["stranger"] = 10
+    assert kafka.look() == 0
+    kafka.committed_by["stranger"] = 25
+    assert kafka.look() == 15
+
+
+def test_of_many_groups_all_take_turns_and_what_came_long_ago_does_not_count_as_now() -> None:
+    kafka = Kafka()
+    many = [f"group-{number:03d}" for number in range(200)]
+    asked: set[str] = set()
+    for _ in range(30):
+        assert kafka.look(many, unserved=many) == 0
+        assert len(kafka.asked) <= 8
+        asked.update(kafka.asked)
+    assert asked == set(many)
+    counted = 0
+    for number in range(60):
+        kafka.committed_by[many[100]] = 1_000_000 + 100 * number
+        counted += kafka.look(many, unserved=many)
+    assert 0 < counted <= 6_000
