@@ -209,3 +209,14 @@ def test_a_batch_of_several_fetches_is_shared_out_by_how_far_each_came() -> None
     taken.ended(2)
     taken.took({1: 135, 2: 99}, 5, 500)
     assert read[2:] == [(10, 5, 500)]
+
+
+def test_a_fetch_that_went_back_takes_nothing_from_what_others_are_told_to_have_read() -> None:
+    read: list[tuple[int, int, int]] = []
+    taken = Taken(lambda *each: read.append(each))
+    taken.began(1, 10, 0)
+    taken.began(2, 20, 10)
+    taken.took({1: 5, 2: 5}, 10, 1_000)  # together they grew by nothing
+    assert read == [(10, 10, 1_000)]
+    taken.took({1: 5, 2: 4}, 3, 300)
+    assert read[1:] == []

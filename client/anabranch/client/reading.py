@@ -243,6 +243,8 @@ class Reading:
         """
         former, self.plane, self.offsets = (self.plane, self.offsets), None, None
         self._started.clear()
+        for number in self._sources:
+            self._taken.ended(number)
         self._sources.clear()
         self._look_at.clear()
         self._former.append(asyncio.create_task(_closed(*former), name="former group"))

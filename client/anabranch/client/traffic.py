@@ -134,11 +134,11 @@ class Taken:
             if known is not None:
                 segment_id, before = known
                 known[1] = end
-                grown[segment_id] = grown.get(segment_id, 0) + end - before
+                if end > before:  # a bucket that Kafka had lost may go on further back
+                    grown[segment_id] = grown.get(segment_id, 0) + end - before
         total = sum(grown.values())
         for segment_id, count in grown.items():
-            if count > 0:
-                self._on_read(segment_id, messages * count // total, size_bytes * count // total)
+            self._on_read(segment_id, messages * count // total, size_bytes * count // total)
 
 
 class Watch(Protocol):
