@@ -1,0 +1,56 @@
+"""What `anabranch backtest` refuses before it starts Spark, and the examples of its modules."""
+
+from __future__ import annotations
+
+import doctest
+import hashlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click import UsageError
+
+from anabranch.broker.cli.backtest import backtest
+from anabranch.spark_replay.backtest import spread, table
+from anabranch.spark_replay.backtest.run import BacktestOptions, run_backtest
+from anabranch.spark_replay.backtest.traces import SAMPLE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--factor", "2", "--mean-rate", "5"], "--factor or --mean-rate, not both"),
+        (["--archive-dir", "/tmp"], "--archive-dir goes with --load-archive"),
+        (["--factor", "0"], "--factor"),
+        (["--step", "0"], "--step"),
+    ],
+)
+def test_flags_that_make_no_sense_are_refused(arguments: list[str], why: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        backtest.main(arguments, standalone_mode=False)
+    assert why in refused.value.format_message()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (BacktestOptions(policies=["x={"]), "no policy is left"),
+        (BacktestOptions(spread="even"), "'even' is no spread of load"),
+        (BacktestOptions([Path("/nowhere/load.csv")]), "there is no load in /nowhere/load.csv"),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_status_2(
+    options: BacktestOptions, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_backtest(options) == 2
+    assert f"The back-test could not run: {why}" in capsys.readouterr().err
+
+
+def test_the_sample_is_the_one_that_its_note_describes() -> None:
+    digest = hashlib.sha256(SAMPLE.read_bytes()).hexdigest()
+    assert f"sha256: {digest}" in SAMPLE.with_name("README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("module", [spread, table])
+def test_examples_in_docstrings_hold(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
