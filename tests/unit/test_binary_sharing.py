@@ -70,7 +70,7 @@ def test_a_consumer_too_many_makes_more_entry_buckets_not_segments_where_there_i
             label = f'{{topic="{NAME}"}}'
             count = f"pulsar_scalable_topic_rebucket_rollovers_total{label} 1.0"
             await until(lambda: count in figures(node))
-            (decided,) = node.operations.topics.access.service.scaling.decided(NAME).decisions
+            (decided,) = node.operations.topics.access.service.scaling.decisions(NAME)
             assert decided.trigger.value == "consumers"
             assert "5 consumers have 4 entry buckets" in decided.decision.why
 
@@ -84,10 +84,10 @@ def test_nothing_happens_by_itself_where_auto_scaling_is_switched_off() -> None:
                 client = await stack.enter_async_context(client_of(node, name))
                 await client.subscribe()
             service = node.operations.topics.access.service
-            await until(lambda: service.scaling.decided(NAME).newest is not None)
-            newest = service.scaling.decided(NAME).newest
-            assert newest is not None
-            assert newest.decision.why == "auto-scaling is switched off"
+            controller = service.controller(NAME)
+            assert controller is not None
+            await until(lambda: len(controller.coordinators["billing"].connected) == 5)
+            assert service.scaling.decisions(NAME) == ()
             topic = node.view.topic(NAME)
             assert topic is not None
             assert len(topic.segments) == 1

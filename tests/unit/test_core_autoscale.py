@@ -285,7 +285,17 @@ def test_more_buckets_wait_for_the_rebucket_cooldown_alone(seconds: float, acts:
     assert isinstance(found, Rebucket) is acts
     if not acts:
         assert "wait for the rebucket cooldown" in quiet(found)
-    assert isinstance(decided(segments(1), {}, streams(2), last=ago(split=0, merge=0)), Rebucket)
+    known = decided(segments(1), rates_in(5), streams(2), last=ago(split=0, merge=0))
+    assert isinstance(known, Rebucket)
+
+
+def test_consumers_wait_for_the_load_of_segments_that_were_just_made() -> None:
+    found = decided(segments(2), rates_in(500), streams(9), last=ago(split=0))
+    assert "waits for the split cooldown" in quiet(found)
+    unknown = rates_in(5)  # of the first segment alone
+    found = decided(segments(2), unknown, streams(9), last=ago(split=0))
+    assert "not known yet" in quiet(found)
+    assert isinstance(decided(segments(2), unknown, streams(9), last=ago(split=3_600)), Rebucket)
 
 
 def test_checkpoint_consumers_read_whole_segments_so_buckets_do_not_help_them() -> None:

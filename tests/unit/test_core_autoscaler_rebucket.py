@@ -12,9 +12,11 @@ from anabranch.core.topics import Operation, TopicMove
 from support.autoscale import load
 from support.autoscale_scene import INTERVAL_S, Scene, begins
 
+COOLDOWN_S = 61.0  # more than that of the policy
 
-def is_acting(scene: Scene) -> bool:
-    return scene.controller.scaler.is_acting
+
+def is_waiting(scene: Scene) -> bool:
+    return scene.controller.scaler.is_waiting
 
 
 def rolling() -> Scene:
@@ -142,13 +144,14 @@ def test_what_was_decided_is_told_once_when_it_has_taken_over() -> None:
     begun = scene.evaluation()
     assert begun is not None
     assert begun.done is None
-    assert is_acting(scene)
+    assert is_waiting(scene)
     scene.pass_time(1.0)
     found = scene.carry_on()
     assert [each.done for each in found] == [None, begun.decision]
-    assert not is_acting(scene)
-    scene.pass_time(INTERVAL_S)
+    assert is_waiting(scene), "for the end of the cooldown"
+    scene.pass_time(COOLDOWN_S)
     assert [each.done for each in scene.carry_on()] == [None]
+    assert not is_waiting(scene)
 
 
 def test_each_segment_of_a_decision_is_told_as_it_takes_over() -> None:
@@ -166,4 +169,7 @@ def test_nothing_is_told_of_what_was_given_up_or_done_by_hand() -> None:
     scene.begin()
     found = scene.carry_on(Failed("no space", for_good=True))
     assert [each.done for each in found] == []
-    assert not is_acting(scene)
+    scene.pass_time(COOLDOWN_S + INTERVAL_S)
+    scene.loads = {}
+    scene.carry_on()
+    assert not is_waiting(scene)

@@ -341,3 +341,14 @@ def test_a_backlog_is_never_shared_when_that_is_switched_off() -> None:
     for now in (0.0, 1_000.0):
         coordinator.assignments(now)
         assert coordinator.draining == frozenset()
+
+
+def test_a_new_controller_leaves_a_shared_backlog_as_the_last_one_dealt_it_out() -> None:
+    layout = SegmentLayout.initial(2, bucket_budget=4).split_segment(0).split_segment(1)
+    both = NOBODY.with_consumer("a", 1).with_consumer("b", 2)
+    desk = Desk(layout, msgspec.structs.replace(both, drained=(1,)))
+    assert desk.join("a", 1, 11, ((0, 0),))
+    assert desk.join("b", 2, 12, ((0, 1),))
+    assert dict(desk.has[11])[0] == (0,)
+    assert dict(desk.has[12])[0] == (1,)
+    assert desk.coordinator.draining == {0}

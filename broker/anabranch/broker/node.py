@@ -103,7 +103,8 @@ class Node:
         catch_up = CatchUp(self._connection, self._topics, path)
         view, reader = await asyncio.to_thread(catch_up.run)
         self._view, self._reader = view, reader
-        loads = LoadTable()
+        table, loads = LoadTable(), KafkaLoads(self._connection, self._topics)
+        self._closers.append(loads.close)
         core = settings.node_settings()
         heard = await asyncio.to_thread(
             check_not_in_use, core.broker, view, heartbeats, core.lease_s, watched_since
@@ -128,7 +129,9 @@ class Node:
             TopicParts(
                 lambda: SegmentAdmin(self._connection, segments),
                 lambda: GroupPositions(self._connection),
-                loads.segments,
+                lambda topic, incarnation: (
+                    table.segments(topic, incarnation) if loads.is_whole else None
+                ),
             ),
         )
         self.runtime.heard(heard)
@@ -141,13 +144,7 @@ class Node:
         )
         self._measure()
         self._follow(reader)
-        beats = Feed(
-            "heartbeats", lambda: heartbeats.poll(_POLL_S), self.runtime.heard, self._failed
-        )
-        appends: Feed[None] = Feed("appends", lambda: _served(writer), _nothing, self._failed)
-        self._feeds += [beats, appends]
-        beats.start()
-        appends.start()
+        self._listen(heartbeats, writer)
         self.runtime.joined()
         self._tasks.append(asyncio.create_task(self._ticks(), name="ticks"))
         await self._serving()
@@ -155,8 +152,17 @@ class Node:
         self._tasks.append(
             asyncio.create_task(self._guarded(self._snapshots.run), name="snapshots")
         )
-        self._follow_loads(loads)
+        self._follow_loads(table, loads)
         self._log.info("node.serving", session=self.runtime.core.session)
+
+    def _listen(self, heartbeats: KafkaHeartbeats, writer: KafkaLogWriter) -> None:
+        beats = Feed(
+            "heartbeats", lambda: heartbeats.poll(_POLL_S), self.runtime.heard, self._failed
+        )
+        appends: Feed[None] = Feed("appends", lambda: _served(writer), _nothing, self._failed)
+        self._feeds += [beats, appends]
+        beats.start()
+        appends.start()
 
     async def _serving(self) -> None:
         """Waits for this node's own session to be read back."""
@@ -251,10 +257,8 @@ class Node:
         )
         self._wal.start()
 
-    def _follow_loads(self, table: LoadTable) -> None:
+    def _follow_loads(self, table: LoadTable, loads: KafkaLoads) -> None:
         """Keeps the table, and measures what this node is to measure."""
-        loads = KafkaLoads(self._connection, self._topics)
-        self._closers.append(loads.close)
         feed: Feed[LoadChange] = Feed(
             "loads", lambda: loads.poll(_POLL_S), table.take, self._failed
         )

@@ -8,6 +8,7 @@ order in which anything is given: ties go to the lowest segment id.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from operator import add, gt, lt, truediv
@@ -131,6 +132,31 @@ class _Look:
         """The active segment that takes most messages; of equals that with the lowest id."""
         return max(self.active, key=lambda part: (self.rates(part)[0], -part.segment_id))
 
+    @cached_property
+    def highest_rate(self) -> float:
+        """Messages a second into the busiest."""
+        return self.rates(self.busiest)[0]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [part.start for part in self.active]
+
+    @cached_property
+    def _sums(self) -> list[float]:
+        return [sum(self.rates(part)) for part in self.active]
+
+    def load_beside(self, part: SegmentInfo, within: SegmentInfo) -> float:
+        """All rates in sum of the active segments in that range of the ring, but for one."""
+        first = bisect_right(self._starts, within.start) - 1
+        end = bisect_right(self._starts, within.end)
+        own = bisect_right(self._starts, part.start) - 1
+        return sum(self._sums[first:own]) + sum(self._sums[own + 1 : end])
+
+    @property
+    def has_unknown_load(self) -> bool:
+        """Whether a segment has no load record; for long only one that never had a message."""
+        return any(part.segment_id not in self.load for part in self.active)
+
     @property
     def is_split_resting(self) -> bool:
         return self.is_resting(self.last.split_ms, self.policy.split_cooldown_seconds)
@@ -148,6 +174,8 @@ def _for_consumers(look: _Look) -> Decision:
     busiest = look.busiest
     rate = look.rates(busiest)[0]
     floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
+    if not look.at_cap and rate < floor and look.is_split_resting and look.has_unknown_load:
+        return NoAction(None, "the load of the segments of the last split is not known yet")
     if look.at_cap or rate < floor:
         return _more_buckets(look, busy=rate >= floor)
     if look.is_split_resting:
@@ -249,13 +277,8 @@ def _is_hot_spot_resting(look: _Look, part: SegmentInfo) -> bool:
         parent = look.layout.segments[at.parent_ids[0]]
         if parent.size < at.size:
             break  # merged, of others that are pruned
-        beside = sum(
-            sum(look.rates(other))
-            for other in look.active
-            if other.start <= parent.end and other.end >= parent.start and other is not part
-        )
         if parent.size > at.size:  # a rebucket's predecessor says nothing
-            if beside > own * _HOT_SPOT_SHARE:
+            if look.load_beside(part, parent) > own * _HOT_SPOT_SHARE:
                 break
             useless += 1
         at = parent
@@ -335,7 +358,7 @@ def _would_be_split_again(look: _Look, left: SegmentInfo, right: SegmentInfo) ->
     rates, other = look.rates(left), look.rates(right)
     if look.asked >= look.count:
         # The pair takes no less than either of it, so the busiest of all need not be another.
-        busiest = max(rates[0] + other[0], look.rates(look.busiest)[0])
+        busiest = max(rates[0] + other[0], look.highest_rate)
         if busiest >= look.policy.split_vs_rebucket_min_msg_rate_in_threshold:
             return True
     return any(map(gt, map(add, rates, other), look.split_thresholds))

@@ -32,6 +32,7 @@ class Blocked(Enum):
     MAX_ENTRY_BUCKETS = "max_entry_buckets"
     MAX_DAG_DEPTH = "max_dag_depth"
     INVALID_POLICY = "invalid_policy"
+    LAYOUT_SIZE = "layout_size"  # it would be too large to be told to clients
 
 
 class Split(msgspec.Struct, frozen=True):

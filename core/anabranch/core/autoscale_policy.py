@@ -52,10 +52,10 @@ class AutoScalePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 
     @property
     def negligible(self) -> tuple[float, float, float, float]:
-        """Rates that are cold whatever they do, in the order of `SegmentLoad.rates`."""
+        """Rates that no rule tells from 0, in the order of `SegmentLoad.rates`."""
         low = self.merge_thresholds
         return (
-            low[0] * _NEGLIGIBLE,
+            min(low[0] * _NEGLIGIBLE, self.split_vs_rebucket_min_msg_rate_in_threshold),
             low[1] * _NEGLIGIBLE,
             low[2] * _NEGLIGIBLE,
             low[3] * _NEGLIGIBLE,

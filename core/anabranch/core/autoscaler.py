@@ -26,7 +26,8 @@ from anabranch.core.topics import ScalableTopic
 
 _REPEAT_S: Final = 1.0
 Overrides = tuple[tuple[str, ...], tuple[str, ...]]  # of the namespace and of the topic
-LoadOf = Callable[[str, int], Mapping[int, SegmentLoad]]  # topic and incarnation; by segment id
+# Topic and incarnation; by segment id. None: what others have written was not read yet.
+LoadOf = Callable[[str, int], Mapping[int, SegmentLoad] | None]
 
 
 @unique
@@ -108,6 +109,8 @@ def evaluate(
         return NoAction(Blocked.INVALID_POLICY, effective.fault)
     last = LastActions(topic.split_ms, topic.merge_ms, topic.rebucket_ms)
     loads = load(name, topic.incarnation)
+    if loads is None:
+        return NoAction(None, "the loads of segments were not read yet")
     return decide(layout, loads, demand_of(state, name), effective.policy, now_ms, last)
 
 
@@ -124,13 +127,25 @@ class AutoScaler:
         self._incarnation = incarnation
         self._seen: _Seen | None = None
         self._next_at = 0.0
+        self._ends_early = False  # whether that is before a tick
         self._acted: tuple[Split | Merge | Rebucket, int] | None = None  # and its clock before it
         self._rolling: _Rolling | None = None
 
     @property
-    def is_acting(self) -> bool:
-        """Whether something was decided of which it is not known yet what becomes of it."""
-        return self._acted is not None
+    def is_waiting(self) -> bool:
+        """Whether it must be asked again before the next tick: what was decided is under way, or
+        a cooldown ends.
+        """
+        return self._acted is not None or self._ends_early
+
+    def ended(self) -> None:
+        """The topic is gone."""
+        self._forget(-1)
+
+    def refused(self, now: float) -> None:
+        """What was decided cannot be asked for: not again before the next tick."""
+        self._acted = self._rolling = None
+        self._next_at = now + self.settings.interval_s
 
     def due(
         self,
@@ -155,10 +170,11 @@ class AutoScaler:
         if trigger is None:
             return None
         found = evaluate(state, self.name, topic, layout, self.settings, self._load, at_ms)
-        if isinstance(found, NoAction):
-            self._next_at = now + self._pause_s(state, topic, at_ms)
-        else:
-            self._next_at = now + _REPEAT_S  # should its record lose, which nothing else tells
+        # Should a record lose, nothing else tells.
+        acts = not isinstance(found, NoAction)
+        pause_s = _REPEAT_S if acts else self._pause_s(state, topic, at_ms)
+        self._next_at = now + pause_s
+        self._ends_early = pause_s < self.settings.interval_s
         if isinstance(found, Rebucket) and len(found.segment_ids) > 1:
             found = self._roll(found, found.segment_ids[0], topic, self._overrides(state, topic))
         self._acted = None if isinstance(found, NoAction) else (found, _clock_of(found, topic))
@@ -171,7 +187,9 @@ class AutoScaler:
         if _clock_of(action, topic) == before_ms:
             return None
         self._acted = None
-        return action
+        parts = (topic.segment(each) for each in _segments_of(action))
+        # Another operation of the kind may have been faster.
+        return None if any(part is not None and part.is_active for part in parts) else action
 
     def _trigger(self, state: StateReader, topic: ScalableTopic, now: float) -> Trigger | None:
         consumers = tuple((n, each.consumers) for n, each in demand_of(state, self.name).items())
@@ -243,3 +261,13 @@ def _clock_of(action: Split | Merge | Rebucket, topic: ScalableTopic) -> int:
             return topic.merge_ms
         case Rebucket():
             return topic.rebucket_ms
+
+
+def _segments_of(action: Split | Merge | Rebucket) -> tuple[int, ...]:
+    match action:
+        case Split(segment_id):
+            return (segment_id,)
+        case Merge(first_id, second_id):
+            return (first_id, second_id)
+        case Rebucket(segment_ids):
+            return segment_ids

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.core.autoscale_decisions import NoAction
+from anabranch.core.autoscale_decisions import Blocked, NoAction
 from anabranch.core.autoscaler import AutoScaler, AutoScaleSettings, Evaluation, LoadOf
 from anabranch.core.coordinator import Assignment, SubscriptionCoordinator, Timing
 from anabranch.core.instances import Bucket
@@ -34,6 +34,7 @@ from anabranch.core.segment_tasks import (
     next_task,
     prunable,
 )
+from anabranch.core.segments import SegmentInfo
 from anabranch.core.state import StateReader
 from anabranch.core.subscriptions import Subscription, SubscriptionOp
 from anabranch.core.topic_proposals import action_change, subscription_change, topic_change
@@ -48,6 +49,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     retention_s: float = 604_800.0  # of a sealed segment that everybody has drained
     retry_s: float = 1.0
     retry_s_max: float = 30.0
+    sealing_retry_s_max: float = 5.0  # producers hold the segment's messages meanwhile
     prepare_s: float = 30.0  # an operation that cannot be prepared for this long is given up
 
 
@@ -102,6 +104,7 @@ class TopicController:
         may_act: Callable[[float], bool],
         new_id: NewId,
         load: LoadOf = lambda topic, incarnation: {},
+        fits: Callable[[tuple[SegmentInfo, ...]], bool] = lambda parts: True,
     ) -> None:
         self.name = name
         self.state = state
@@ -110,6 +113,7 @@ class TopicController:
         self.running: Task | None = None
         self.last_failure = ""  # why the last operation was given up, or does not get on
         self.scaler = AutoScaler(name, settings.auto_scale, load)
+        self._fits = fits  # whether clients can be told a layout of these segments
         self._settings = settings
         self._actor = actor
         self._may_act = may_act
@@ -124,7 +128,7 @@ class TopicController:
     @property
     def is_idle(self) -> bool:
         """Whether it may be forgotten: nothing runs and no consumer is connected or awaited."""
-        if self.running is not None or self.scaler.is_acting:
+        if self.running is not None or self.scaler.is_waiting:
             return False
         return all(each.is_idle for each in self.coordinators.values())
 
@@ -135,6 +139,7 @@ class TopicController:
         topic = self.state.topic(self.name)
         if topic is None:
             self.coordinators.clear()
+            self.scaler.ended()
             return []
         if not self._may_act(now):
             return []
@@ -240,7 +245,9 @@ class TopicController:
         self._failures = self._failures + 1 if topic.version == self._failed_version else 1
         self._failed_version = topic.version
         pause_s = self._settings.retry_s * 2 ** min(self._failures - 1, 10)
-        self._retry_at = now + min(pause_s, self._settings.retry_s_max)
+        sealing = topic.state is TopicState.SEALING
+        most_s = self._settings.sealing_retry_s_max if sealing else self._settings.retry_s_max
+        self._retry_at = now + min(pause_s, most_s)
         if topic.state not in (TopicState.CREATING, TopicState.PREPARING):
             return []  # the point of no return is passed: try again
         if self._preparing[0] != topic.version:
@@ -262,13 +269,17 @@ class TopicController:
         evaluation = self.scaler.due(self.state, topic, layout, now, log_ms)
         if evaluation is None:
             return []
-        effects: list[ControllerEffect] = [Evaluated(evaluation)]
-        if not isinstance(evaluation.decision, NoAction):
-            decision, actor = evaluation.decision, self._actor()
-            most = self._settings.auto_scale.policy.max_entry_buckets_per_segment
-            record = action_change(actor, self.name, topic, decision, self._new_id(), most)
-            effects += self._propose(record, now)
-        return effects
+        decision = evaluation.decision
+        if isinstance(decision, NoAction):
+            return [Evaluated(evaluation)]
+        most = self._settings.auto_scale.policy.max_entry_buckets_per_segment
+        record = action_change(self._actor(), self.name, topic, decision, self._new_id(), most)
+        if not self._fits(topic.segments + record.segments):
+            self.scaler.refused(now)
+            why = f"{decision.why}, but clients could not be told so large a layout"
+            kept = NoAction(Blocked.LAYOUT_SIZE, why)
+            return [Evaluated(msgspec.structs.replace(evaluation, decision=kept))]
+        return [Evaluated(evaluation), *self._propose(record, now)]
 
     def _layout_of(self, topic: ScalableTopic) -> SegmentLayout:
         if self._layout is None or self._layout[0] != topic.version:

@@ -22,7 +22,8 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.assignment import Buckets, Shares, drainable, target
+from anabranch.core.assignment import Buckets, Shares, target
+from anabranch.core.backlog import Backlog
 from anabranch.core.instances import Bucket, Held, Instance
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.subscriptions import Subscription, SubscriptionKind
@@ -58,8 +59,7 @@ class SubscriptionCoordinator:
         self._former: list[Instance] = []  # replaced instances that may still be serving
         self._away_since: dict[str, float] = {}
         self._stale = True  # something has happened since the assignments were worked out
-        self._backlog_since: dict[int, float] = {}  # sealed segments that could be shared
-        self._draining: frozenset[int] = frozenset()
+        self._backlog = Backlog(timing.drain_after_s)
         self._inherited_at = math.inf if inherited else -math.inf
         self._owners: dict[Bucket, str] = {}  # to whom each was granted last
         self.moved = 0  # buckets granted to another consumer than before
@@ -269,7 +269,9 @@ class SubscriptionCoordinator:
         if layout is None or subscription is None:
             return []
         self._lapse(now)
-        self._look_for_backlog(layout, subscription, now)
+        if self._stale:
+            self._backlog.changed(layout, subscription, now)
+        self._stale = self._backlog.look(now) or self._stale
         if not self._stale:
             return []
         self._stale = False
@@ -281,7 +283,7 @@ class SubscriptionCoordinator:
                 if part.segment_id not in subscription.drained
             )
             return self._send(layout.epoch, dict.fromkeys(self._current, everything))
-        wanted = target(layout, subscription, self._draining)
+        wanted = target(layout, subscription, self._backlog.draining)
         held = self._held()
         shares: dict[str, tuple[tuple[int, Buckets], ...]] = {}
         for name, known in self._current.items():
@@ -303,12 +305,12 @@ class SubscriptionCoordinator:
         """Who shall have what in the end; what is withheld included."""
         if self._layout is None or self._subscription is None:
             return {}
-        return target(self._layout, self._subscription, self._draining)
+        return target(self._layout, self._subscription, self._backlog.draining)
 
     @property
     def draining(self) -> frozenset[int]:
         """Sealed segments whose backlog is dealt out to as many consumers as can share it."""
-        return self._draining
+        return self._backlog.draining
 
     def withheld(self) -> Counter[int]:
         """By segment, buckets that are somebody's but may still be served by another."""
@@ -322,21 +324,6 @@ class SubscriptionCoordinator:
         )
 
     # --- inside -------------------------------------------------------------------------
-
-    def _look_for_backlog(
-        self, layout: SegmentLayout, subscription: Subscription, now: float
-    ) -> None:
-        """Readers that keep up are through with a sealed segment before this comes to share it."""
-        after_s = self._timing.drain_after_s
-        if after_s is None:
-            return
-        if self._stale:
-            found = drainable(layout, subscription)
-            self._backlog_since = {each: self._backlog_since.get(each, now) for each in found}
-        late = frozenset(e for e, since in self._backlog_since.items() if now - since >= after_s)
-        if late != self._draining:
-            self._draining = late
-            self._stale = True
 
     def _note_owner(self, name: str, buckets: Iterable[Bucket]) -> None:
         for bucket in buckets:

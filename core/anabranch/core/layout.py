@@ -127,11 +127,16 @@ class SegmentLayout:
     def _merges(self) -> Mapping[int, int]:
         """By segment, the merges above it and itself, as a set of bits: each counts once."""
         found: dict[int, int] = {}
-        for place, part in enumerate(sorted(self.segments.values(), key=lambda p: p.segment_id)):
-            above = 1 << place if len(part.parent_ids) > 1 else 0
-            for parent in part.parent_ids:  # parents have lower ids
+        bit = 1
+        for segment_id in sorted(self.segments):
+            parents = self.segments[segment_id].parent_ids  # they have lower ids
+            above = 0
+            for parent in parents:
                 above |= found.get(parent, 0)
-            found[part.segment_id] = above
+            if len(parents) > 1:
+                above |= bit
+                bit <<= 1
+            found[segment_id] = above
         return found
 
     def _reached(self, segment_id: int, step: Any) -> frozenset[int]:

@@ -90,7 +90,7 @@ def auto_scale_stats(topics: TopicOperations, name: str, topic: ScalableTopic) -
         },
         fault=effective.fault,
         now=_decision(at_ms, None, now),
-        decisions=[_evaluated(each) for each in reversed(service.scaling.decided(name).decisions)],
+        decisions=[_evaluated(each) for each in reversed(service.scaling.decisions(name))],
     )
 
 

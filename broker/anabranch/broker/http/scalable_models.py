@@ -207,7 +207,9 @@ def segment_stats(
         state=part.state.name,
         kafkaTopic=topics.kafka_topic(name, topic, part),
         entryBuckets=part.buckets,
-        load=load_stats(topics.access.service.load(name, topic.incarnation).get(part.segment_id)),
+        load=load_stats(
+            (topics.access.service.load(name, topic.incarnation) or {}).get(part.segment_id)
+        ),
     )
 
 

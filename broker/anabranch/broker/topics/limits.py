@@ -58,6 +58,11 @@ def check_layout(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> None:
         )
 
 
+def fits_clients(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> bool:
+    """Whether clients can be told the layout at once."""
+    return layout_bytes_max(prefix, name, parts) <= _LAYOUT_BYTES_MAX
+
+
 def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> int:
     """An upper bound of the segments' part of the layout's message."""
     parts = tuple(parts)

@@ -6,13 +6,13 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from anabranch.broker.log import get_logger
 from anabranch.core.autoscale_decisions import Blocked, Merge, NoAction, Rebucket, Split, describe
 from anabranch.core.autoscaler import Evaluation
+from anabranch.core.controller import TopicController
 from anabranch.core.state import StateReader
 
 _TOPICS_MAX: Final = 1_000  # those looked at last are remembered
@@ -28,39 +28,40 @@ _COUNTERS: Final = {
 
 
 class _Remembered:
-    __slots__ = ("blocked", "counts", "decisions", "newest")
+    __slots__ = ("blocked", "counts", "decisions")
 
     def __init__(self) -> None:
-        self.newest: Evaluation | None = None
         self.decisions: deque[Evaluation] = deque(maxlen=_DECISIONS_MAX)
         self.counts: Counter[str] = Counter()
         self.blocked: Blocked | None = None
 
 
-class Decided(msgspec.Struct, frozen=True):
-    """What is remembered of a topic: the last look, and the last ones that came to something."""
-
-    newest: Evaluation | None
-    decisions: tuple[Evaluation, ...]
-
-
 class Scaling(Collector):
-    """One node's. To be used in its event loop; metrics may be collected in any thread."""
+    """One node's, of the topics that something came of. To be used in the node's event loop."""
 
-    def __init__(self, broker: str, view: Callable[[], StateReader]) -> None:
+    def __init__(
+        self,
+        broker: str,
+        view: Callable[[], StateReader],
+        controllers: Callable[[], Iterable[TopicController]],
+    ) -> None:
         self._view = view
+        self._controllers = controllers
         self._topics: OrderedDict[str, _Remembered] = OrderedDict()
         self._log = get_logger(broker=broker)
 
     def note(self, name: str, evaluation: Evaluation) -> None:
         """A controller has looked at its topic."""
+        decision = evaluation.decision
+        blocked = decision.blocked if isinstance(decision, NoAction) else None
+        acts = not isinstance(decision, NoAction)
+        if not acts and blocked is None and evaluation.done is None:
+            self._at_rest(name, evaluation)
+            return
         known = self._topics.setdefault(name, _Remembered())
         self._topics.move_to_end(name)
         if len(self._topics) > _TOPICS_MAX:
             self._topics.popitem(last=False)
-        known.newest = evaluation
-        decision = evaluation.decision
-        blocked = decision.blocked if isinstance(decision, NoAction) else None
         if blocked is Blocked.MAX_SEGMENTS:
             known.counts["split_suppressed_max_segments"] += 1
         elif blocked is Blocked.MAX_DAG_DEPTH:
@@ -72,36 +73,45 @@ class Scaling(Collector):
                 known.counts["auto_merges"] += 1
             case Rebucket():
                 known.counts["rebucket_rollovers"] += 1
-        acts = not isinstance(decision, NoAction)
         news = acts or (blocked is not None and blocked is not known.blocked)
         known.blocked = blocked
         if news:
             known.decisions.append(evaluation)
         self._explain(name, evaluation, blocked, news=news)
 
-    def decided(self, name: str) -> Decided:
-        """What this node remembers of a topic."""
+    def decisions(self, name: str) -> tuple[Evaluation, ...]:
+        """The last ones on a topic that acted, or were kept from it."""
         known = self._topics.get(name)
-        if known is None:
-            return Decided(None, ())
-        return Decided(known.newest, tuple(known.decisions))
+        return tuple(known.decisions) if known is not None else ()
+
+    def drop(self, gone: Callable[[str], bool]) -> None:
+        """Forgets topics that are no more, or another node's."""
+        for name in [name for name in self._topics if gone(name)]:
+            del self._topics[name]
 
     def collect(self) -> Iterable[Metric]:
-        topics = list(self._topics.items())
         active = GaugeMetricFamily(
             f"{_PREFIX}active_segments", "Active segments of the topic.", None, ["topic"]
         )
         view = self._view()
-        for name, _ in topics:
+        self.drop(lambda name: view.topic(name) is None)
+        names = {controller.name for controller in self._controllers()}
+        for name in sorted(names.union(self._topics)):
             topic = view.topic(name)
             if topic is not None:
                 active.add_metric([name], sum(part.is_active for part in topic.segments))
         yield active
         for counter, text in _COUNTERS.items():
             family = CounterMetricFamily(f"{_PREFIX}{counter}", text, None, ["topic"])
-            for name, known in topics:
+            for name, known in self._topics.items():
                 family.add_metric([name], known.counts[counter])
             yield family
+
+    def _at_rest(self, name: str, evaluation: Evaluation) -> None:
+        known = self._topics.get(name)
+        if known is not None:
+            known.blocked = None
+        self._explain(name, evaluation, None, news=False)
 
     def _explain(
         self, name: str, evaluation: Evaluation, blocked: Blocked | None, *, news: bool

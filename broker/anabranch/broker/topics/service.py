@@ -23,6 +23,7 @@ import msgspec
 from anabranch.broker.errors import OperationError
 from anabranch.broker.log import get_logger
 from anabranch.broker.runtime import Runtime
+from anabranch.broker.topics.limits import fits_clients
 from anabranch.broker.topics.scaling import Scaling
 from anabranch.broker.topics.worker import Lanes, SegmentKeeper
 from anabranch.core.autoscaler import LoadOf
@@ -94,7 +95,7 @@ class TopicService:
         self.prefix = prefix
         self.load = load
         self.lanes = Lanes(open_keeper, prefix)
-        self.scaling = Scaling(runtime.core.me, lambda: runtime.view)
+        self.scaling = Scaling(runtime.core.me, lambda: runtime.view, self.controllers)
         self.failures: dict[str, str] = {}  # topic: why its last task failed
         self.consumers: dict[int, Attached] = {}  # by connection number
         self.listeners: list[Callable[[set[str], list[str]], None]] = []
@@ -144,6 +145,7 @@ class TopicService:
                 lambda now: core.may_act(unit, now),
                 self.runtime.new_id,
                 self.load,
+                lambda parts: fits_clients(self.prefix, name, parts),
             )
             home = self._homes[name] = _Home(made, unit)
             self._turns.append(name)
@@ -217,7 +219,9 @@ class TopicService:
             self._sweep_at = now + self.settings.auto_scale.interval_s
             self._sweeps.update((unit.rpartition("/")[0], None) for unit in self._open)
         if self._sweeps:
-            self._sweep(self._sweeps.popitem()[0])
+            namespace = next(iter(self._sweeps))  # who has waited longest
+            del self._sweeps[namespace]
+            self._sweep(namespace)
 
     def replaced(self) -> None:
         for unit in {home.unit for home in self._homes.values()}:
@@ -277,6 +281,7 @@ class TopicService:
         left = {name for name, home in self._homes.items() if home.unit == unit}
         for name in left:
             del self._homes[name]
+        self.scaling.drop(lambda name: controller_of(self.runtime.view, name)[0] == unit)
         if left:
             # They would notice at their next report, and be without a controller until then.
             self.dismiss(left, f"{self.runtime.core.me} does not serve bundle {unit} any more")
