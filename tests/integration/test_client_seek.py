@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from anabranch.client import Client, Message, StreamConsumer
+from anabranch.client.group_offsets import GroupOffsets
 from support.topic_cluster import TopicCluster, run_on
+from support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -70,5 +74,46 @@ def test_a_consumer_goes_on_where_its_subscription_was_put(cluster: TopicCluster
         await backlog(nodes, topic, 0)
         await producer.send(b"20", "key")
         assert await received(consumer, 1) == values(20, 21)
+
+    run_on(cluster, body, 1, 120)
+
+
+def test_a_consumer_follows_two_seeks_the_second_of_which_comes_while_it_asks_for_its_position(
+    cluster: TopicCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed, close = GroupOffsets.committed, GroupOffsets.close
+    asking: list[GroupOffsets] = []
+    closed = threading.Event()
+
+    async def slow(
+        group: GroupOffsets, places: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], int]:
+        asking.append(group)
+        found = await committed(group, places)
+        if group is asking[0]:
+            await until(closed.is_set, _RECEIVE_S)
+        return found
+
+    def noted(group: GroupOffsets) -> None:
+        close(group)
+        if asking and group is asking[0]:
+            closed.set()
+
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        seek = f"{topic}/subscriptions/billing/seek"
+        producer = await client.create_producer(topic)
+        now = round(time.time() * 1000)
+        for number in range(20):
+            await producer.send(b"%d" % number, "key", event_time_ms=now + number)
+        consumer = await client.subscribe(topic, "billing")
+        assert await received(consumer, 3) == values(0, 3)
+        monkeypatch.setattr(GroupOffsets, "committed", slow)
+        monkeypatch.setattr(GroupOffsets, "close", noted)
+        await nodes.call("POST", seek, params={"timestamp": now + 5})
+        await until(lambda: bool(asking), _RECEIVE_S)
+        await nodes.call("POST", seek, params={"timestamp": now + 9})
+        assert await received(consumer, 11) == values(9, 20)
+        assert closed.is_set()
+        await consumer.close()
 
     run_on(cluster, body, 1, 120)

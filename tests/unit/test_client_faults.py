@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from anabranch.client.data_plane import DataPlane
 from anabranch.client.errors import ClientError
 from anabranch.client.group_offsets import GroupOffsets
 from anabranch.client.holdings import ConsumerCore
@@ -81,6 +82,23 @@ def test_a_commit_whose_session_was_over_when_its_turn_came_is_not_carried_out()
                 await asyncio.wait_for(first, 10.0)
             assert not await asyncio.wait_for(queued, 0.5), "it asked Kafka"
             await asyncio.to_thread(group.close)
+
+        asyncio.run(test())
+
+
+def test_a_topic_that_is_asked_for_while_reading_ends_keeps_nobody_waiting() -> None:
+    with nobody() as servers:
+
+        async def test() -> None:
+            kafka = {"bootstrap.servers": servers, "group.id": "billing"}
+            plane = DataPlane(kafka, ReadSettings(), lambda: None, trouble()[0])
+            asked = [asyncio.create_task(plane.warm([f"orders-{n}"])) for n in range(3)]
+            await asyncio.sleep(0)
+            await plane.close()
+            with pytest.raises(KafkaException, match="ended"):
+                await asyncio.wait_for(plane.warm(["late"]), 5.0)
+            told = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5.0)
+            assert all(isinstance(each, KafkaException) for each in told)
 
         asyncio.run(test())
 

@@ -101,6 +101,7 @@ class DataPlane:
         self._told = False
         self._wake = threading.Event()
         self._stopped = False
+        self._over = False  # no order is obeyed any more
         self._trouble = trouble
         # The polling thread's own.
         self._numbers: dict[Partition, int] = {}
@@ -147,13 +148,16 @@ class DataPlane:
     async def warm(self, topics: Iterable[str]) -> None:
         """Has librdkafka ask for the topics' metadata, if it was not asked for them before.
 
-        Raises KafkaException, also for a topic that Kafka does not know, or not yet.
+        Raises KafkaException, also for a topic that Kafka does not know, or not yet, and when the
+        plane is closed.
         """
         wanted = [topic for topic in topics if topic not in self._warm]
         if wanted:
             warming = _Warming(wanted, self._loop.create_future())
             self._orders.append(warming)
             self._wake.set()
+            if self._over:
+                self._refuse_orders()
             await warming.done
 
     async def close(self) -> None:
@@ -178,6 +182,18 @@ class DataPlane:
             self._poll_until_stopped()
         except Exception as error:  # noqa: BLE001 - told to whoever receives
             self._trouble.fault(error)
+        finally:
+            self._over = True
+            self._refuse_orders()
+
+    def _refuse_orders(self) -> None:
+        """Nobody obeys any more: whoever waits is told."""
+        over = KafkaException(KafkaError(KafkaError._DESTROY, "reading has ended"))
+        with contextlib.suppress(IndexError):  # by now there are none: two may be at this
+            while True:
+                order = self._orders.popleft()
+                if isinstance(order, _Warming):
+                    self._tell(order, over)
 
     def _poll_until_stopped(self) -> None:
         settings, consumer = self._settings, self._consumer
@@ -211,7 +227,7 @@ class DataPlane:
         )
 
     def _obey(self) -> None:
-        while self._orders:
+        while self._orders and not self._stopped:
             order = self._orders.popleft()
             if isinstance(order, _Warming):
                 self._ask_for(order)
@@ -242,6 +258,9 @@ class DataPlane:
                 self._warm.add(topic)
         except KafkaException as error:
             failure = error
+        self._tell(warming, failure)
+
+    def _tell(self, warming: _Warming, failure: KafkaException | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed
             self._loop.call_soon_threadsafe(_finish, warming.done, failure)
 

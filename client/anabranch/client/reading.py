@@ -257,7 +257,11 @@ class Reading:
                 await self._warm_all(plane, {fetch.kafka_topic for fetch in fetches})
                 fresh = [fetch for fetch in fetches if fetch.start is None]
                 found = await self._positions(self.offsets, fresh) if self.offsets and fresh else {}
-            except KafkaException as error:
+            except Exception as error:
+                if plane is not self.plane:
+                    return  # its group was left, and its clients are closed
+                if not isinstance(error, KafkaException):
+                    raise
                 self.trouble.note(error.args[0], "to find out where to read")
                 if self.failure is not None:
                     return
