@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from bench import (
+    batching,
     cluster,
+    deciding,
     folding,
     latency,
     layouts,
     memory,
     operations,
     roundtrip,
+    scaling,
     spark,
     starting,
     streams,
@@ -40,6 +43,13 @@ FIGURES = (
         starting.start,
     ),
     Figure("start-memory", "its peak memory", "at most 400 MB", "-", starting.memory),
+    Figure(
+        "decide",
+        "an evaluation of auto-scaling, 64 segments, slowest kind of input",
+        "at most 200 us",
+        "-",
+        deciding.worst,
+    ),
     Figure(
         "propose",
         "propose to verdict, p50",
@@ -153,6 +163,20 @@ FIGURES = (
         latency.hand_over,
     ),
     Figure(
+        "join",
+        "a stream consumer registers, until a message of its own bucket, p50",
+        "300 ms",
+        "-",
+        scaling.join,
+    ),
+    Figure(
+        "drain",
+        "a sealed backlog, 4 buckets, 4 consumers, a handler of 2 ms",
+        "at least 3 x one consumer",
+        "-",
+        scaling.drain,
+    ),
+    Figure(
         "latency",
         "end to end at 1,000 msg/s, p50",
         "at most 1.5 x the bare client",
@@ -193,6 +217,20 @@ FIGURES = (
         "at least 0.7 x the bare batch call",
         "240,000 to 320,000/s",
         throughput.produce_many,
+    ),
+    Figure(
+        "batches",
+        "messages of a batch with 4 buckets at full speed",
+        "at least 0.9 x without buckets",
+        "-",
+        batching.of_one,
+    ),
+    Figure(
+        "batches-by-key",
+        "the same, against batches of one key each",
+        "at least 5 x, of 200 keys",
+        "-",
+        batching.by_key,
     ),
     Figure(
         "consume",
