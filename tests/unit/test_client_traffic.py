@@ -20,19 +20,19 @@ TOPIC = "public/default/orders"
 TEST_S = 30.0
 
 
-def layout(incarnation: int = 1, segments: int = 2) -> TopicLayout:
+def layout(incarnation: int = 1, segments: int = 2, topic: str = TOPIC) -> TopicLayout:
     plain = SegmentLayout.initial(segments, 4)
     parts = {n: Segment(part, f"t{n}") for n, part in plain.segments.items()}
-    return TopicLayout(TOPIC, incarnation=incarnation, epoch=1, segments=parts)
+    return TopicLayout(topic, incarnation=incarnation, epoch=1, segments=parts)
 
 
 class Watch:
-    """A watch of the topic, whose controller a test names."""
+    """A watch of a topic, whose controller a test names."""
 
-    def __init__(self, controller_url: str) -> None:
-        self.topic = TOPIC
+    def __init__(self, controller_url: str, topic: str = TOPIC) -> None:
+        self.topic = topic
         self.controller_url = controller_url
-        self.layout = layout()
+        self.layout = layout(topic=topic)
         self.is_closed = False
 
 
@@ -42,6 +42,7 @@ class Controller:
     def __init__(self) -> None:
         self.reports: list[pb.CommandScalableTrafficReport] = []
         self.refusal: ServerError | None = None
+        self.refused = ""  # the topic whose reports are; "" for all
         self.interval_ms = 5_000
         self.connections = 0
 
@@ -52,7 +53,7 @@ class Controller:
             said = pb.CommandScalableTrafficReport()
             said.CopyFrom(command.scalableTrafficReport)
             self.reports.append(said)
-            if self.refusal is not None:
+            if self.refusal is not None and said.topic.endswith(self.refused):
                 raise RefusedError(self.refusal, "not now")
             peer.send(
                 pb.CommandScalableTrafficReportResponse(
@@ -142,6 +143,56 @@ def test_what_a_controller_refused_for_now_is_told_to_the_next_one() -> None:
         assert controller.said() == [(0, "", 15, 1_500, 0)]
 
     run(body)
+
+
+def test_a_topic_that_is_refused_does_not_keep_others_from_being_told() -> None:
+    async def body(stage: Stage, controller: Controller) -> None:
+        controller.refusal, controller.refused = ServerError.TopicNotFound, TOPIC
+        other = stage.reporter.topic(Watch(stage.watch.controller_url, "public/default/returns"))
+        stage.traffic.wrote(0, 10, 1_000)
+        other.wrote(0, 20, 2_000)
+        await stage.later(1.0)
+        assert [each.topic for each in controller.reports] == [
+            f"topic://{TOPIC}",
+            "topic://public/default/returns",
+        ]
+        assert other.news() == []
+
+    run(body)
+
+
+def test_a_closed_topic_that_is_refused_is_reported_no_more() -> None:
+    async def body(stage: Stage, controller: Controller) -> None:
+        controller.refusal = ServerError.TopicNotFound
+        stage.traffic.wrote(0, 10, 1_000)
+        stage.watch.is_closed = True
+        for _ in range(3):
+            await stage.later(20.0)
+        assert len(controller.reports) == 1
+
+    run(body)
+
+
+def test_a_client_without_topics_rests() -> None:
+    async def test() -> None:
+        now, looks, again = 100.0, 0, asyncio.Event()
+
+        def look() -> float:
+            nonlocal looks
+            looks += 1
+            if looks > 2:  # for the topic, and for what is due
+                again.set()
+            return now
+
+        reporter = TrafficReporter(look)
+        watch = Watch("pulsar://127.0.0.1:1")
+        watch.is_closed = True
+        reporter.topic(watch)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(again.wait(), 0.4)
+        await reporter.close()
+
+    asyncio.run(asyncio.wait_for(test(), TEST_S))
 
 
 def test_a_node_that_does_not_know_the_command_is_not_asked_again() -> None:

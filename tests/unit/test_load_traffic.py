@@ -50,6 +50,28 @@ def test_a_new_controller_counts_what_no_other_was_told() -> None:
     assert inbox.total == (100, 1_000)
 
 
+def test_what_another_controller_counted_meanwhile_is_not_new_when_the_topic_comes_back() -> None:
+    inbox = Inbox()
+    inbox.say(100)
+    inbox.say(5_010, told=5_000)
+    assert inbox.total == (110, 1_100)
+
+
+def test_more_places_than_are_taken_do_not_silence_those_that_are_known() -> None:
+    inbox = Inbox()
+    inbox.say(1, segment=-1)
+    said = tuple(Said(n, "", 1, 1, 0, 0) for n in range(200_000))
+    inbox.reports.take(Report(TOPIC, 7, 2, 10.0, said))
+    assert inbox.total[0] == 100_000
+    inbox.say(3, segment=-1)
+    assert inbox.total[0] == 100_002
+    inbox.now = 10 * WINDOW_S
+    inbox.reports.tidy()
+    inbox.say(3, told=3, client=3, segment=-1)
+    inbox.say(7, told=3, client=3, segment=-1)
+    assert inbox.total[0] == 100_006
+
+
 def test_what_may_have_come_long_ago_is_not_taken_for_new() -> None:
     inbox = Inbox()
     inbox.say(100_000, since_s=WINDOW_S + 1)

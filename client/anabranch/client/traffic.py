@@ -209,9 +209,10 @@ class TrafficReporter:
             except Exception as error:  # noqa: BLE001 - reports must never end an application
                 _log.error("traffic.fault", why=repr(error))
             self._wake.clear()
-            next_at = min((each.due_at for each in self._topics.values()), default=0.0)
+            next_at = min((each.due_at for each in self._topics.values()), default=None)
+            wait_s = None if next_at is None else max(_INTERVAL_S_MIN, next_at - self._now())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(_INTERVAL_S_MIN, next_at - self._now())):
+                async with asyncio.timeout(wait_s):
                     await self._wake.wait()
 
     async def report_due(self) -> None:
@@ -220,31 +221,43 @@ class TrafficReporter:
         due: dict[str, list[_Topic]] = {}
         for name, topic in list(self._topics.items()):
             watch = topic.watch
-            if topic.due_at <= now:
-                topic.due_at = now + _INTERVAL_S
-                due.setdefault(watch.controller_url, []).append(topic)
-            elif watch.is_closed and not topic.traffic.news():
+            url = watch.controller_url
+            is_mute = not url or url in self._silent
+            if watch.is_closed and (is_mute or not topic.traffic.news()):
                 del self._topics[name]
-        controllers = [each for each in due.items() if each[0] and each[0] not in self._silent]
-        await asyncio.gather(*(self._report_all(*each) for each in controllers))
+            elif topic.due_at <= now:
+                topic.due_at = now + _INTERVAL_S
+                if not is_mute:
+                    due.setdefault(url, []).append(topic)
+        await asyncio.gather(*(self._report_all(*each) for each in due.items()))
         wanted = {topic.watch.controller_url for topic in self._topics.values()}
         for url in [url for url in self._connections if url not in wanted]:
             self._connections.pop(url).close("no topic of the client is controlled there")
 
     async def _report_all(self, url: str, topics: list[_Topic]) -> None:
-        """Reports to one controller, one topic after another."""
+        """Reports to one controller, one topic after another, whatever it says to any of them."""
         try:
             for topic in topics:
-                await self._report(url, topic)
-        except RefusedError as error:
-            if error.code == ServerError.UnsupportedVersionError:
-                self._silent.add(url)
-            _log.debug("traffic.refused", node=url, why=error.reason)
+                try:
+                    await self._report(url, topic)
+                except RefusedError as error:
+                    self._refused(url, topic, error)
+                if url in self._silent:
+                    break
         except (WireError, InvalidInputError) as error:
             _log.debug("traffic.unheard", node=url, why=str(error))
             connection = self._connections.pop(url, None)
             if connection is not None:
                 connection.abort("a report was not answered")
+
+    def _refused(self, url: str, topic: _Topic, error: RefusedError) -> None:
+        """The next controller is told, if there is one: a closed topic does not learn of it."""
+        watch = topic.watch
+        _log.debug("traffic.refused", node=url, topic=watch.topic, why=error.reason)
+        if error.code == ServerError.UnsupportedVersionError:
+            self._silent.add(url)
+        elif watch.is_closed and self._topics.get(watch.topic) is topic:
+            del self._topics[watch.topic]
 
     async def _report(self, url: str, topic: _Topic) -> None:
         traffic, layout, now = topic.traffic, topic.watch.layout, self._now()

@@ -57,6 +57,13 @@ class _Client(msgspec.Struct):
     counters: dict[tuple[int, str], tuple[int, int]]
 
 
+class _Clients(msgspec.Struct):
+    """Those of one topic; `entries`: counters of all together."""
+
+    by_id: dict[int, _Client] = {}
+    entries: int = 0
+
+
 class TrafficReports:
     """The clients of the topics that this node controls. To be used in its event loop."""
 
@@ -68,27 +75,31 @@ class TrafficReports:
         self.listener: Callable[[Grown], None] = _nobody
         self._window_s = window_s
         self._now = now
-        self._topics: dict[tuple[str, int], dict[int, _Client]] = {}
+        self._topics: dict[tuple[str, int], _Clients] = {}
 
     def take(self, report: Report) -> None:
         """A report for a topic that this node controls."""
         self.received += 1
-        clients = self._topics.setdefault((report.topic, report.incarnation), {})
-        client = clients.get(report.client_id)
+        key = (report.topic, report.incarnation)
+        clients = self._topics.get(key)
+        if clients is None:
+            clients = self._topics[key] = _Clients()
+        client = clients.by_id.get(report.client_id)
         if client is None:
-            if len(clients) >= _CLIENTS_MAX:
+            if len(clients.by_id) >= _CLIENTS_MAX:
                 return
-            client = clients[report.client_id] = _Client(self._now(), {})
+            client = clients.by_id[report.client_id] = _Client(self._now(), {})
         client.heard_at = self._now()
-        entries = sum(len(each.counters) for each in clients.values())
         for said in report.said:
             place = (said.segment_id, said.subscription)
             known = client.counters.get(place)
             if known is None:
-                if entries >= _ENTRIES_MAX:
+                if clients.entries >= _ENTRIES_MAX:
                     continue
-                entries += 1
+                clients.entries += 1
                 known = self._before(report, said)
+            else:  # another controller may have been told of some since
+                known = max(known[0], said.told_messages), max(known[1], said.told_bytes)
             client.counters[place] = (said.messages, said.size_bytes)
             messages, size_bytes = said.messages - known[0], said.size_bytes - known[1]
             if messages > 0:
@@ -110,9 +121,9 @@ class TrafficReports:
         """Forgets the clients that have been silent for long."""
         silent = self._now() - _SILENT_WINDOWS * self._window_s
         for topic, clients in list(self._topics.items()):
-            for number in [n for n, each in clients.items() if each.heard_at < silent]:
-                del clients[number]
-            if not clients:
+            for number in [n for n, each in clients.by_id.items() if each.heard_at < silent]:
+                clients.entries -= len(clients.by_id.pop(number).counters)
+            if not clients.by_id:
                 del self._topics[topic]
 
     def _before(self, report: Report, said: Said) -> tuple[int, int]:
