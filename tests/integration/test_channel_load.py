@@ -142,6 +142,7 @@ def test_kafka_is_asked_where_segments_end_and_how_large_messages_are(
     try:
         admin.create(parts, _KAFKA_S)
         admin.await_leaders(parts, _KAFKA_S)
+        until(lambda: len(probe.ends(parts, _KAFKA_S)) == len(parts), "all have leaders")
         producer = Producer({"bootstrap.servers": connection.bootstrap_servers})
         for number in range(100):
             producer.produce(names[0], b"x" * 300, partition=number % 2)
@@ -151,6 +152,22 @@ def test_kafka_is_asked_where_segments_end_and_how_large_messages_are(
         assert ends == {names[0]: (50, 50), names[1]: (0, 1), names[2]: (0, 0)}
         assert probe.sizes(ends, _KAFKA_S) == {names[0]: 300.0, names[1]: 50.0}
         assert probe.committed(f"{topic_prefix}nobody", parts, _KAFKA_S) == dict.fromkeys(names, 0)
+    finally:
+        probe.close()
+        admin.close()
+
+
+def test_a_topic_that_was_asked_about_before_it_was_there_is_known_once_it_is(
+    connection: KafkaConnection, topic_prefix: str
+) -> None:
+    part = SegmentTopic(f"{topic_prefix}early", 2)
+    admin = SegmentAdmin(connection, SegmentSettings())
+    probe = LoadProbe(connection)
+    try:
+        assert probe.ends([part], _KAFKA_S) == {}
+        admin.create([part], _KAFKA_S)
+        admin.await_leaders([part], _KAFKA_S)
+        until(lambda: probe.ends([part], _KAFKA_S) == {part.name: (0, 0)}, "its ends are told")
     finally:
         probe.close()
         admin.close()

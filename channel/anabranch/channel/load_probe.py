@@ -17,6 +17,7 @@ from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
     ConsumerGroupState,
+    KafkaError,
     KafkaException,
     TopicPartition,
 )
@@ -28,6 +29,7 @@ from anabranch.channel.sealing import SegmentTopic
 _PARTITIONS_AT_ONCE: Final = 2_000  # of one request
 _GROUPS_AT_ONCE: Final = 200
 _CLIENTS_MAX: Final = 16  # one for each group that was asked about last
+_LEARNED_SINGLY: Final = 20  # topics; of more, it is quicker to ask for all that there are
 _NEWEST: Final = 8  # messages of a partition whose sizes stand for all
 _CLOSE_S: Final = 1.0
 
@@ -61,14 +63,23 @@ class LoadProbe:
         """Each partition's end offset, of the topics that Kafka tells all of."""
         deadline = time.monotonic() + timeout_s
         found: dict[str, tuple[int, ...]] = {}
+        unknown: list[SegmentTopic] = []
         for some in _together(topics):
             left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                break
-            found.update(self._ends(some, left_s))
+            if left_s > 0:
+                ends, not_there = self._ends(some, left_s)
+                found.update(ends)
+                unknown += not_there
+        left_s = deadline - time.monotonic()
+        if unknown and left_s > 0 and self._learn(unknown, left_s):
+            for some in _together(unknown):
+                found.update(self._ends(some, max(0.1, deadline - time.monotonic()))[0])
         return found
 
-    def _ends(self, topics: Sequence[SegmentTopic], timeout_s: float) -> dict[str, tuple[int, ...]]:
+    def _ends(
+        self, topics: Sequence[SegmentTopic], timeout_s: float
+    ) -> tuple[dict[str, tuple[int, ...]], list[SegmentTopic]]:
+        """What is told, and the topics that librdkafka takes to be not there."""
         # Not a consumer's offsets_for_times: that refuses all for the sake of one without a leader.
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {
@@ -79,16 +90,36 @@ class LoadProbe:
         try:
             futures = self._admin.list_offsets(asked, request_timeout=timeout_s)
         except KafkaException:
-            return {}
+            return {}, []
         offsets = {topic.name: [-1] * topic.partitions for topic in topics}
+        unknown: set[str] = set()
         deadline = time.monotonic() + timeout_s
         for place, future in futures.items():
             try:
                 answer = future.result(max(0.0, deadline - time.monotonic()))
-            except (KafkaException, FutureTimeoutError):
+            except FutureTimeoutError:
+                continue
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    unknown.add(place.topic)
                 continue
             offsets[place.topic][place.partition] = answer.offset
-        return {name: tuple(each) for name, each in offsets.items() if min(each) >= 0}
+        ends = {name: tuple(each) for name, each in offsets.items() if min(each) >= 0}
+        return ends, [topic for topic in topics if topic.name in unknown]
+
+    def _learn(self, topics: Sequence[SegmentTopic], timeout_s: float) -> bool:
+        """Has librdkafka ask for topics again.
+
+        It does not by itself: what it once heard to be not there, because the Kafka broker that it
+        asked had not heard of a new topic yet, it answers from memory ever after.
+        """
+        few = len(topics) <= _LEARNED_SINGLY
+        try:
+            for name in [topic.name for topic in topics] if few else [None]:
+                self._admin.list_topics(name, timeout=timeout_s)
+        except KafkaException:
+            return False
+        return True
 
     def sizes(self, ends: Mapping[str, Sequence[int]], timeout_s: float) -> dict[str, float]:
         """The average size of the newest messages' values in each topic, in bytes.
