@@ -87,6 +87,13 @@ def test_settings_that_do_not_fit_together_are_refused(
     assert any(problem.startswith(named) for problem in problems_of(**overrides))
 
 
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", float("inf")])
+def test_a_number_without_end_is_no_setting(value: object) -> None:
+    name = "scalableTopicSplitMsgRateInThreshold"
+    (problem,) = problems_of(**{name: value})
+    assert problem.startswith(f"{name} (flag) is ")
+
+
 def test_the_broker_id_is_host_and_web_port() -> None:
     settings = load_settings(None, {}, {"advertisedAddress": "b1", "webServicePort": 8081})
     assert settings.broker_id == "b1:8081"

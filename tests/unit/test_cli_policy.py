@@ -83,6 +83,8 @@ def test_what_a_node_refuses_is_said_and_changes_nothing() -> None:
         (("set", TOPIC, "maxSegment=3"), "maxSegments"),
         (("set", TOPIC, "maxSegments"), "not of the form FIELD=VALUE"),
         (("set", TOPIC, "maxSegments=many"), "neither a number nor true or false"),
+        (("set", TOPIC, "maxSegments=inf"), "neither a number nor true or false"),
+        (("set", TOPIC, "splitCooldownSeconds=nan"), "neither a number nor true or false"),
         (("remove", TOPIC, "everything"), "no field of a policy"),
     ],
 )

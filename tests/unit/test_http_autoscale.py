@@ -110,6 +110,17 @@ def test_policies_of_what_is_not_there_are_not_found() -> None:
     with_http(test)
 
 
+def test_what_a_topic_overrides_is_told_by_its_controller_alone() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        made = [await each.http.put(TOPIC, params={"numInitialSegments": 1}) for each in nodes]
+        assert sorted(each.status_code for each in made) == [204, 307]
+        await until(lambda: all(_active(each) == 1 for each in nodes))
+        answers = [await each.http.get(POLICY) for each in nodes]
+        assert sorted(each.status_code for each in answers) == [204, 307]
+
+    with_http(test, 2)
+
+
 def test_any_node_takes_a_namespaces_policy_and_every_node_knows_it() -> None:
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
         assert (await nodes[1].http.post(ABOVE, json={"maxSegments": 5})).status_code == 204

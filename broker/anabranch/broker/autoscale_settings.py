@@ -21,7 +21,11 @@ class AutoScaleFields(BaseModel):
     """The part of a node's settings that says when topics change their segments by themselves."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=False
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        validate_by_name=False,
+        allow_inf_nan=False,
     )
 
     scalable_topic_auto_scale_enabled: bool = Field(

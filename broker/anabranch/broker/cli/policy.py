@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -130,11 +131,12 @@ def _value(name: str, text: str) -> bool | float:
     if text in ("true", "false"):
         return text == "true"
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise click.BadParameter(
-            f"{name}: {text!r} is neither a number nor true or false"
-        ) from None
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    raise click.BadParameter(f"{name}: {text!r} is neither a number nor true or false")
 
 
 def _text(value: object) -> str:

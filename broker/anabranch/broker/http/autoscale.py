@@ -40,10 +40,10 @@ def _topics(routes: APIRouter, policies: AutoScalePolicies) -> None:
     path = "/scalable/{tenant}/{namespace}/{topic}/autoScalePolicy"
     refusals = problems(307, 404, 412, 503, 504)
 
-    @routes.get(path, dependencies=[Marked], responses={**_FOUND, **problems(404, 412)})
+    @routes.get(path, dependencies=[Marked], responses={**_FOUND, **refusals})
     async def get_auto_scale_policy(tenant: str, namespace: str, topic: str) -> Response:
-        """What the topic overrides of its namespace's policy."""
-        return _answer(policies.of_topic(parse(tenant, namespace, topic)))
+        """What the topic overrides of its namespace's policy, as its controller has changed it."""
+        return _answer(await policies.of_topic(parse(tenant, namespace, topic)))
 
     @routes.post(path, status_code=204, responses=refusals)
     async def set_auto_scale_policy(

@@ -38,8 +38,14 @@ class AutoScalePolicies:
         topic = self._access.topic(name)
         return policy_of(self._runtime.view, name, topic, self._broker)
 
-    def of_topic(self, name: str) -> Override:
-        """What the topic overrides. Raises NotFoundError."""
+    async def of_topic(self, name: str) -> Override:
+        """What the topic overrides, by its controller: whoever changes it begins with this.
+
+        Raises NotFoundError and ElsewhereError.
+        """
+        self._access.topic(name)
+        if self._runtime.has_lease:  # else this node tells what it has
+            await self._access.control(name, self._requests.deadline(self._timeout_s))
         return override_of(self._access.topic(name).auto_scale)
 
     async def set_topic(self, name: str, given: Mapping[str, object]) -> None:
