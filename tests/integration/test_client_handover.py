@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.client import Client
+from anabranch.client import Client, StreamConsumer
 from support.topic_cluster import TopicCluster, run_on, topic_cluster
+from support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -21,9 +22,10 @@ PATIENT = (
 )
 
 
-@pytest.fixture
-def nodes(kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path) -> Iterator[TopicCluster]:
-    with topic_cluster(kafka, topic_prefix, tmp_path, *PATIENT) as running:
+@pytest.fixture(scope="module")
+def nodes(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopicCluster]:
+    folder = tmp_path_factory.mktemp("patient")  # another name each time
+    with topic_cluster(kafka, f"{folder.name}.", folder, *PATIENT) as running:
         yield running
 
 
@@ -40,5 +42,46 @@ def test_a_consumer_follows_a_controller_that_moved_without_waiting_for_its_repo
         await producer.send(b"after", "key")
         # The child is given out by the new controller, which must hear of the drain first.
         assert (await consumer.receive(_RECEIVE_S)).value == b"after"
+
+    run_on(nodes, body, 1, 60.0)
+
+
+async def close_in_the_middle(consumer: StreamConsumer, unloading: asyncio.Task[None]) -> None:
+    """Closes it when its controller has gone and it has not found the next one yet."""
+    await until(lambda: not consumer._core.subscribed or unloading.done())
+    await consumer.close()
+    await unloading
+
+
+def test_a_consumer_that_closes_during_a_hand_over_gives_its_share_away_all_the_same(
+    nodes: TopicCluster,
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        producer = await client.create_producer(topic)
+        for number in range(3):
+            consumer = await client.subscribe(topic, "billing", consumer_name=f"c{number}")
+            await producer.send(b"%d" % number, "key")
+            message = await consumer.receive(_RECEIVE_S)
+            assert message.value == b"%d" % number  # of the bucket that the one before left
+            consumer.acknowledge(message)
+            await consumer.flush()
+            await close_in_the_middle(consumer, asyncio.create_task(cluster.unload()))
+
+    run_on(nodes, body, 1, 60.0)
+
+
+def test_a_consumer_that_closes_while_its_session_reconnects_gives_its_share_away_at_once(
+    nodes: TopicCluster,
+) -> None:
+    async def body(_cluster: TopicCluster, client: Client, topic: str) -> None:
+        first = await client.subscribe(topic, "billing", consumer_name="first")
+        await until(lambda: len(first.buckets) == 4)
+        connection = first._session._connection
+        assert connection is not None
+        connection.abort("the test cuts it")
+        await first.close()
+        second = await client.subscribe(topic, "billing", consumer_name="second")
+        await until(lambda: len(second.buckets) == 4)
+        await second.close()
 
     run_on(nodes, body, 1, 60.0)

@@ -1,9 +1,11 @@
 """`ConsumerSession`: a consumer's talk with its controller; what is said, `ConsumerCore` decides.
 
 The session has a connection of its own, so that its end is the consumer's and nobody else's. It is
-made to the node that the layout names as the controller; when that one is not there or is it no
-more, any node is asked who is. Every connection begins with a Subscribe that says what is held and
+made to the node that was named last as the controller; when that one is not there or is it no more,
+any node is asked who is. Every connection begins with a Subscribe that says what is held and
 drained. After that reports go out one at a time: each is answered, or the connection is given up.
+So does the goodbye: a consumer that closes while there is no connection makes one for it, since its
+share would stay with it for the grace period.
 """
 
 from __future__ import annotations
@@ -111,8 +113,10 @@ class ConsumerSession:
         self._poke = asyncio.Event()
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._leaving = False
+        self._left = False  # and a controller has heard it
         self._connection: ClientConnection | None = None
-        self._tried = ""  # the controller, by the layout, that was tried last and in vain
+        self._tried = ""  # the controller that was named, tried last, and in vain
         self._trouble: Exception | None = None
 
     async def start(self, timeout_s: float) -> None:
@@ -149,21 +153,33 @@ class ConsumerSession:
 
     async def close(self, timeout_s: float) -> None:
         """Leave for good; whatever the controller says, it is over after that time."""
-        task, self._task = self._task, None
-        if task is None:
+        task = self._task
+        if task is None or self._leaving:
+            return
+        self._leaving = True
+        self._poke.set()
+        was_known = self._ready.is_set()
+        if was_known:
+            await asyncio.wait([task], timeout=timeout_s)
+        self._task = None
+        if task.done():  # it has left, was stopped, or was refused
             return
         task.cancel()
         await asyncio.wait([task])
         connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        try:
-            leave = CommandScalableTopicUnsubscribe(consumer_id=_CONSUMER_ID)
-            await connection.request(leave, timeout_s)
-        except WireError as error:
-            self._log.warning("consumer.leave_unheard", why=str(error))
-        finally:
+        if connection is not None:
+            if not was_known:  # but a controller may have heard of it that has not answered
+                with contextlib.suppress(WireError):
+                    await self._say_goodbye(connection, timeout_s)
             connection.close("the consumer was closed")
+        if was_known and not self._left:
+            why = str(self._trouble or f"no controller answered in {timeout_s:g} s")
+            self._log.warning("consumer.leave_unheard", why=why)
+
+    async def _say_goodbye(self, connection: ClientConnection, timeout_s: float) -> None:
+        leave = CommandScalableTopicUnsubscribe(consumer_id=_CONSUMER_ID)
+        await connection.request(leave, timeout_s)
+        self._left = True
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -176,9 +192,13 @@ class ConsumerSession:
         self._ready.set()
         self._on_change()
 
+    @property
+    def _is_over(self) -> bool:
+        return self._left or self.failure is not None
+
     async def _run(self) -> None:
         attempt = 0
-        while self.failure is None:
+        while not self._is_over:
             try:
                 if await self._session():
                     attempt = 0
@@ -187,7 +207,7 @@ class ConsumerSession:
             finally:
                 self._core.on_disconnected()
             attempt += 1
-            if self._core.needs_subscribe and self.failure is None:
+            if self._core.needs_subscribe and not self._is_over:
                 pause_s = min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(attempt - 1, 10))
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
 
@@ -222,11 +242,12 @@ class ConsumerSession:
 
     def _drop(self, connection: ClientConnection) -> None:
         self._connection = None
-        connection.abort("the session goes on over another connection")
+        over = "the consumer was closed" if self._left else "the session goes on over another one"
+        connection.abort(over)
 
     async def _find(self) -> ClientConnection:
         """A connection to the controller, as far as anybody knows who that is."""
-        url = self._watch.layout.controller_url
+        url = self._watch.controller_url or self._watch.layout.controller_url
         if not url or url == self._tried:
             url = await self._ask_for_controller()
             self._tried = ""
@@ -278,6 +299,9 @@ class ConsumerSession:
     async def _serve(self, connection: ClientConnection) -> None:
         connection.closed.add_done_callback(lambda _: self._poke.set())
         while not self._core.needs_subscribe and connection.is_open:
+            if self._leaving:
+                await self._say_goodbye(connection, _ANSWER_S_MAX)
+                return
             self._poke.clear()
             now = self._clock()
             if self._core.report_due(now):
