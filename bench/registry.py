@@ -228,7 +228,7 @@ FIGURES = (
     Figure(
         "batches-by-key",
         "the same, against batches of one key each",
-        "at least 5 x, of 200 keys",
+        "at least 5 x, of 1,000 keys",
         "-",
         batching.by_key,
     ),

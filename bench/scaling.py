@@ -28,10 +28,10 @@ _SPEED_UP = 3.0
 
 
 def join(place: Place) -> Measured:
-    """From the call of `subscribe` to the first message of a consumer that another one serves with.
+    """From the call of `subscribe` to the first message, while another consumer keeps receiving.
 
-    Each has a name that is new, and closes before the next one joins; so a bucket changes hands
-    each time, from a consumer that keeps receiving.
+    Each newcomer has a new name, and closes before the next one joins, so it gets its buckets from
+    the other one each time.
     """
     took = asyncio.run(_joins(place, _JOINS // 4 if place.quick else _JOINS))
     value = statistics.median(took)
@@ -51,8 +51,7 @@ async def _joins(place: Place, count: int) -> list[float]:
             try:
                 async with asyncio.timeout(_DEADLINE_S + count):
                     for number in range(count):
-                        while len(staying.buckets) < _BUCKETS:
-                            await asyncio.sleep(_TICK_S)
+                        await _has_all(staying)
                         began = time.perf_counter()
                         newcomer = await client.subscribe(topic.name, "bench", f"new-{number}")
                         newcomer.acknowledge(await newcomer.receive(_DEADLINE_S))
@@ -70,6 +69,13 @@ async def _keep_sending(producer: Producer) -> None:
     while True:
         producer.send_nowait(stamp(number), KEYS[number % len(KEYS)])
         number += 1
+        await asyncio.sleep(_TICK_S)
+
+
+async def _has_all(consumer: StreamConsumer) -> None:
+    while True:
+        if len(consumer.buckets) == _BUCKETS:
+            return
         await asyncio.sleep(_TICK_S)
 
 

@@ -145,12 +145,11 @@ class _Look:
     def _sums(self) -> list[float]:
         return [sum(self.rates(part)) for part in self.active]
 
-    def load_beside(self, part: SegmentInfo, within: SegmentInfo) -> float:
-        """All rates in sum of the active segments in that range of the ring, but for one."""
-        first = bisect_right(self._starts, within.start) - 1
-        end = bisect_right(self._starts, within.end)
-        own = bisect_right(self._starts, part.start) - 1
-        return sum(self._sums[first:own]) + sum(self._sums[own + 1 : end])
+    def load_beside(self, place: int, within: SegmentInfo) -> float:
+        """All rates in sum of the active segments in that range of the ring, but for that one."""
+        starts, sums = self._starts, self._sums
+        first, end = bisect_right(starts, within.start) - 1, bisect_right(starts, within.end)
+        return sum(sums[place + 1 : end], sum(sums[first:place]))
 
     @property
     def has_unknown_load(self) -> bool:
@@ -229,14 +228,14 @@ def _unsplittable(segment_id: int) -> NoAction:
 def _for_load(look: _Look) -> Decision:
     thresholds = look.split_thresholds
     over = []
-    for part in look.active:
+    for place, part in enumerate(look.active):
         score = max(map(truediv, look.rates(part), thresholds))
         if score > 1.0:  # only what is beyond a threshold counts
-            over.append((-score, part.segment_id, part))
+            over.append((-score, part.segment_id, place))
     if not over:
         return NoAction(None, "no segment is over a split threshold")
-    over.sort(key=lambda each: each[:2])
-    worst = over[0][2]
+    over.sort()
+    worst = look.active[over[0][2]]
     why = _overload(look, worst)[1]
     if look.at_cap:
         cap = look.policy.max_segments
@@ -245,8 +244,9 @@ def _for_load(look: _Look) -> Decision:
         return NoAction(None, f"{why}, but the split cooldown is on")
     if worst.size == 1:
         return _unsplittable(worst.segment_id)
-    for _, _, part in over:
-        if part.size > 1 and not _is_hot_spot_resting(look, part):
+    for _, _, place in over:
+        part = look.active[place]
+        if part.size > 1 and not _is_hot_spot_resting(look, place):
             reason, why = _overload(look, part)
             return Split(part.segment_id, reason, why)
     return NoAction(None, f"{why}, but the splits before left nearly all of it on one side")
@@ -265,23 +265,25 @@ def _overload(look: _Look, part: SegmentInfo) -> tuple[Reason, str]:
     return metric, why
 
 
-def _is_hot_spot_resting(look: _Look, part: SegmentInfo) -> bool:
-    """Whether one more split must wait, for those before did not divide the load.
+def _is_hot_spot_resting(look: _Look, place: int) -> bool:
+    """Whether one more split of that segment must wait, for those before did not divide the load.
 
     A single hot key goes with one half each time. Every such split in a row doubles the cooldown,
     so that a hot key does not cost a segment a minute, and several warm ones are parted in the end.
     """
-    own = sum(look.rates(part))
-    useless, at = 0, part
+    part = look.active[place]
+    enough = sum(look.rates(part)) * _HOT_SPOT_SHARE
+    segments = look.layout.segments
+    useless, at, size = 0, part, part.size
     while useless < _USELESS_MAX and len(at.parent_ids) == 1:
-        parent = look.layout.segments[at.parent_ids[0]]
-        if parent.size < at.size:
+        at = segments[at.parent_ids[0]]
+        if at.size < size:
             break  # merged, of others that are pruned
-        if parent.size > at.size:  # a rebucket's predecessor says nothing
-            if look.load_beside(part, parent) > own * _HOT_SPOT_SHARE:
+        if at.size > size:  # a rebucket's predecessor says nothing
+            if look.load_beside(place, at) > enough:
                 break
             useless += 1
-        at = parent
+            size = at.size
     return look.is_resting(look.last.split_ms, look.policy.split_cooldown_seconds * 2**useless)
 
 
@@ -296,9 +298,10 @@ def _merge(look: _Look) -> Decision:
         return NoAction(None, "the merge cooldown is on")
     blocked: Blocked | None = None
     is_left_out = False
+    depth = look.layout.merge_depth
     for rate, _, place in sorted(_cold_pairs(look)):
         left, right = look.active[place : place + 2]
-        if _merge_depth(look.layout, left, right) >= policy.max_dag_depth:
+        if max(depth(left.segment_id), depth(right.segment_id)) >= policy.max_dag_depth:
             blocked = blocked or Blocked.MAX_DAG_DEPTH
         elif _cuts_parallelism(look, left, right):
             blocked = blocked or Blocked.MAX_ENTRY_BUCKETS
@@ -343,14 +346,9 @@ def _is_cold(look: _Look, part: SegmentInfo) -> bool:
     return all(map(lt, look.rates(part), look.merge_thresholds))
 
 
-def _merge_depth(layout: SegmentLayout, left: SegmentInfo, right: SegmentInfo) -> int:
-    return max(layout.merge_depth(left.segment_id), layout.merge_depth(right.segment_id))
-
-
 def _cuts_parallelism(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:
-    pair = left.buckets + right.buckets
-    after = look.capacity - pair + min(pair, look.policy.max_entry_buckets_per_segment)
-    return after < min(look.asked, look.capacity)
+    lost = left.buckets + right.buckets - look.policy.max_entry_buckets_per_segment
+    return lost > 0 and look.capacity - lost < min(look.asked, look.capacity)
 
 
 def _would_be_split_again(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final, Self
 
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
@@ -79,8 +80,8 @@ class SegmentLayout:
     @cached_property
     def active(self) -> tuple[SegmentInfo, ...]:
         """The segments that take messages, in ring order: they tile the ring."""
-        found = (part for part in self.segments.values() if part.state is _ACTIVE)
-        return tuple(sorted(found, key=lambda part: part.start))
+        found = [part for part in self.segments.values() if part.state is _ACTIVE]
+        return tuple(sorted(found, key=attrgetter("start")))
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -128,12 +129,16 @@ class SegmentLayout:
         """By segment, the merges above it and itself, as a set of bits: each counts once."""
         found: dict[int, int] = {}
         bit = 1
-        for segment_id in sorted(self.segments):
-            parents = self.segments[segment_id].parent_ids  # they have lower ids
+        segments = self.segments
+        for segment_id in sorted(segments):
+            parents = segments[segment_id].parent_ids  # they have lower ids
+            if len(parents) == 1:
+                found[segment_id] = found.get(parents[0], 0)
+                continue
             above = 0
             for parent in parents:
                 above |= found.get(parent, 0)
-            if len(parents) > 1:
+            if parents:
                 above |= bit
                 bit <<= 1
             found[segment_id] = above
