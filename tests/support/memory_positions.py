@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 
 from anabranch.channel.positions import EARLIEST, LATEST, Place
@@ -17,6 +18,8 @@ class MemoryPositions:
         self.failure: Exception | None = None  # what every call ends in
         self.commit_failure: Exception | None = None
         self.calls: list[str] = []
+        self.hold_commits = threading.Event()  # clear it to make them wait
+        self.hold_commits.set()
         self._segments = segments
 
     def offsets(
@@ -32,6 +35,8 @@ class MemoryPositions:
 
     def commit(self, group: str, offsets: Mapping[Place, int], deadline_s: float) -> None:
         self._begin("commit")
+        if not self.hold_commits.wait(30.0):
+            raise AssertionError("a test held a commit and never let it go")
         if self.commit_failure is not None:
             raise self.commit_failure
         self.groups.setdefault(group, {}).update(offsets)

@@ -305,37 +305,6 @@ def test_a_new_controller_takes_over_with_what_consumers_say_that_they_hold() ->
     run(test, 2)
 
 
-def test_what_was_drained_for_a_deleted_subscription_is_not_drained_for_the_next() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
-        topics = node.operations.topics
-        async with client_of(node, "a") as client:
-            await client.subscribe()
-            group = client.assigned[-1].group_id
-            (parent,) = cluster.segments.ends
-            cluster.segments.ends[parent] = [1, 0, 2, 0]
-            await topics.split(NAME, 0)
-            await topics.consumers.delete(NAME, "billing")
-        async with client_of(node, "a") as again:
-            await again.subscribe({}, drained={0: [0, 1, 2, 3]}, group=group)
-            assert again.held == {0: [0, 1, 2, 3]}
-
-    run(test)
-
-
-def test_a_deleted_subscription_ends_its_consumers_sessions() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
-        async with client_of(node, "a") as client:
-            await client.subscribe()
-            await node.operations.topics.consumers.delete(NAME, "billing")
-            with pytest.raises(RefusedError) as refused:
-                await client.report()
-            assert refused.value.code == pb.ServerError.SubscriptionNotFound
-
-    run(test)
-
-
 def test_an_idle_topic_has_no_controller() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = await created(cluster)

@@ -68,9 +68,8 @@ def build_topics(
     timeout_s = settings.operation_timeout_millis / 1000
     consumers = Consumers(access, settings.lookup_timeout_millis / 1000)
     positions = Positions(parts.open_positions)
-    reading = Reading(
-        Backlogs(positions, settings.topic_prefix), Resets(access, consumers, positions), positions
-    )
+    resets = Resets(access, consumers, positions, timeout_s)
+    reading = Reading(Backlogs(positions, settings.topic_prefix), resets, positions)
     limits = Limits(
         timeout_s=timeout_s,
         bucket_budget=settings.scalable_topic_entry_bucket_budget,

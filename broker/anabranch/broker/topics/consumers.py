@@ -44,7 +44,7 @@ class SessionOverError(NotFoundError):
 
 
 class SubscriptionGoneError(NotFoundError):
-    """The subscription was deleted, and its consumers' sessions with it."""
+    """The subscription was deleted, and its consumers' sessions with it; another may be there."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -96,6 +96,8 @@ class Consumers:
         async with self.alone(topic, subscription):
             before = self.known(topic, subscription)
             await self.change(topic, subscription, SubscriptionOp.DELETE)
+            why = f"subscription {subscription} of {full_name(topic)} was deleted"
+            self._service.dismiss({topic}, why, subscription)
         group = self.group_id(topic, subscription, before)
         self._log.info("subscription.deleted", topic=topic, subscription=subscription, group=group)
         self._service.delete_group(group)
@@ -107,7 +109,8 @@ class Consumers:
     async def subscribe(self, asked: Asked, consumer: Consumer) -> Session:
         """Registers the consumer; it is given its assignment at once, and every later one.
 
-        Raises ElsewhereError, NotFoundError, ConflictError, UnavailableError or InvalidInputError.
+        Raises ElsewhereError, NotFoundError, ConflictError, UnavailableError or InvalidInputError,
+        and SubscriptionGoneError for one that was subscribed to a subscription that is gone.
         """
         names.subscription(asked.subscription)
         names.consumer(asked.consumer)
@@ -181,23 +184,26 @@ class Consumers:
     # --- steps --------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def alone(self, topic: str, subscription: str) -> AsyncIterator[None]:
+    async def alone(
+        self, topic: str, subscription: str, timeout_s: float | None = None
+    ) -> AsyncIterator[None]:
         """One request of a subscription at a time: their proposals would only beat one another.
 
-        Raises DeadlineError when the request takes too long.
+        Raises DeadlineError when the request takes longer than that, or than a look-up may.
         """
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
         key = f"{topic}/{subscription}"
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks[key] = asyncio.Lock()
+        what = f"subscription {subscription} of {full_name(topic)}"
+        told = f"{what} is being changed by others all the time; try again"
         try:
-            async with asyncio.timeout(self._timeout_s), lock:
+            async with asyncio.timeout(limit_s), lock:
+                told = f"whether {what} was changed is not known: look before you try again"
                 yield
         except TimeoutError:
-            raise DeadlineError(
-                f"subscription {subscription} of {full_name(topic)} was not changed in time; "
-                "try again"
-            ) from None
+            raise DeadlineError(told) from None
 
     def known(self, topic: str, subscription: str) -> Subscription:
         known = self._runtime.view.subscription(topic, subscription)
@@ -232,7 +238,31 @@ class Consumers:
             del self._started[next(iter(self._started))]
         self._started[group] = None
 
+    def _must_last(self, asked: Asked) -> None:
+        """Raises SubscriptionGoneError if what the consumer was subscribed to is not there.
+
+        A subscription that was put somewhere else has another group as well, but knows its ordered
+        consumers yet. A queue's read on in the former group: they are to begin anew.
+        """
+        if not asked.group_id:
+            return  # it subscribes for the first time
+        known = self._runtime.view.subscription(asked.topic, asked.subscription)
+        if known is not None and (
+            asked.group_id == self.group_id(asked.topic, asked.subscription, known)
+            or known.instance_of(asked.consumer) == asked.instance
+        ):
+            return
+        self._access.must_control(asked.topic)  # else this node may know less than the consumer
+        what = f"subscription {asked.subscription} of {full_name(asked.topic)}"
+        if known is None:
+            raise SubscriptionGoneError(f"{what} was deleted")
+        raise SubscriptionGoneError(
+            f"{what} was deleted and made again, or put somewhere else, while consumer "
+            f"{asked.consumer} was away: subscribe again with a new consumer"
+        )
+
     async def _register(self, asked: Asked) -> None:
+        self._must_last(asked)
         known = await self._subscription(asked.topic, asked.subscription, asked.kind)
         if known.kind is not asked.kind:
             raise ConflictError(

@@ -64,7 +64,8 @@ class Positions:
         """What `job` returns, which is called in the thread with the time that is left to it.
 
         Raises UnavailableError when Kafka gives no answer in time, or when too many ask;
-        KafkaFailedError when it refuses.
+        KafkaFailedError when it refuses. A job that has begun is over when this ends, also by a
+        cancellation: nothing is committed behind the back of who asked.
         """
         if self._waiting >= _WAITING_MAX:
             raise UnavailableError(f"{_WAITING_MAX} questions on positions wait already; try again")
@@ -75,9 +76,18 @@ class Positions:
                 self._keeper = self._open()
             return job(self._keeper, deadline - clock.now())
 
+        future = self._thread.submit(run)
+        answer = asyncio.wrap_future(future)
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+            await asyncio.wait([answer], timeout=seconds)
+            if not answer.done() and future.cancel():
+                raise UnavailableError("other questions on positions took all the time; try again")
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            if not future.cancel():
+                await asyncio.wait([answer])  # it has a deadline of its own
+            raise
         except KafkaRefusedError as error:
             raise KafkaFailedError(str(error)) from None
         except KafkaUnreachableError as error:

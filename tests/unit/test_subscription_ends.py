@@ -1,0 +1,169 @@
+"""Subscriptions that are deleted, or put elsewhere, under their consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import pytest
+
+from anabranch.broker.errors import ConflictError, UnavailableError
+from anabranch.broker.topics.operations import TopicOperations
+from anabranch.channel.positions import EARLIEST, LATEST
+from anabranch.core.subscriptions import Subscription, SubscriptionKind
+from anabranch.core.topic_guards import controller_of
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.errors import RefusedError
+from support.binary_consumer import client_of
+from support.http import PATIENT
+from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+
+NAME = "public/default/orders"
+_OPERATION_S: Final = 1.0
+_KINDS: Final = {
+    SubscriptionKind.STREAM: pb.ScalableConsumerType.STREAM,
+    SubscriptionKind.QUEUE: pb.ScalableConsumerType.QUEUE,
+}
+
+
+def run(
+    test: Callable[[MemoryCluster], Awaitable[None]], count: int = 1, **settings: object
+) -> None:
+    async def body() -> None:
+        named = {**PATIENT, "brokerServicePort": 7000, **settings}
+        async with memory_cluster(count, **named) as cluster:
+            await test(cluster)
+
+    asyncio.run(body())
+
+
+async def created(cluster: MemoryCluster) -> MemoryNode:
+    """The topic's controller."""
+    located = await cluster.nodes[0].operations.topics.access.find_controller(NAME)
+    node = next(node for node in cluster.nodes if node.id == located.broker)
+    await node.operations.topics.create(NAME, 1, {})
+    return node
+
+
+def billing(topics: TopicOperations) -> Subscription:
+    return topics.consumers.known(NAME, "billing")
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_deleted_subscription_ends_its_consumers_for_good(
+    kind: SubscriptionKind, made_again: bool
+) -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        sessions = node.operations.topics.consumers
+        async with client_of(node, "a") as client:
+            await client.subscribe(kind=_KINDS[kind])
+            group = client.assigned[-1].group_id
+            await sessions.delete(NAME, "billing")
+            await until(lambda: bool(client.closed))
+            assert f"subscription billing of topic://{NAME} was deleted" in client.closed[0]
+            if made_again:
+                await sessions.create(NAME, "billing", kind)
+            with pytest.raises(RefusedError, match="was deleted") as refused:
+                await client.subscribe(kind=_KINDS[kind], group=group)
+            assert refused.value.code == pb.ServerError.SubscriptionNotFound
+            assert (node.view.subscription(NAME, "billing") is not None) is made_again
+            await client.subscribe(kind=_KINDS[kind])  # as a new consumer
+            assert client.assigned[-1].group_id != group
+
+    run(test)
+
+
+def test_what_was_drained_before_a_reset_is_not_drained_after_it() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        topics = node.operations.topics
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            group = client.assigned[-1].group_id
+            (parent,) = cluster.segments.ends
+            cluster.segments.ends[parent] = [1, 0, 2, 0]
+            await topics.split(NAME, 0)
+            await topics.reading.resets.reset(NAME, "billing", EARLIEST)
+        async with client_of(node, "a") as again:
+            await again.subscribe({}, drained={0: [0, 1, 2, 3]}, group=group)
+            assert again.assigned[-1].group_id != group
+            assert again.held == {0: [0, 1, 2, 3]}
+
+    run(test)
+
+
+def test_a_queues_consumer_that_was_away_during_a_reset_is_told_to_begin_anew() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        async with client_of(node, "a") as client:
+            await client.subscribe(kind=pb.ScalableConsumerType.QUEUE)
+            group = client.assigned[-1].group_id
+        await until(lambda: not node.operations.topics.access.service.consumers)
+        await node.operations.topics.reading.resets.reset(NAME, "billing", EARLIEST)
+        async with client_of(node, "a") as again:
+            with pytest.raises(RefusedError, match="put somewhere else") as refused:
+                await again.subscribe(kind=pb.ScalableConsumerType.QUEUE, group=group)
+            assert refused.value.code == pb.ServerError.SubscriptionNotFound
+
+    run(test)
+
+
+def test_a_seek_out_of_time_says_what_was_changed_and_is_over_before_the_next_change() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        topics = (await created(cluster)).operations.topics
+        await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
+        former = billing(topics)
+        cluster.positions.hold_commits.clear()
+        loop = asyncio.get_running_loop()
+        out_of_time = loop.time() + 2 * _OPERATION_S
+        seeking = asyncio.create_task(topics.reading.resets.reset(NAME, "billing", LATEST))
+        await until(lambda: "commit" in cluster.positions.calls)
+        deleting = asyncio.create_task(topics.consumers.delete(NAME, "billing"))
+        await until(lambda: loop.time() > out_of_time)
+        assert not deleting.done()
+        known = billing(topics)
+        assert known.created_offset != former.created_offset
+        cluster.positions.hold_commits.set()
+        with pytest.raises(UnavailableError, match="now begins at the earliest message, unless"):
+            await seeking
+        await deleting
+        assert topics.consumers.group_id(NAME, "billing", known) in cluster.positions.groups
+
+    run(test, operationTimeoutMillis=round(1_000 * _OPERATION_S))
+
+
+def test_a_seek_may_take_longer_than_a_look_up() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        topics = (await created(cluster)).operations.topics
+        await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
+        cluster.positions.hold_commits.clear()
+        loop = asyncio.get_running_loop()
+        seeking = asyncio.create_task(topics.reading.resets.reset(NAME, "billing", LATEST))
+        await until(lambda: "commit" in cluster.positions.calls)
+        out_of_time = loop.time() + _OPERATION_S
+        await until(lambda: loop.time() > out_of_time)
+        cluster.positions.hold_commits.set()
+        await seeking
+
+    run(test, lookupTimeoutMillis=round(500 * _OPERATION_S))
+
+
+def test_a_queue_is_not_put_elsewhere_while_a_former_controllers_consumers_may_be_there() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        await node.operations.topics.consumers.create(NAME, "billing", SubscriptionKind.QUEUE)
+        other = next(each for each in cluster.nodes if each is not node)
+        await node.operations.unload(controller_of(node.view, NAME)[0], other.id)
+        topics = other.operations.topics
+        await until(lambda: topics.access.service.may_act(NAME))
+        before = billing(topics)
+        with pytest.raises(ConflictError, match="consumers that do not know this node yet"):
+            await topics.reading.resets.reset(NAME, "billing", EARLIEST)
+        assert billing(topics) == before
+        await topics.consumers.create(NAME, "later", SubscriptionKind.QUEUE)
+        await topics.reading.resets.reset(NAME, "later", EARLIEST)
+
+    run(test, 2)
