@@ -144,7 +144,7 @@ def random_subscription_record(
     subscription = rng.choice(("s", "t"))
     existing = world.replica.subscription(name, subscription)
     ops = (SubscriptionOp.JOIN, SubscriptionOp.LEAVE, SubscriptionOp.DRAINED)
-    op = rng.choice((*ops, *ops, *ops, SubscriptionOp.DELETE))
+    op = rng.choice((*ops, *ops, *ops, SubscriptionOp.RESET, SubscriptionOp.DELETE))
     if has_sealed_root(topic) and rng.random() < 0.6:
         op = SubscriptionOp.DRAINED
     if existing is None and rng.random() < 0.9:
