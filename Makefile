@@ -102,11 +102,12 @@ lint: setup
 check: lint
 	$(BIN)/pytest $(wildcard tests/unit tests/property) $(PYTEST_ARGS)
 
-# Integration tests share one embedded Kafka in one process, so that part runs without workers.
+# Integration tests of one file share an embedded Kafka, so a file stays with one worker. They wait
+# more than they work: two of them at once take little more than half of the time.
 .PHONY: test
 test: java lint jars
 	$(BIN)/pytest -n 2 -m 'not integration and not spark' $(PYTEST_ARGS)
-	$(BIN)/pytest -m 'integration or spark' $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile -m 'integration or spark' $(PYTEST_ARGS)
 
 .PHONY: format
 format: setup
