@@ -89,5 +89,5 @@ def test_settings_of_a_wrong_type_are_refused(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("settings", [ConsumerSettings, QueueSettings])
 def test_a_decrypt_that_cannot_be_called_is_refused(settings: Any) -> None:
-    with pytest.raises(InvalidInputError, match="decrypt must be callable.*: bytes"):
+    with pytest.raises(InvalidInputError, match=r"decrypt must be callable.*: bytes"):
         settings.of(None, {"decrypt": b"key"})
