@@ -244,6 +244,30 @@ def test_what_the_sdk_writes_and_reads_is_known_exactly_and_survives_a_move_of_t
     run_on(nodes, body, 1, _TEST_S)
 
 
+def test_the_load_of_an_sdk_producer_alone_is_never_an_estimate_once_it_has_reported(
+    nodes: TopicCluster, watch: LoadWatch
+) -> None:
+    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
+        over = asyncio.Event()
+        running = asyncio.create_task(steady(await client.create_producer(topic), 20, over))
+
+        def written() -> bool:
+            load = watch.of(topic)
+            return load is not None and abs(load.msg_rate_in - 20) < 6
+
+        try:
+            await watch.until(written, "the rate is written")
+            loads = [each for each in watch.written(topic) if each is not None]
+            told = [each for each in loads if each.msg_rate_in > 12]  # after the first report
+            assert told
+            assert not any(each.bytes_rate_in_estimated for each in told)
+        finally:
+            over.set()
+            await running
+
+    run_on(nodes, body, 1, _TEST_S)
+
+
 def test_a_load_survives_the_death_of_the_node_that_measures_it(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from anabranch.core.segment_load import (
     LoadRecord,
+    Rates,
     SegmentLoad,
     changed,
     load_key,
@@ -23,9 +24,16 @@ STEADY = LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, False, False)
 class Flow:
     """A segment and what happens to it, ten seconds at a time."""
 
-    def __init__(self, known: LoadRecord | None = None, total: int = 0) -> None:
+    def __init__(
+        self,
+        known: LoadRecord | None = None,
+        total: int = 0,
+        lag_s: float = 0.0,
+        cold: Rates = NOTHING,
+    ) -> None:
         self.now = 1_000.0
-        self.meter = SegmentMeter(WINDOW_S, known, self.now)
+        self.meter = SegmentMeter(WINDOW_S, known, self.now, lag_s)
+        self.cold = cold
         self.total = total
         self.written: list[LoadRecord] = []
 
@@ -48,7 +56,7 @@ class Flow:
         self._write()
 
     def _write(self) -> None:
-        news = self.meter.news(THRESHOLD, NOTHING)
+        news = self.meter.news(THRESHOLD, NOTHING, self.cold)
         if news is not None:
             self.written.append(news)
 
@@ -153,6 +161,49 @@ def test_that_it_is_an_estimate_no_more_is_written_once() -> None:
     count = len(flow.written)
     for _ in range(60):
         flow.step(came=1_000, told=1_000)
+    assert len(flow.written) == count + 1
+    assert not flow.written[-1].bytes_rate_in_estimated
+
+
+def test_what_came_since_the_last_report_makes_no_estimate_of_the_load() -> None:
+    flow = Flow(total=0, lag_s=1.5 * STEP_S)
+    flow.begin(age_s=0.0)
+    flow.step(came=200, told=20)  # the first report comes soon, the next a step later
+    for _ in range(30):
+        flow.step(came=200, told=200)
+    assert len(flow.written) > 3
+    assert not any(each.bytes_rate_in_estimated for each in flow.written)
+
+
+def test_messages_that_are_never_reported_make_an_estimate_from_the_first_on() -> None:
+    flow = Flow(total=0, lag_s=1.5 * STEP_S)
+    flow.begin(age_s=0.0)
+    for _ in range(30):
+        flow.step(came=200)
+    assert all(each.bytes_rate_in_estimated for each in flow.written[1:])
+
+
+def test_a_cold_segment_is_not_written_because_its_producers_report_no_more() -> None:
+    flow = Flow(total=0, lag_s=1.5 * STEP_S, cold=(1e3, 1e9, 1e3, 1e9))
+    flow.begin(age_s=0.0)
+    for _ in range(20):
+        flow.step(came=1_000, told=1_000)
+    count = len(flow.written)
+    for number in range(60):
+        flow.step(came=1_000, told=1_000 if number // 15 % 2 else 0)
+    assert len(flow.written) == count
+    assert flow.meter.load() is not None
+
+
+def test_of_a_cold_segment_it_is_said_once_that_the_load_is_no_estimate_any_more() -> None:
+    flow = Flow(total=0, lag_s=1.5 * STEP_S, cold=(1e3, 1e9, 1e3, 1e9))
+    flow.begin(age_s=0.0)
+    flow.meter.sized(500.0, flow.now)
+    for _ in range(20):
+        flow.step(came=1_000)
+    count = len(flow.written)
+    for number in range(60):
+        flow.step(came=1_000, told=0 if number // 15 % 2 else 1_000)
     assert len(flow.written) == count + 1
     assert not flow.written[-1].bytes_rate_in_estimated
 

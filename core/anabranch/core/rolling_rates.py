@@ -81,6 +81,17 @@ class RollingRates:
             self._rates = self._calculated()
         return self._rates
 
+    def grown(self, span_s: float) -> Totals:
+        """By how much each counter grew in the last so many seconds, as far as they are known."""
+        samples = self._samples
+        start, (end, last) = samples[-1][0] - span_s, samples[-1]
+        later = (end, last)
+        for time, totals in reversed(samples):
+            if time <= start:
+                return _differences(_between((time, totals), later, start), last)
+            later = (time, totals)
+        return _differences(samples[0][1], last)
+
     def _calculated(self) -> Totals:
         end, last = self._samples[-1]
         start = max(self._samples[0][0], end - self.window_s)
@@ -91,8 +102,17 @@ class RollingRates:
 
     def _at(self, time: float) -> Totals:
         """The counters at a time between the first two samples, of which the first may be older."""
-        (t0, first), (t1, second) = self._samples[0], self._samples[1]
-        share = (time - t0) / (t1 - t0) if t1 > t0 else 0.0
-        pairs = zip(first, second, strict=True)
-        # Exact where nothing moved: what rests has a rate of 0, not of nearly 0.
-        return tuple(a if a == b else a + (b - a) * share for a, b in pairs)
+        return _between(self._samples[0], self._samples[1], time)
+
+
+def _between(before: tuple[float, Totals], after: tuple[float, Totals], time: float) -> Totals:
+    """The counters at a time between two samples."""
+    (t0, first), (t1, second) = before, after
+    share = (time - t0) / (t1 - t0) if t1 > t0 else 0.0
+    pairs = zip(first, second, strict=True)
+    # Exact where nothing moved: what rests has a rate of 0, not of nearly 0.
+    return tuple(a if a == b else a + (b - a) * share for a, b in pairs)
+
+
+def _differences(before: Totals, after: Totals) -> Totals:
+    return tuple(b - a for a, b in zip(before, after, strict=True))

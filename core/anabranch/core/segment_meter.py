@@ -5,28 +5,30 @@ large they were: that is the size that the SDK's producers report theirs to have
 nothing, the size of a few messages that were read from Kafka. How many went out is what the SDK's
 consumers report, plus what groups that report nothing have committed, times the same size.
 
-A byte rate is an *estimate* unless reports cover the traffic of the window. They do not come at the
-moment at which Kafka is asked, so nine tenths count as all; and since one report more or less is
-seen for a whole window, `settled_s` says for how long it has been so.
+A byte rate is an *estimate* unless reports cover the traffic of the window; nine tenths count as
+all. A message is reported a while after it came, so what came lately need not be covered yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import lt
 from typing import Final
 
 from anabranch.core.rolling_rates import RollingRates
 from anabranch.core.segment_load import LoadRecord, Rates, changed
 
+_NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 _COVERED: Final = 0.9
-_SETTLED: Final = 1.5  # windows for which it is or is not an estimate, before that alone is written
+_SETTLED: Final = 0.5  # windows for which it is or is not an estimate, before that alone is written
 
 
 class SegmentMeter:
     """Of one active segment, since this node is its topic's controller. Times in seconds.
 
     `known`: what was written last, by this controller or the one before it. `now`: when the meter
-    begins, which may be a while before its first sample.
+    begins, which may be a while before its first sample. `lag_s`: how long after a message at most
+    its report comes.
     """
 
     __slots__ = (
@@ -34,6 +36,7 @@ class SegmentMeter:
         "_covered_since",
         "_in_bytes",
         "_in_messages",
+        "_lag_s",
         "_made_at",
         "_out_bytes",
         "_out_messages",
@@ -50,8 +53,11 @@ class SegmentMeter:
         "window_s",
     )
 
-    def __init__(self, window_s: float, known: LoadRecord | None, now: float) -> None:
+    def __init__(
+        self, window_s: float, known: LoadRecord | None, now: float, lag_s: float = 0.0
+    ) -> None:
         self.window_s = window_s
+        self._lag_s = lag_s
         self._made_at = now
         self.known = known
         self.sized_at: float | None = None  # when the size was read from Kafka last
@@ -170,8 +176,10 @@ class SegmentMeter:
     def _cover(self, now: float) -> None:
         if self._rates is None or not self._rates.is_known:
             return
-        came, _, went, _, told_in, _, told_out = self._rates.rates()
-        covered = (told_in >= _COVERED * came, told_out >= _COVERED * went)
+        came, _, went, _, told_in, _, told_out = self._rates.grown(self.window_s)
+        due = came - self._rates.grown(self._lag_s)[0]
+        covered_in = told_in >= _COVERED * due and (told_in > 0 or came == 0)
+        covered = (covered_in, told_out >= _COVERED * went)
         if covered != self._covered:
             self._covered, self._covered_since = covered, now
 
@@ -190,20 +198,32 @@ class SegmentMeter:
         estimated_in, estimated_out = (not each for each in self._covered)
         return LoadRecord(came, bytes_in, went, bytes_out, estimated_in, estimated_out)
 
-    def news(self, threshold: float, negligible: Rates) -> LoadRecord | None:
-        """The load if it is to be written (`changed`): it is then `known`."""
+    def news(
+        self, threshold: float, negligible: Rates, cold: Rates = _NOTHING
+    ) -> LoadRecord | None:
+        """The load if it is to be written (`changed`): it is then `known`.
+
+        That it is an estimate, or none, is written alone when it has been so for a while. A record
+        also says since when a segment has been cold, its rates being below `cold`: so there only
+        that it is none any more, which is once at most.
+        """
         load = self.load()
         if load is None or self._rates is None:
             return None
         known = self.known
-        settled_s = self._rates.sampled_at - self._covered_since
-        relabelled = (
-            known is not None
-            and load.estimated != known.estimated
-            and settled_s >= _SETTLED * self.window_s
-        )
         before = known.rates if known is not None else None
-        if not relabelled and not changed(before, load.rates, threshold, negligible):
+        if not changed(before, load.rates, threshold, negligible) and not (
+            known is not None and self._is_relabelled(known, load, cold)
+        ):
             return None
         self.known = load
         return load
+
+    def _is_relabelled(self, known: LoadRecord, load: LoadRecord, cold: Rates) -> bool:
+        if self._rates is None or load.estimated == known.estimated:
+            return False
+        if self._rates.sampled_at - self._covered_since < _SETTLED * self.window_s:
+            return False
+        if not all(map(lt, load.rates, cold)):
+            return True
+        return any(was > now for was, now in zip(known.estimated, load.estimated, strict=True))

@@ -41,7 +41,8 @@ class Measured(msgspec.Struct):
 
 class MeasuredTopic(msgspec.Struct):
     """One topic. `groups`: of its stream subscriptions, Kafka's names and ours; `unserved`: those
-    without a registered consumer. `negligible`: rates below which its policy takes all for alike.
+    without a registered consumer. `negligible`: rates below which its policy takes all for alike;
+    `cold`: those below which it merges.
     """
 
     name: str
@@ -50,6 +51,7 @@ class MeasuredTopic(msgspec.Struct):
     groups: dict[str, str]
     unserved: frozenset[str]
     negligible: Rates
+    cold: Rates
 
 
 class Inventory:
@@ -60,6 +62,7 @@ class Inventory:
         service: TopicService,
         table: LoadTable,
         window_s: float,
+        lag_s: float,
         withdraw: Callable[[list[Place]], None],
         now: Callable[[], float],
     ) -> None:
@@ -68,6 +71,7 @@ class Inventory:
         self._runtime = service.runtime
         self._table = table
         self._window_s = window_s
+        self._lag_s = lag_s
         self._withdraw = withdraw
         self._now = now
         self._touched: set[str] = set()
@@ -135,10 +139,11 @@ class Inventory:
         known = self.topics.get(name)
         if known is None or known.incarnation != topic.incarnation:
             known = self.topics[name] = MeasuredTopic(
-                name, topic.incarnation, {}, {}, frozenset(), _NOTHING
+                name, topic.incarnation, {}, {}, frozenset(), _NOTHING, _NOTHING
             )
         broker = self._service.settings.auto_scale.policy
-        known.negligible = policy_of(self._runtime.view, name, topic, broker).policy.negligible
+        policy = policy_of(self._runtime.view, name, topic, broker).policy
+        known.negligible, known.cold = policy.negligible, policy.merge_thresholds
         self._take_groups(known)
         self._take_segments(known, topic)
 
@@ -179,7 +184,12 @@ class Inventory:
                     Place(known.name, topic.incarnation, segment_id),
                     SegmentTopic(name, part.buckets),
                     part.created_at_ms,
-                    SegmentMeter(self._window_s, _record(written.get(segment_id)), self._now()),
+                    SegmentMeter(
+                        self._window_s,
+                        _record(written.get(segment_id)),
+                        self._now(),
+                        self._lag_s,
+                    ),
                 )
 
 

@@ -30,6 +30,7 @@ _ENDS_S: Final = 5.0
 _SIZES_S: Final = 2.0
 _SIZED_MAX: Final = 16  # segments of one round whose messages are looked at
 _AT_ONCE: Final = 100  # segments rated before others have their turn
+_LAG: Final = 1.5  # intervals until what came is reported, with some time for the way
 _WHOLE_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.05
 
@@ -78,7 +79,8 @@ class SegmentLoadReporter:
         self.writes = 0
         self.round_s = 0.0  # how long the last round took
         self.settings = settings
-        self.inventory = Inventory(service, table, settings.window_s, self._withdraw, now)
+        lag_s = min(_LAG * settings.interval_s, settings.window_s / 2)
+        self.inventory = Inventory(service, table, settings.window_s, lag_s, self._withdraw, now)
         self._service = service
         self._loads = loads
         self._reports = reports
@@ -209,10 +211,10 @@ class SegmentLoadReporter:
         age_s = max(0.0, (self._service.runtime.log_ms - each.created_ms) / 1000)
         young = age_s < settings.window_s and meter.known is None
         came = meter.came(total)
-        negligible = self.inventory.topics[each.place.topic].negligible
+        topic = self.inventory.topics[each.place.topic]
         meter.sample(at, total, at - age_s if young else None)
         self.samples += 1
-        news = meter.news(settings.threshold, negligible)
+        news = meter.news(settings.threshold, topic.negligible, topic.cold)
         if news is not None:
             self.writes += 1
             self._loads.write({each.place: news})
