@@ -1,5 +1,9 @@
 """What a consumer serves, settles, releases and reports, decision by decision."""
 
+import msgspec
+import pytest
+
+from anabranch.client.group_offsets import patience_s
 from anabranch.client.holdings import (
     AssignedSegment,
     Assignment,
@@ -8,6 +12,7 @@ from anabranch.client.holdings import (
     Phase,
     Place,
 )
+from anabranch.core.timing import Timing
 
 TIMEOUT_S = 12.0
 SETTLE_S = 5.0
@@ -315,14 +320,40 @@ def test_all_that_is_acknowledged_can_be_committed_again() -> None:
     core = subscribed(0, 1)
     holding = position(core, A, 3)
     assert core.commits(0.1) == []
-    assert core.commits(0.1, again=True) == [(holding, 3)], "the position of B is not known"
+    core.commit_again()
+    assert core.commits(0.1) == [(holding, 3)], "the position of B is not known"
+    core.on_committed(holding, 3, 0.2)
+    assert core.commits(0.2) == []
 
 
-def test_no_commit_is_begun_so_late_that_another_consumer_may_have_the_bucket_before_its_end() -> (
-    None
-):
-    core = subscribed(0, now=100.0)
-    assert core.commits_until() == 100.0 + 0.9 * TIMEOUT_S
+def test_a_bucket_that_is_committed_again_is_not_released_before_that_is_over() -> None:
+    core = subscribed(0, 1)
+    holding = position(core, A, 3)
+    core.commit_again()
+    core.on_assignment(assignment(2, 1), 0.2)
+    assert (holding.phase, core.commit_urgent(0.2)) == (Phase.SETTLING, True)
+    core.on_committed(holding, 3, 0.3)
+    assert holding.phase is Phase.RELEASED
+
+
+def test_a_lapse_before_something_was_committed_again_has_lost_nothing() -> None:
+    core = subscribed(0)
+    position(core, A, 3)
+    core.commit_again()
+    assert core.tick(TIMEOUT_S + 0.1)
+    assert not core.lost
+
+
+@pytest.mark.parametrize("session_s", [0.2, 10.0, 3_600.0])
+def test_a_commit_is_over_well_before_another_consumer_may_have_the_bucket(
+    session_s: float,
+) -> None:
+    core = ConsumerCore(SETTLE_S)
+    given = msgspec.structs.replace(assignment(1, 0), session_timeout_s=session_s)
+    assert core.on_subscribed(core.begin_subscribe(100.0).number, given, 100.0)
+    for_coordinator = for_answer = patience_s(session_s)
+    over_at = core.commits_until() + for_coordinator + for_answer
+    assert over_at <= 100.0 + Timing(session_timeout_s=session_s).lapse_s - 0.09 * session_s
 
 
 def test_closing_waits_for_commits_and_for_no_acknowledgement() -> None:

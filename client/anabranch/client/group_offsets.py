@@ -6,7 +6,8 @@ commit that waits does not end while another thread polls the same client (librd
 A commit that comes late overwrites its successor's. So one is not begun when its consumer's session
 is nearly over, however long it lay in the queue of the thread; and librdkafka's patience, with a
 group's coordinator that is not there (`session.timeout.ms`) and with an answer, is a small part of
-the session, so that a commit that was begun is over before the bucket can have another consumer.
+the session, however short that is, so that a commit that was begun is over before the bucket can
+have another consumer: with what `ConsumerCore.commits_until` leaves, a tenth of a session before.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ _T = TypeVar("_T")
 
 _ASK_S_MAX: Final = 3.0
 _PATIENCE: Final = 0.15  # with the coordinator, and with an answer, in session times
-_PATIENCE_S_MIN: Final = 0.5
+
+
+def patience_s(session_s: float) -> float:
+    """How long a commit may wait, once for the group's coordinator and once for its answer."""
+    return _PATIENCE * session_s
 
 
 class GroupOffsets:
@@ -44,7 +49,7 @@ class GroupOffsets:
         session_s: float,
         now: Callable[[], float] = clock.now,
     ) -> None:
-        patience_ms = round(1_000 * max(_PATIENCE_S_MIN, _PATIENCE * session_s))
+        patience_ms = int(1_000 * patience_s(session_s))
         patience = {
             "session.timeout.ms": patience_ms,
             "heartbeat.interval.ms": patience_ms // 3,

@@ -24,11 +24,13 @@ class Holding:
 
     `delivered` is what the application has been given, `acknowledged` what it has done with, and
     `committed` what will not be delivered again; all are None until the position is known.
-    Below `reached` Kafka has nothing that was not delivered.
+    Below `reached` Kafka has nothing that was not delivered. `commits_again`: what is committed is
+    to be committed once more, or that is under way.
     """
 
     __slots__ = (
         "acknowledged",
+        "commits_again",
         "committed",
         "delivered",
         "drain_told",
@@ -50,6 +52,7 @@ class Holding:
         self.delivered: int | None = None
         self.acknowledged: int | None = None
         self.committed: int | None = None
+        self.commits_again = False
         self.reached = 0
         self.settle_by = math.inf
         self.drain_told = False
@@ -72,6 +75,11 @@ class Holding:
         if self.acknowledged is None or self.committed is None:
             return False
         return self.committed < self.acknowledged
+
+    @property
+    def to_commit(self) -> bool:
+        """Whether a commit is to be made; one that came after its release would undo others'."""
+        return self.uncommitted or self.commits_again
 
     @property
     def drained(self) -> bool:
@@ -98,7 +106,7 @@ class Holding:
 
     def commit_urgent(self, now: float) -> bool:
         """Whether somebody waits for a commit."""
-        return self.is_held and self.uncommitted and (self.settled(now) or self.at_end)
+        return self.is_held and self.to_commit and (self.settled(now) or self.at_end)
 
     def begin(self, offset: int) -> None:
         """Reading starts there, for the first time: everything below is committed."""
@@ -109,7 +117,7 @@ class Holding:
     def forget_position(self) -> None:
         """Nothing is known of how far it is."""
         self.delivered = self.acknowledged = self.committed = None
-        self.drain_told = False
+        self.drain_told = self.commits_again = False
 
     def deliver(self, end: int) -> None:
         """The application was given everything below `end`."""
@@ -134,6 +142,7 @@ class Holding:
         if not self.is_held or self.acknowledged is None or self.committed is None:
             return False
         self.committed = max(self.committed, min(end, self.acknowledged))
+        self.commits_again = False
         return True
 
     def serve(self, fetch: Fetch) -> None:
@@ -145,7 +154,7 @@ class Holding:
         self.phase, self.settle_by = Phase.SETTLING, min(self.settle_by, by)
 
     def release_if_settled(self, now: float) -> None:
-        if self.settled(now) and not self.uncommitted:
+        if self.settled(now) and not self.to_commit:
             self.phase = Phase.RELEASED
 
     def _skip_removed(self) -> None:

@@ -53,7 +53,9 @@ __all__ = [
 ]
 
 KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
-COMMIT_MARGIN: Final = 0.1  # of a session, before its end: what is left is for the commit itself
+# Of a session, before its end: what is left, and the time until the controller gives the bucket to
+# another (`LAPSE_MARGIN`), is for the commit itself, and for clocks that differ.
+COMMIT_MARGIN: Final = 0.2
 
 
 class ConsumerCore:
@@ -213,13 +215,19 @@ class ConsumerCore:
         holding.release_if_settled(now)
         return True
 
-    def commits(self, now: float, *, again: bool = False) -> list[tuple[Holding, int]]:
-        """What is acknowledged and not committed, now; or all that is acknowledged, once more."""
+    def commit_again(self) -> None:
+        """All that is acknowledged is to be committed once more; none is released before it is."""
+        for holding in self._all():
+            if holding.is_held and holding.acknowledged is not None:
+                holding.commits_again = True
+
+    def commits(self, now: float) -> list[tuple[Holding, int]]:
+        """What is to be committed now."""
         self._lapse_if_due(now)
         return [
             (h, h.acknowledged)
             for h in self._all()
-            if h.is_held and h.acknowledged is not None and (again or h.uncommitted)
+            if h.is_held and h.acknowledged is not None and h.to_commit
         ]
 
     def commits_until(self) -> float:

@@ -256,24 +256,20 @@ class OrderedConsumer(Consumer[Message]):
         if now < self._commit_at and not self._core.commit_urgent(now):
             return self._commit_at
         self._commit_at = now + self._settings.commit_interval_s
-        again = now >= self._commit_again_at
-        offsets = self._core.commits(now, again=again)
-        if again:
+        if now >= self._commit_again_at:
             self._commit_again_at = now + self._settings.commit_again_s
+            self._core.commit_again()
+        offsets = self._core.commits(now)
         if offsets:
             self._is_committing = True
-            self._tasks.spawn(self._commit_now(group, offsets, again=again))
+            self._tasks.spawn(self._commit_now(group, offsets))
         return self._commit_at
 
-    async def _commit_now(
-        self, group: GroupOffsets, offsets: list[tuple[Holding, int]], *, again: bool
-    ) -> None:
+    async def _commit_now(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
         try:
             await self._commit(group, offsets)
         except KafkaException as error:
             self._reading.trouble.note(error.args[0], "to commit")
-            if again:
-                self._commit_again_at = 0.0
             await asyncio.sleep(_RETRY_S)
         finally:
             self._is_committing = False
