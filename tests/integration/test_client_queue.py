@@ -141,6 +141,11 @@ def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
             await asyncio.sleep(0.02)
         assert set(seen.values()) == {1}
         assert consumers[0].segments == consumers[1].segments
+        number = 2_000
+        while any(len(each._sources) > 1 for each in consumers):  # two deliveries later they go
+            assert time.monotonic() < deadline, [list(each._sources) for each in consumers]
+            await send(client, topic, number, 1)
+            number += 1
         for each in consumers:
             await each.close()
         await asyncio.gather(*tasks)

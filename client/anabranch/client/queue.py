@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, overload
@@ -17,7 +18,7 @@ import msgspec
 from confluent_kafka import Message as KafkaMessage
 
 from anabranch.client.consumer import Consumer
-from anabranch.client.consumer_errors import KafkaReadError
+from anabranch.client.consumer_errors import KafkaReadError, SubscriptionError
 from anabranch.client.errors import DeadlineError
 from anabranch.client.holdings import Assignment, ConsumerCore, Holding, Place
 from anabranch.client.kafka_options import Partition, partition_of
@@ -39,6 +40,8 @@ from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
 _TICK_S: Final = 1.0
+
+_Sources = dict[str, tuple[int, dict[int, Source]]]  # by Kafka topic: segment id, by partition
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +158,9 @@ class QueueConsumer(Consumer[QueueMessage]):
         self._reader: ShareReader | None = None
         self._lock_s = math.inf  # not known
         self._quiet = QuietClock(self._lock_s)
-        self._sources: dict[str, tuple[int, dict[int, Source]]] = {}  # by Kafka topic
+        self._group_id = ""  # that the reader reads in
+        self._sources: _Sources = {}
+        self._wanted_before: frozenset[str] = frozenset()  # when a delivery was taken last
         self._delivery: Delivery | None = None
         self._given = 0
 
@@ -171,14 +176,15 @@ class QueueConsumer(Consumer[QueueMessage]):
         """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
         delivery = await self._next(timeout_s)
         self._given += 1
-        return self._wrapped(delivery, self._given - 1)
+        return self._wrapped(self._sources, delivery, self._given - 1)
 
     async def receive_many(self, timeout_s: float | None = None) -> QueueBatch:
         """What is left of the delivery that is there, at least one message. As `receive`."""
         delivery = await self._next(timeout_s)
         first, self._given = self._given, len(delivery.messages)
         plain = self._settings.value_deserializer is None and self._settings.decrypt is None
-        return QueueBatch(delivery, range(first, self._given), self._wrapped, plain)
+        wrapped = functools.partial(self._wrapped, self._sources)
+        return QueueBatch(delivery, range(first, self._given), wrapped, plain)
 
     def acknowledge(self, message: QueueMessage) -> bool:
         """It has been processed. False if it is too late, and will be delivered again."""
@@ -232,7 +238,9 @@ class QueueConsumer(Consumer[QueueMessage]):
                     found = None if self._reader is None else self._reader.take()
                     if found is not None:
                         self._delivery, self._given = found, 0
-                        self._count(found)
+                        segments = dict(self._segments())
+                        self._count(found, segments)
+                        self._forget(found, segments)
                         return found
                     await self._readable.wait()
         except TimeoutError:
@@ -241,21 +249,31 @@ class QueueConsumer(Consumer[QueueMessage]):
                 f"no message of {self.topic} came in {timeout_s:g} s{last}"
             ) from None
 
-    def _count(self, delivery: Delivery) -> None:
+    def _count(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
         """For the load of the segments; the sizes are about those of the delivery."""
-        segments, total = dict(self._segments()), sum(delivery.counts.values())
+        total = sum(delivery.counts.values())
         for topic, count in delivery.counts.items():
             if topic in segments:
                 size = delivery.size_bytes * count // total
                 self._watch.traffic.read(self.subscription, segments[topic], count, size)
 
-    def _wrapped(self, delivery: Delivery, index: int) -> QueueMessage:
-        raw = delivery.messages[index]
-        return QueueMessage(raw, self._source(partition_of(raw)), delivery, index)
+    def _forget(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
+        """Drops the sources of segments that are gone; batches of the past keep theirs.
 
-    def _source(self, place: Partition) -> Source:
+        A delivery was polled under what was wanted when the one before it was taken, or later.
+        """
+        kept = delivery.counts.keys() | segments.keys() | self._wanted_before
+        self._wanted_before = frozenset(segments)
+        if not self._sources.keys() <= kept:
+            self._sources = {each: own for each, own in self._sources.items() if each in kept}
+
+    def _wrapped(self, sources: _Sources, delivery: Delivery, index: int) -> QueueMessage:
+        raw = delivery.messages[index]
+        return QueueMessage(raw, self._source(sources, partition_of(raw)), delivery, index)
+
+    def _source(self, known: _Sources, place: Partition) -> Source:
         topic, partition = place
-        segment_id, sources = self._sources[topic]
+        segment_id, sources = known[topic]
         if partition not in sources:
             sources[partition] = Source(
                 self.topic,
@@ -284,6 +302,7 @@ class QueueConsumer(Consumer[QueueMessage]):
             if self._reader is not None and self._reader.failure is not None:
                 raise self._reader.failure
             self._core.tick(now)
+            self._must_last()
             self._reconcile()
             self._report_drained()
             if self._core.report_due(now) or self._core.needs_subscribe:
@@ -292,6 +311,16 @@ class QueueConsumer(Consumer[QueueMessage]):
                 async with asyncio.timeout(_TICK_S):
                     await self._poke.wait()
 
+    def _must_last(self) -> None:
+        """The silence of one group says nothing of another: in that nothing is read here."""
+        assignment = self._core.assignment
+        if self._reader is None or assignment is None or assignment.group_id == self._group_id:
+            return
+        raise SubscriptionError(
+            f"subscription {self.subscription} of {self.topic} was deleted and made again, or put "
+            "somewhere else: subscribe again with a new consumer"
+        )
+
     def _reconcile(self) -> None:
         """Polls all segments that are not drained for all, and those that are about to come."""
         wanted = dict(self._segments())
@@ -299,6 +328,7 @@ class QueueConsumer(Consumer[QueueMessage]):
             self._sources.setdefault(topic, (segment_id, {}))
         assignment = self._core.assignment
         if self._reader is None and assignment is not None:
+            self._group_id = assignment.group_id
             self._reader = ShareReader(
                 self._kafka_of(assignment),
                 self._lock_s,

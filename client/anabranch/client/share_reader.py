@@ -75,7 +75,7 @@ class Delivery:
         size_bytes: int = 0,
     ) -> None:
         self.messages = messages
-        self.counts = counts  # of messages, by topic, about
+        self.counts = counts  # of messages, about, by topic: all topics are named
         self.size_bytes = size_bytes  # of the values, about
         self._answers = bytearray(len(messages))
         self._left = len(messages)
@@ -232,12 +232,13 @@ class ShareReader:
         self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
         if messages:
             self._trouble.well()
-            self._deliver(messages, began)
+            self._deliver(messages, topics, began)
 
-    def _deliver(self, messages: list[Message], began: float) -> None:
+    def _deliver(self, messages: list[Message], topics: set[str], began: float) -> None:
         self._turn_number += 1
         turn = self._turn_number
-        delivery = Delivery(messages, topics_of(messages, turn), size_of(messages, turn))
+        counts = dict.fromkeys(topics, 0) | topics_of(messages, turn)
+        delivery = Delivery(messages, counts, size_of(messages, turn))
         self._deliveries.append(delivery)
         if self._stopped:  # either we see this, or `close` sees the delivery
             delivery.settle_open(len(messages), RELEASE)

@@ -1,0 +1,120 @@
+"""Consumers whose subscription is deleted, and made again, under them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from anabranch.client import Client, QueueConsumer, StreamConsumer, SubscriptionError
+from anabranch.wire.client import ClientConnection
+from support.topic_cluster import TopicCluster, run_on
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+_WAIT_S = 20.0
+_COUNT = 10
+_GONE = "was deleted"
+
+Either = QueueConsumer | StreamConsumer
+
+
+async def subscribed(client: Client, topic: str, kind: str) -> Either:
+    if kind == "QUEUE":
+        return await client.subscribe_queue(topic, "billing")
+    return await client.subscribe(topic, "billing")
+
+
+async def received(consumer: Either, count: int) -> set[bytes]:
+    """The next messages, each acknowledged."""
+    found = set()
+    for _ in range(count):
+        message = await consumer.receive(_WAIT_S)
+        if isinstance(consumer, QueueConsumer):
+            consumer.acknowledge(message)  # type: ignore[arg-type]  # its own
+        else:
+            consumer.acknowledge(message)
+        found.add(message.value)
+    return found
+
+
+@asynccontextmanager
+async def away(consumer: Either) -> AsyncIterator[None]:
+    """Its connection is cut, and no other is made until the end."""
+    session, back = consumer._session, asyncio.Event()
+    find, connection = session._find, session._connection
+    assert connection is not None
+
+    async def later() -> ClientConnection:
+        await back.wait()
+        return await find()
+
+    session._find = later  # type: ignore[method-assign]  # its way to the controller
+    connection.abort("the test cuts it")
+    yield
+    back.set()
+
+
+async def sent(client: Client, topic: str) -> set[bytes]:
+    producer = await client.create_producer(topic)
+    values = {b"%d" % number for number in range(_COUNT)}
+    for value in sorted(values):
+        await producer.send(value, "key")
+    return values
+
+
+@pytest.mark.parametrize("kind", ["STREAM", "QUEUE"])
+def test_a_consumer_of_a_deleted_subscription_is_told_so(cluster: TopicCluster, kind: str) -> None:
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        consumer = await subscribed(client, topic, kind)
+        receiving = asyncio.create_task(consumer.receive(_WAIT_S))
+        await nodes.call("DELETE", f"{topic}/subscriptions/billing")
+        with pytest.raises(SubscriptionError, match=_GONE):
+            await receiving
+        assert (await nodes.call("GET", f"{topic}/stats"))["subscriptions"] == {}
+        await consumer.close()
+
+    run_on(cluster, body, 1, 60)
+
+
+@pytest.mark.parametrize("kind", ["STREAM", "QUEUE"])
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_consumer_that_was_away_does_not_take_another_subscription_for_its_own(
+    cluster: TopicCluster, kind: str, made_again: bool
+) -> None:
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        values = await sent(client, topic)
+        consumer = await subscribed(client, topic, kind)
+        assert await received(consumer, _COUNT) == values
+        path = f"{topic}/subscriptions/billing"
+        async with away(consumer):
+            await nodes.call("DELETE", path)
+            if made_again:
+                await nodes.call("PUT", path, params={"type": kind})
+        with pytest.raises(SubscriptionError, match=_GONE):
+            await consumer.receive(_WAIT_S)
+        found = (await nodes.call("GET", f"{topic}/stats"))["subscriptions"]
+        assert set(found) == ({"billing"} if made_again else set())
+        await consumer.close()
+        async with await subscribed(client, topic, kind) as other:
+            assert await received(other, _COUNT) == values
+
+    run_on(cluster, body, 1, 60)
+
+
+def test_a_queues_consumer_does_not_go_on_in_another_group(cluster: TopicCluster) -> None:
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        consumer = await client.subscribe_queue(topic, "billing")
+        given = consumer._core.assignment
+        assert given is not None
+        other = msgspec.structs.replace(given, sequence=given.sequence + 1, group_id="another")
+        consumer._core.on_assignment(other, consumer._now())
+        consumer._changed()
+        with pytest.raises(SubscriptionError, match=_GONE):
+            await consumer.receive(_WAIT_S)
+        await consumer.close()
+
+    run_on(cluster, body, 1, 60)
