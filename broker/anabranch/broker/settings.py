@@ -126,7 +126,7 @@ class Settings(AutoScaleFields):
     )
     scalable_topic_consumer_session_timeout_seconds: float = Field(
         10.0,
-        ge=0.2,
+        ge=2,  # else there would be no time in which a commit may begin
         le=3_600,
         description="Time without an answer after which a consumer stops to serve its share.",
     )

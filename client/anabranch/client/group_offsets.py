@@ -6,8 +6,9 @@ commit that waits does not end while another thread polls the same client (librd
 A commit that comes late overwrites its successor's. So one is not begun when its consumer's session
 is nearly over, however long it lay in the queue of the thread; and librdkafka's patience, with a
 group's coordinator that is not there (`session.timeout.ms`) and with an answer, is a small part of
-the session, however short that is, so that a commit that was begun is over before the bucket can
-have another consumer: with what `ConsumerCore.commits_until` leaves, a tenth of a session before.
+the session, however short that is. It looks once a second whether its patience with the coordinator
+is over. `ConsumerCore.commits_until` leaves so much time that a commit that was begun is over a
+tenth of a session before the bucket can have another consumer.
 """
 
 from __future__ import annotations

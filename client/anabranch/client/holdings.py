@@ -53,9 +53,10 @@ __all__ = [
 ]
 
 KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
-# Of a session, before its end: what is left, and the time until the controller gives the bucket to
-# another (`LAPSE_MARGIN`), is for the commit itself, and for clocks that differ.
-COMMIT_MARGIN: Final = 0.2
+# Before the end of a session no commit is begun: what is left, and the time until the controller
+# gives the bucket to another (`LAPSE_MARGIN`), is for the commit itself and for clocks that differ.
+COMMIT_MARGIN: Final = 0.2  # of the session, and
+COMMIT_ROUNDING_S: Final = 1.0  # librdkafka looks only so often whether its patience is over
 
 
 class ConsumerCore:
@@ -233,7 +234,7 @@ class ConsumerCore:
     def commits_until(self) -> float:
         """When the last commit may be begun that is over before anybody else has the bucket."""
         session_s = 0.0 if self.assignment is None else self.assignment.session_timeout_s
-        return self._lapses_at() - COMMIT_MARGIN * session_s
+        return self._lapses_at() - COMMIT_MARGIN * session_s - COMMIT_ROUNDING_S
 
     def commit_urgent(self, now: float, holdings: Iterable[Holding] | None = None) -> bool:
         """Whether somebody waits for a commit of one of these, or of any holding.
