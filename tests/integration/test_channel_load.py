@@ -171,3 +171,13 @@ def test_a_topic_that_was_asked_about_before_it_was_there_is_known_once_it_is(
     finally:
         probe.close()
         admin.close()
+
+
+def test_groups_that_kafka_cannot_be_asked_about_read_nothing() -> None:
+    probe = LoadProbe(KafkaConnection("127.0.0.1:1"))
+    try:
+        assert probe.readers(["billing"], 0.2) == []
+        assert probe.readers(["", "billing"], 0.2) == []
+        assert probe.groups(0.2) == []
+    finally:
+        probe.close()

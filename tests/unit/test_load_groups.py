@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from anabranch.broker.load.groups import GroupWatch, Wanted
-from anabranch.channel.load_probe import Reader
+from anabranch.channel.load_probe import CLIENTS_MAX, Reader
 from anabranch.channel.sealing import SegmentTopic
 
 WINDOW_S = 60.0
@@ -113,3 +113,23 @@ def test_of_many_groups_all_take_turns_and_what_came_long_ago_does_not_count_as_
         kafka.committed_by[many[100]] = 1_000_000 + 100 * number
         counted += kafka.look(many, unserved=many)
     assert 0 < counted <= 6_000
+
+
+def test_however_many_groups_there_are_each_is_described_in_its_turn() -> None:
+    kafka = Kafka()
+    kafka.live = {f"group-{number:04}": {"another-topic"} for number in range(2_000)}
+    for _ in range(10):
+        kafka.look()
+    kafka.live["group-1999"] = {SEGMENT.name}
+    for _ in range(12):
+        kafka.look()
+    assert kafka.asked == ["group-1999"]
+
+
+def test_a_round_asks_about_no_more_groups_than_a_probe_keeps_clients_for() -> None:
+    kafka = Kafka()
+    kafka.live = {f"group-{number:04}": {SEGMENT.name} for number in range(100)}
+    quiet = [f"quiet-{number:04}" for number in range(100)]
+    for _ in range(3):
+        kafka.look(quiet, unserved=quiet)
+    assert len(kafka.asked) == CLIENTS_MAX

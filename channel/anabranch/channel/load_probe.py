@@ -28,7 +28,7 @@ from anabranch.channel.sealing import SegmentTopic
 
 _PARTITIONS_AT_ONCE: Final = 2_000  # of one request
 _GROUPS_AT_ONCE: Final = 200
-_CLIENTS_MAX: Final = 16  # one for each group that was asked about last
+CLIENTS_MAX: Final = 32  # one for each group that was asked about last
 _LEARNED_SINGLY: Final = 20  # topics; of more, it is quicker to ask for all that there are
 _NEWEST: Final = 8  # messages of a partition whose sizes stand for all
 _CLOSE_S: Final = 1.0
@@ -192,9 +192,12 @@ class LoadProbe:
         wanted = list(groups)[:_GROUPS_AT_ONCE]
         if not wanted:
             return []
-        described_soon: dict[str, Any] = self._admin.describe_consumer_groups(
-            wanted, request_timeout=timeout_s
-        )
+        try:
+            described_soon: dict[str, Any] = self._admin.describe_consumer_groups(
+                wanted, request_timeout=timeout_s
+            )
+        except KafkaException:
+            return []
         for group, future in described_soon.items():
             try:
                 described = future.result(timeout_s)
@@ -213,7 +216,7 @@ class LoadProbe:
     def _client(self, group: str) -> Consumer:
         """A client for the group, of which it is no member; the one asked last goes last."""
         client = self._groups.pop(group, None)
-        while len(self._groups) >= _CLIENTS_MAX:
+        while len(self._groups) >= CLIENTS_MAX:
             close_consumer(self._groups.popitem(last=False)[1], _CLOSE_S)
         self._groups[group] = client or self._connection.consumer(group_id=group)
         return self._groups[group]

@@ -9,16 +9,17 @@ consumes are asked as well, a few in each round, those that move first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import msgspec
 
-from anabranch.channel.load_probe import Reader
+from anabranch.channel.load_probe import CLIENTS_MAX, Reader
 from anabranch.channel.sealing import SegmentTopic
 
-_ASKED_MAX: Final = 32  # groups of a round
-_QUIET_MAX: Final = 8  # of these, groups that have no members
+_QUIET_MAX: Final = 8  # groups of a round that have no members
+_ASKED_MAX: Final = CLIENTS_MAX - _QUIET_MAX  # that have; so the next round finds their clients
 _DESCRIBED_MAX: Final = 200
 _KNOWN_MAX: Final = 10_000
 _ASK_S: Final = 1.0  # for one group
@@ -94,7 +95,7 @@ class GroupWatch:
     def _describe(self, probe: GroupProbe, live: Iterable[str], wanted: Wanted) -> None:
         """Finds out what groups read that are new, or that were not asked for a while."""
         now = self._now()
-        strangers = []
+        waiting: list[tuple[float, str]] = []  # since when
         for group in sorted(wanted.unserved.union(live) - wanted.reporting):
             ours = wanted.groups.get(group)
             known = self._known.get(group)
@@ -103,9 +104,12 @@ class GroupWatch:
                     known.topics = ours
                 elif len(self._known) < _KNOWN_MAX:
                     self._known[group] = _Known(ours, now)
-            elif known is None or now - known.described_at >= self._window_s:
-                strangers.append(group)
-        strangers = strangers[:_DESCRIBED_MAX]
+            elif known is None:
+                if len(self._known) < _KNOWN_MAX:
+                    waiting.append((-math.inf, group))
+            elif now - known.described_at >= self._window_s:
+                waiting.append((known.described_at, group))
+        strangers = [group for _, group in sorted(waiting)[:_DESCRIBED_MAX]]
         found = {each.group: each.topics for each in probe.readers(strangers, _ASK_S)}
         for group in strangers:
             topics = tuple(sorted(found.get(group, frozenset()) & wanted.segments.keys()))
