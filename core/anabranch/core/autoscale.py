@@ -134,22 +134,26 @@ class _Look:
 
     @cached_property
     def highest_rate(self) -> float:
-        """Messages a second into the busiest."""
         return self.rates(self.busiest)[0]
 
     @cached_property
-    def _starts(self) -> list[int]:
-        return [part.start for part in self.active]
-
-    @cached_property
-    def _sums(self) -> list[float]:
-        return [sum(self.rates(part)) for part in self.active]
+    def _ring(self) -> tuple[list[int], list[float]]:
+        """Where each active segment starts, and all its rates in sum."""
+        return [part.start for part in self.active], [sum(self.rates(part)) for part in self.active]
 
     def load_beside(self, place: int, within: SegmentInfo) -> float:
         """All rates in sum of the active segments in that range of the ring, but for that one."""
-        starts, sums = self._starts, self._sums
+        starts, sums = self._ring
         first, end = bisect_right(starts, within.start) - 1, bisect_right(starts, within.end)
         return sum(sums[place + 1 : end], sum(sums[first:place]))
+
+    @cached_property
+    def useless_to_rest(self) -> int:
+        """How many splits that divided nothing make the next one wait; beyond the maximum: none."""
+        last_ms, cooldown_s = self.last.split_ms, self.policy.split_cooldown_seconds
+        counts = range(_USELESS_MAX + 1)
+        resting = (each for each in counts if self.is_resting(last_ms, cooldown_s * 2**each))
+        return next(resting, _USELESS_MAX + 1)
 
     @property
     def has_unknown_load(self) -> bool:
@@ -271,11 +275,13 @@ def _is_hot_spot_resting(look: _Look, place: int) -> bool:
     A single hot key goes with one half each time. Every such split in a row doubles the cooldown,
     so that a hot key does not cost a segment a minute, and several warm ones are parted in the end.
     """
-    part = look.active[place]
+    part, needed = look.active[place], look.useless_to_rest
+    if needed > _USELESS_MAX:
+        return False
     enough = sum(look.rates(part)) * _HOT_SPOT_SHARE
     segments = look.layout.segments
     useless, at, size = 0, part, part.size
-    while useless < _USELESS_MAX and len(at.parent_ids) == 1:
+    while useless < needed and len(at.parent_ids) == 1:
         at = segments[at.parent_ids[0]]
         if at.size < size:
             break  # merged, of others that are pruned
@@ -284,7 +290,7 @@ def _is_hot_spot_resting(look: _Look, place: int) -> bool:
                 break
             useless += 1
             size = at.size
-    return look.is_resting(look.last.split_ms, look.policy.split_cooldown_seconds * 2**useless)
+    return useless >= needed
 
 
 # --- two neighbours without load -----------------------------------------------------------------
