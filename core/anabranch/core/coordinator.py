@@ -62,7 +62,7 @@ class SubscriptionCoordinator:
         self._backlog = Backlog(timing.drain_after_s)
         self._inherited_at = math.inf if inherited else -math.inf
         self._owners: dict[Bucket, str] = {}  # to whom each was granted last
-        self.moved = 0  # buckets granted to another consumer than before
+        self.moved: Counter[int] = Counter()  # by segment: granted to another than before
 
     # --- questions ----------------------------------------------------------------------
 
@@ -327,7 +327,8 @@ class SubscriptionCoordinator:
 
     def _note_owner(self, name: str, buckets: Iterable[Bucket]) -> None:
         for bucket in buckets:
-            self.moved += self._owners.get(bucket, name) != name
+            if self._owners.get(bucket, name) != name:
+                self.moved[bucket[0]] += 1
             self._owners[bucket] = name
 
     def _existing(self, buckets: Iterable[Bucket]) -> set[Bucket]:

@@ -10,10 +10,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from anabranch.broker.log import get_logger
-from anabranch.core.autoscale_decisions import Blocked, Merge, NoAction, Rebucket, Split, describe
+from anabranch.core.autoscale_decisions import Blocked, Merge, NoAction, Split, describe
 from anabranch.core.autoscaler import Evaluation
 from anabranch.core.controller import TopicController
 from anabranch.core.state import StateReader
+from anabranch.core.topics import TopicMove
 
 _TOPICS_MAX: Final = 1_000  # those looked at last are remembered
 _DECISIONS_MAX: Final = 10
@@ -21,7 +22,7 @@ _PREFIX: Final = "pulsar_scalable_topic_"
 _COUNTERS: Final = {
     "auto_splits": "Automatic splits that took over.",
     "auto_merges": "Automatic merges that took over.",
-    "rebucket_rollovers": "Segments replaced by one with other entry buckets, automatically.",
+    "rebucket_rollovers": "Segments replaced by one with other entry buckets, by hand or not.",
     "split_suppressed_max_segments": "Evaluations that maxSegments kept from a split.",
     "merge_suppressed_max_depth": "Evaluations that maxDagDepth kept from a merge.",
 }
@@ -58,10 +59,7 @@ class Scaling(Collector):
         if not acts and blocked is None and evaluation.done is None:
             self._at_rest(name, evaluation)
             return
-        known = self._topics.setdefault(name, _Remembered())
-        self._topics.move_to_end(name)
-        if len(self._topics) > _TOPICS_MAX:
-            self._topics.popitem(last=False)
+        known = self._remember(name)
         if blocked is Blocked.MAX_SEGMENTS:
             known.counts["split_suppressed_max_segments"] += 1
         elif blocked is Blocked.MAX_DAG_DEPTH:
@@ -71,8 +69,6 @@ class Scaling(Collector):
                 known.counts["auto_splits"] += 1
             case Merge():
                 known.counts["auto_merges"] += 1
-            case Rebucket():
-                known.counts["rebucket_rollovers"] += 1
         news = acts or (blocked is not None and blocked is not known.blocked)
         known.blocked = blocked
         if news:
@@ -83,6 +79,22 @@ class Scaling(Collector):
         """The last ones on a topic that acted, or were kept from it."""
         known = self._topics.get(name)
         return tuple(known.decisions) if known is not None else ()
+
+    def folded(self, names: Iterable[str]) -> None:
+        """Topics that this node controls have changed."""
+        for name in names:
+            topic = self._view().topic(name)
+            if topic is None or topic.move is not TopicMove.COMMIT:
+                continue
+            if topic.rebucket_ms == topic.since_ms:
+                self._remember(name).counts["rebucket_rollovers"] += 1
+
+    def _remember(self, name: str) -> _Remembered:
+        known = self._topics.setdefault(name, _Remembered())
+        self._topics.move_to_end(name)
+        if len(self._topics) > _TOPICS_MAX:
+            self._topics.popitem(last=False)
+        return known
 
     def drop(self, gone: Callable[[str], bool]) -> None:
         """Forgets topics that are no more, or another node's."""

@@ -49,7 +49,7 @@ class Sharing(Collector):
             f"{_PREFIX}bucket_reassignments",
             "Buckets given to another consumer than before, since this controller took over.",
             None,
-            ("topic", "subscription"),
+            _OF_SHARE,
         )
         view = self._view()
         for controller in self._controllers():
@@ -68,5 +68,6 @@ class Sharing(Collector):
                     sharing.add_metric(labels, count)
                     withheld.add_metric(labels, waiting[segment_id])
                     draining.add_metric(labels, segment_id in coordinator.draining)
-                moved.add_metric([name, subscription], coordinator.moved)
+                for segment_id, count in coordinator.moved.items():
+                    moved.add_metric([name, subscription, str(segment_id)], count)
         return (buckets, sharing, withheld, draining, moved)
