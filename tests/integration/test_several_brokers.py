@@ -9,8 +9,13 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is public
+    AdminClient,
+    ConfigResource,
+)
 
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.segments import SegmentAdmin, SegmentSettings
 from anabranch.client import Client, ClosedError, DeadlineError, Producer, StreamConsumer
 from support.kafka_brokers import KafkaBrokers
 from support.topic_cluster import TopicCluster, run_on, topic_cluster
@@ -115,6 +120,27 @@ def under_load(nodes: TopicCluster, disturb: Disturb) -> None:
         assert wrong(await reading.all_of(sent), sent) == []
 
     run_on(nodes, body, 1, 120)
+
+
+def test_a_share_group_is_set_up_once_every_broker_knows(brokers: KafkaBrokers) -> None:
+    connection = KafkaConnection(brokers.bootstrap_servers)
+    admin = SegmentAdmin(connection, SegmentSettings())
+    user = connection.admin()
+    numbers = range(1, len(brokers.brokers) + 1)
+    for group in (f"group-{turn}" for turn in range(10)):
+        admin.start_share_groups([group], _WAIT_S)
+        asked = ConfigResource(ConfigResource.Type.GROUP, group)
+        of = [ConfigResource(ConfigResource.Type.BROKER, str(each)) for each in numbers]
+        told = [user.describe_configs([each, asked])[asked] for each in of]  # each tells its own
+        values = [each.result(_WAIT_S)["share.auto.offset.reset"].value for each in told]
+        assert values == ["earliest"] * len(numbers), group
+    victim = brokers.numbered(3)
+    victim.kill()
+    try:  # Kafka soon misses it, and nobody waits for it any more
+        admin.start_share_groups(["late"], _WAIT_S)
+    finally:
+        victim.start()
+    admin.close()
 
 
 @pytest.mark.parametrize("nodes", [(1, 1), (2, 1)], indirect=True, ids=["one copy", "two copies"])

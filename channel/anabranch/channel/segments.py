@@ -36,6 +36,7 @@ _TOPICS_AT_ONCE: Final = 2_000  # of one request
 _RECORDS_AT_ONCE: Final = 9_000
 _RECORDS_OF_TOPIC: Final = 10  # settings included
 
+_BROKER_S: Final = 1.0  # one that does not answer is asked again, unless Kafka misses it too
 _NAMES_REFRESHED: Final = 2  # an operation has two parents at most
 _REFRESH_S_MAX: Final = 0.5
 
@@ -115,14 +116,33 @@ class SegmentAdmin:
         return not isinstance(answers[group], KafkaError)
 
     def _await_setting(self, group: str, name: str, value: str, patience: Patience) -> None:
-        """Returns once a Kafka broker knows: whoever consumes before would begin at the end."""
-        resource = ConfigResource(ConfigResource.Type.GROUP, group)
+        """Returns once every Kafka broker knows.
+
+        Whichever leads the group begins it by what it knows then, and by default at the end.
+        """
         doing = f"to set up share group {group}"
+        knowing: set[int] = set()
         while True:
-            found = patience.answer(self._admin.describe_configs([resource])[resource], doing)
-            if not isinstance(found, KafkaError) and found[name].value == value:
-                return
+            asked = self._admin.describe_cluster(request_timeout=_BROKER_S)
+            cluster = patience.answer(asked, doing)
+            if not isinstance(cluster, KafkaError):
+                brokers = {node.id for node in cluster.nodes}  # one that is gone soon is not named
+                answers = {each: self._group_at(each, group) for each in brokers - knowing}
+                for broker, answer in answers.items():
+                    found = patience.answer(answer, doing)
+                    if not isinstance(found, KafkaError) and found[name].value == value:
+                        knowing.add(broker)
+                if brokers and brokers <= knowing:
+                    return
             patience.pause(doing)
+
+    def _group_at(self, broker: int, group: str) -> Future[Any]:
+        """What one broker says of the group's settings: asked with its own, that one is asked."""
+        own = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+        resource = ConfigResource(ConfigResource.Type.GROUP, group)
+        asked = self._admin.describe_configs([own, resource], request_timeout=_BROKER_S)
+        found: Future[Any] = asked[resource]
+        return found
 
     def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
         """Makes Kafka refuse every append, and returns each partition's end offset, now final.
