@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
+from structlog.testing import capture_logs
 
 from anabranch.channel.codec import encode_load
 from anabranch.channel.connection import KafkaConnection
@@ -181,3 +182,20 @@ def test_groups_that_kafka_cannot_be_asked_about_read_nothing() -> None:
         assert probe.groups(0.2) == []
     finally:
         probe.close()
+
+
+def test_a_kafka_that_is_away_is_told_of_in_few_lines_and_nothing_is_lost() -> None:
+    loads = KafkaLoads(KafkaConnection("127.0.0.1:1"), Topics("away."))
+    try:
+        with capture_logs() as lines:
+            loads.write({Place(TOPIC, 7, n): load(n) for n in range(500)})
+
+            def told() -> int:
+                loads.poll(0.1)
+                return sum(line.get("count", 0) for line in lines)
+
+            until(lambda: told() >= 500, "all are reported as not written")
+        assert len(lines) < 20
+        assert loads.waiting == 500
+    finally:
+        loads.close()

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
+from prometheus_client import generate_latest
+
 from anabranch.broker.errors import ElsewhereError
+from anabranch.broker.load.build import measure
 from anabranch.broker.load.reporter import LoadSettings, SegmentLoadReporter
 from anabranch.broker.load.traffic import Report, Said
+from anabranch.broker.metrics import Metrics
 from anabranch.channel.load import LoadTable, Place
 from anabranch.channel.load_probe import Reader
 from anabranch.channel.sealing import SegmentTopic
@@ -218,6 +222,32 @@ def test_a_deleted_topics_loads_are_taken_away() -> None:
         await node.operations.topics.delete(TOPIC)
         await world.round(reporter)
         assert list(world.table.topics()) == []
+
+    run(body)
+
+
+def test_loads_of_a_namespace_that_is_gone_are_taken_away_when_they_are_old() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        log_ms = node.runtime.log_ms
+        load = LoadRecord(1.0, 1.0, 1.0, 1.0, False, False)
+        old, new = Place("public/gone/orders", 7, 0), Place("public/gone/orders", 8, 0)
+        world.table.take([(old, load.at(log_ms - 61_000)), (new, load.at(log_ms + 60_000))])
+        await world.round(reporter)
+        assert list(world.table.places(old.topic)) == [new]
+
+    run(body)
+
+
+def test_what_only_grows_is_shown_as_a_counter() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        metrics = Metrics()
+        measure(reporter, node.operations.traffic, world.table, metrics)
+        await world.round(reporter)
+        report(node, 10)
+        text = generate_latest(metrics.registry).decode()
+        for name in ("samples", "writes", "reports"):
+            assert f"# TYPE anabranch_load_{name}_total counter" in text
+            assert f"anabranch_load_{name}_total 1.0" in text
 
     run(body)
 

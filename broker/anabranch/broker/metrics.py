@@ -90,6 +90,10 @@ class Metrics:
         """A value that is asked for when the metrics are read."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
+    def total(self, name: str, text: str, value: Callable[[], int]) -> None:
+        """A count that is kept elsewhere and only grows; it is shown with `_total` at its end."""
+        self.registry.register(_Total(name, text, value))
+
     def folded(self, entry: Folded) -> None:
         """An entry of the log was read."""
         outcome = entry.outcome
@@ -132,3 +136,11 @@ class _Counts(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._metrics.collect()
+
+
+class _Total(Collector):
+    def __init__(self, name: str, text: str, value: Callable[[], int]) -> None:
+        self._name, self._text, self._value = name, text, value
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(self._name, self._text, self._value())

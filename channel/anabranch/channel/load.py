@@ -109,6 +109,7 @@ class KafkaLoads:
         self.is_whole = False  # whether all that there was has been read once
         self.unreadable = 0  # records of no known schema, or with a strange key
         self.written = 0
+        self._refusals: list[str] = []  # why loads were not written, since it was told last
         self._newer = ""  # the schema last warned of
         self._lock = threading.Lock()  # of the two below
         self._waiting: dict[str, LoadRecord | None] = {}
@@ -142,6 +143,7 @@ class KafkaLoads:
         """What was read; returns as soon as there is something. Raises KafkaRefusedError."""
         self._send()
         self._producer.poll(0)
+        self._tell()
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
@@ -160,7 +162,13 @@ class KafkaLoads:
         """Ends the clients; no other call may be under way."""
         self._send()
         self._producer.flush(_CLOSE_S_MAX)
+        self._tell()
         close_consumer(self._consumer)
+
+    def _tell(self) -> None:
+        refusals, self._refusals = self._refusals, []
+        if refusals:
+            _log.info("load.not_written", count=len(refusals), why=refusals[-1])
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
@@ -216,7 +224,7 @@ class KafkaLoads:
 
     def _failed(self, key: str, load: LoadRecord | None, why: str) -> None:
         """It waits to be written again, unless there is a newer one."""
-        _log.info("load.not_written", key=key, why=why)
+        self._refusals.append(why)
         with self._lock:
             self._under_way.discard(key)
             self._waiting.setdefault(key, load)

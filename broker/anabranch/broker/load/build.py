@@ -55,17 +55,17 @@ def measure(
     metrics.gauge(
         "anabranch_load_records", "Loads of segments that this node knows.", lambda: len(table)
     )
-    metrics.gauge(
+    metrics.total(
         "anabranch_load_samples",
         "Samples that this node has taken of segments since it started.",
         lambda: reporter.samples,
     )
-    metrics.gauge(
+    metrics.total(
         "anabranch_load_writes",
         "Loads of segments that this node has written or withdrawn since it started.",
         lambda: reporter.writes,
     )
-    metrics.gauge(
+    metrics.total(
         "anabranch_load_reports",
         "Reports of clients on their traffic since this node started.",
         lambda: reports.received,

@@ -129,6 +129,7 @@ class Inventory:
         """Takes in how one topic is now."""
         if not self._service.may_act(name):
             self.topics.pop(name, None)
+            self._withdraw(self._orphans(name))
             return
         topic = self._runtime.view.topic(name)
         if topic is None or not topic.is_open:
@@ -146,6 +147,20 @@ class Inventory:
         known.negligible, known.cold = policy.negligible, policy.merge_thresholds
         self._take_groups(known)
         self._take_segments(known, topic)
+
+    def _orphans(self, name: str) -> list[Place]:
+        """What a topic left behind that was deleted with its namespace: it has no controller.
+
+        It must be old, for the log may be read a while later than the loads.
+        """
+        if not self._runtime.has_lease or self._runtime.view.namespace(namespace_of(name)):
+            return []
+        old_ms = self._runtime.log_ms - self._window_s * 1000
+        return [
+            place
+            for place in self._table.places(name)
+            if self._table.segments(name, place.incarnation)[place.segment_id].modified_ms < old_ms
+        ]
 
     def _take_groups(self, known: MeasuredTopic) -> None:
         prefix, unserved = self._service.prefix, []

@@ -10,14 +10,14 @@ in a window at least. A load is written when it has changed much, and by nobody 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 import msgspec
 
 from anabranch.broker.load.groups import GroupProbe, GroupWatch, Wanted
-from anabranch.broker.load.inventory import Inventory, Measured
+from anabranch.broker.load.inventory import Inventory, Measured, MeasuredTopic
 from anabranch.broker.load.traffic import Grown, TrafficReports
 from anabranch.broker.log import get_logger
 from anabranch.broker.topics.service import TopicService
@@ -29,7 +29,7 @@ from anabranch.wire import clock
 _ENDS_S: Final = 5.0
 _SIZES_S: Final = 2.0
 _SIZED_MAX: Final = 16  # segments of one round whose messages are looked at
-_AT_ONCE: Final = 100  # segments rated before others have their turn
+_AT_ONCE: Final = 100  # segments rated, or topics looked at, before others have their turn
 _LAG: Final = 1.5  # intervals until what came is reported, with some time for the way
 _WHOLE_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.05
@@ -121,7 +121,7 @@ class SegmentLoadReporter:
             self.inventory.sweep()
             self._tidy(now)
         await self.inventory.follow()
-        due = self._due(now)
+        due = await self._due(now)
         loop = asyncio.get_running_loop()
         asked = {each.kafka.name: each for each in due}
         ends, at = await loop.run_in_executor(self._thread, self._ask, due)
@@ -132,7 +132,8 @@ class SegmentLoadReporter:
             sizes = await loop.run_in_executor(self._thread, self._sizes, newest)
             for name, size in sizes.items():
                 asked[name].meter.sized(size, at)
-        committed = await loop.run_in_executor(self._thread, self._committed, self._wanted(now))
+        wanted = await self._wanted(now)
+        committed = await loop.run_in_executor(self._thread, self._committed, wanted)
         for each in self._named(committed.keys()):
             each.meter.committed(committed[each.kafka.name])
             each.next_at = 0.0
@@ -140,16 +141,23 @@ class SegmentLoadReporter:
 
     # --- asking -------------------------------------------------------------------------
 
-    def _due(self, now: float) -> list[Measured]:
-        due = []
-        for name, topic in list(self.inventory.topics.items()):
+    async def _due(self, now: float) -> list[Measured]:
+        due: list[Measured] = []
+        async for name, topic in self._topics():
             if not self._service.may_act(name):
-                del self.inventory.topics[name]
+                self.inventory.topics.pop(name, None)
                 self._reports.forget(name, topic.incarnation)
                 self.inventory.sweep()
                 continue
             due += [each for each in topic.segments.values() if each.next_at <= now]
         return due
+
+    async def _topics(self) -> AsyncIterator[tuple[str, MeasuredTopic]]:
+        """All that is measured; others have their turn now and then."""
+        for number, (name, topic) in enumerate(list(self.inventory.topics.items())):
+            yield name, topic
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
 
     def _ask(self, due: list[Measured]) -> tuple[dict[str, tuple[int, ...]], float]:
         """In the thread, as all that needs the probe: the ends, and when they were that."""
@@ -172,13 +180,13 @@ class SegmentLoadReporter:
         lacking.sort(key=lambda name: asked[name].meter.came(totals[name]), reverse=True)
         return lacking[:_SIZED_MAX]
 
-    def _wanted(self, now: float) -> Wanted:
+    async def _wanted(self, now: float) -> Wanted:
         recent = now - self.settings.window_s
         segments: dict[str, SegmentTopic] = {}
         groups: dict[str, tuple[str, ...]] = {}
         reporting = set()
         unserved: set[str] = set()
-        for name, topic in self.inventory.topics.items():
+        async for name, topic in self._topics():
             segments.update((each.kafka.name, each.kafka) for each in topic.segments.values())
             mine = tuple(each.kafka.name for each in topic.segments.values())
             unserved |= topic.unserved
