@@ -24,6 +24,7 @@ from anabranch.client import (
     sync,
 )
 from anabranch.core.errors import InvalidInputError
+from support.broken_writer import break_for_good
 from support.hand_made_topic import HandMadeTopic
 from support.waiting import until
 
@@ -296,6 +297,29 @@ def test_a_full_buffer_is_said_to_be_full_and_empties(
         assert len(topic.by_key()[b"key"]) == 11
 
     run(kafka, topic_prefix, body)
+
+
+def test_messages_go_on_by_another_client_of_kafka_when_one_takes_nothing_more(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        producer = await client.create_producer("public/default/orders")
+        sent: list[bytes] = []
+        for turn in range(3):
+            values = [b"%d-%d" % (turn, number) for number in range(4)]
+            for each in producer._dispatcher.writers:
+                if turn:
+                    break_for_good(each)
+            if turn == 1:
+                await producer.send_many((b"key", value) for value in values)
+            else:
+                for value in values:
+                    producer.send_nowait(value, b"key")
+            await producer.flush()
+            sent += values
+        assert topic.by_key() == {b"key": sent}
+
+    run(kafka, topic_prefix, body, buckets=1)
 
 
 def test_messages_without_a_key_go_round_the_open_segments(

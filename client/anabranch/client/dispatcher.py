@@ -193,8 +193,10 @@ class Dispatcher:
                 headers,
             )
         except KafkaException as error:
-            lane.writer.is_broken |= error.args[0].fatal()
-            self.fail(held, delivery_error(error.args[0], lane.where, "", ""))
+            if lane.writer.broke(error.args[0]):
+                lane.held.append(held)
+            else:
+                self.fail(held, delivery_error(error.args[0], lane.where, "", ""))
         else:
             lane.sent()
             lane.mark(held.since)
@@ -213,7 +215,7 @@ class Dispatcher:
                 self.table.close(lane)
             return
         lane.failed()
-        lane.writer.is_broken |= error.fatal() or error.code() == KafkaError._FATAL
+        lane.writer.broke(error)
         if self.table.layout.deleted:
             self.fail(held, self.gone())
         else:

@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from confluent_kafka import KafkaException
+
 from anabranch.client.batches import BatchStats
 from anabranch.client.closing import Closing
 from anabranch.client.dispatcher import Dispatcher, Report
@@ -157,22 +159,26 @@ class Producer(Closing):
                 if on_delivery is not None:
                     held = Held(key, value, (), event_time_ms, on_delivery)
                     report = Report(self._dispatcher, lane, held)
-                lane.produce(
-                    lane.topic,
-                    value,
-                    key,
-                    lane.bucket,
-                    report,
-                    None,
-                    event_time_ms,
-                    lane.headers,
-                )
-                lane.appended += 1
-                tally.count += 1
-                tally.bytes += size
-                if self._dispatcher.timer is None:
-                    self._dispatcher.arm()
-                return
+                try:
+                    lane.produce(
+                        lane.topic,
+                        value,
+                        key,
+                        lane.bucket,
+                        report,
+                        None,
+                        event_time_ms,
+                        lane.headers,
+                    )
+                except KafkaException as error:
+                    lane.writer.broke(error.args[0])  # the long way tells, or waits
+                else:
+                    lane.appended += 1
+                    tally.count += 1
+                    tally.bytes += size
+                    if self._dispatcher.timer is None:
+                        self._dispatcher.arm()
+                    return
         self._take(value, key, headers, event_time_ms, on_delivery)
 
     async def send_many(self, messages: Iterable[tuple[Any, Any]]) -> int:
@@ -209,9 +215,14 @@ class Producer(Closing):
                 if length > small:
                     self._take(value, key)
                     continue
-                lane.produce(
-                    lane.topic, value, key, lane.bucket, lane.report, None, 0, lane.headers
-                )
+                try:
+                    lane.produce(
+                        lane.topic, value, key, lane.bucket, lane.report, None, 0, lane.headers
+                    )
+                except KafkaException as error:
+                    lane.writer.broke(error.args[0])
+                    self._take(value, key)
+                    continue
                 lane.appended += 1
                 count += 1
                 size += length

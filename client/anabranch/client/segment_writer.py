@@ -241,6 +241,17 @@ class SegmentWriter:
             raise ConnectionError(f"{kafka_topic}[{partition}] has no leader: {error}") from None
         return broker.host, broker.port
 
+    def broke(self, error: KafkaError) -> bool:
+        """Kafka's client said so of a message. Whether it takes nothing more: then its buckets hold
+        what comes until `Upkeep` has replaced it.
+        """
+        # What `produce` raises is not marked as fatal itself.
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self.is_broken = True
+            for lane in self.lanes:
+                lane.pause()
+        return self.is_broken
+
     def give_up(self, why: str) -> None:
         """Everything under way is reported as failed, at the next polls."""
         self.given_up = self.given_up or why
