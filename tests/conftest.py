@@ -1,4 +1,4 @@
-"""What holds for every test: none leaves its logging to the next one."""
+"""What holds for every test: none leaves its logging to the next one, none depends on time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the machine's matter.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)
