@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -138,6 +139,42 @@ def test_the_next_controller_goes_on_under_load(
             assert wrong(found, sent) == []
             await until(lambda: received == sent, WAIT_S)
             receiving.cancel()
+
+    asyncio.run(test())
+
+
+def test_a_seek_whose_controller_dies_before_it_is_done_loses_nothing_and_can_be_tried_again(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    values = [b"%d" % number for number in range(20)]
+
+    async def test() -> None:
+        async with (
+            stage(kafka, topic_prefix, tmp_path) as at,
+            Client(at.node.settings.service_url) as client,
+        ):
+            producer = await client.create_producer(_NAME)
+            consumer = await client.subscribe(_NAME, "billing")
+
+            async def received(count: int) -> list[bytes]:
+                found: list[bytes] = []
+                while len(found) < count:
+                    message = await consumer.receive(WAIT_S)
+                    found.append(message.value)
+                    consumer.acknowledge(message)
+                return found
+
+            now = round(time.time() * 1000)
+            for number, value in enumerate(values):
+                await producer.send(value, b"key", event_time_ms=now + number)
+            assert await received(20) == values
+            await at.asked(
+                Point.RESET_LOGGED, "POST", f"/subscriptions/billing/seek?timestamp={now + 7}"
+            )
+            assert await received(20) == values, "it begins at the earliest message"
+            await at.node.operations.topics.reading.resets.reset(_NAME, "billing", now + 7)
+            assert await received(13) == values[7:]
+            await consumer.close()
 
     asyncio.run(test())
 

@@ -1,6 +1,6 @@
 """`anabranch`, which kills itself at a point of its work in Kafka: `doomed_node.py POINT node ...`.
 
-A point is a method of what does the work, before or after its first call for a segment.
+A point is a method of what does the work, before or after its first call.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from anabranch.broker.cli.main import main
+from anabranch.channel.positions import GroupPositions
 from anabranch.channel.sealing import Sealer
 from anabranch.channel.segments import SegmentAdmin
 
@@ -28,6 +29,7 @@ class Point(Enum):
     ENDS_KNOWN = (SegmentAdmin, "seal", True)
     REMOVAL_LOGGED = (SegmentAdmin, "delete", False)
     TOPICS_DELETED = (SegmentAdmin, "delete", True)
+    RESET_LOGGED = (GroupPositions, "commit", False)
 
 
 def doom(point: Point) -> None:
@@ -35,8 +37,8 @@ def doom(point: Point) -> None:
     owner, name, after = point.value
     real: Callable[..., Any] = getattr(owner, name)
 
-    def doomed(self: object, what: Iterable[Any], *rest: Any) -> Any:
-        given = list(what)
+    def doomed(self: object, what: str | Iterable[Any], *rest: Any) -> Any:
+        given = what if isinstance(what, str) else list(what)
         if not after:
             os.kill(os.getpid(), signal.SIGKILL)
         real(self, given, *rest)
