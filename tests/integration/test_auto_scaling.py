@@ -23,6 +23,8 @@ from support.topic_cluster import TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored, wrong
 from support.waiting import until
 
+pytestmark = pytest.mark.integration
+
 _WAIT_S = 60.0
 _KEYS = [b"key-%d" % number for number in range(200)]
 # A minute of the defaults is a second here.
