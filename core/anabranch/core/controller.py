@@ -177,12 +177,14 @@ class TopicController:
         holdings: Iterable[Bucket],
         drained: Iterable[Bucket],
         now: float,
+        *,
+        anew: bool = False,
     ) -> bool:
         """A consumer whose registration is folded has subscribed; False when it is not."""
         self._sync(now)
         coordinator = self.coordinators.get(subscription)
         return coordinator is not None and coordinator.opened(
-            consumer, instance, connection, holdings, drained, now
+            consumer, instance, connection, holdings, drained, now, anew=anew
         )
 
     def heard(
@@ -300,7 +302,8 @@ class TopicController:
         for name, subscription in found.items():
             known = self.coordinators.get(name)
             if known is None or not known.is_of(subscription):
-                made = SubscriptionCoordinator(self._settings.timing, inherited=inherits)
+                idle = known.idle if known is not None else ()
+                made = SubscriptionCoordinator(self._settings.timing, inherited=inherits, idle=idle)
                 self.coordinators[name] = made
             self.coordinators[name].changed(layout, subscription, now)
 

@@ -48,10 +48,11 @@ class Assignment(msgspec.Struct, frozen=True):
 class SubscriptionCoordinator:
     """The consumers of one subscription. Its controller calls it from one task only.
 
-    `inherited`: whether another controller may have had consumers of it.
+    `inherited`: another controller may have had consumers; `idle`: instances that served nothing.
     """
 
-    def __init__(self, timing: Timing, *, inherited: bool = True) -> None:
+    def __init__(self, timing: Timing, *, inherited: bool = True, idle: Iterable[int] = ()) -> None:
+        self._idle = frozenset(idle)
         self._timing = timing
         self._layout: SegmentLayout | None = None
         self._subscription: Subscription | None = None
@@ -93,6 +94,11 @@ class SubscriptionCoordinator:
         return [name for name, each in self._current.items() if each.connection is not None]
 
     @property
+    def idle(self) -> list[int]:
+        """Instances that serve nothing."""
+        return [each.number for each in self._current.values() if each.is_idle]
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is known here that the log does not say."""
         return not self._current and not self._former
@@ -121,7 +127,7 @@ class SubscriptionCoordinator:
             known = self._current.get(name)
             if known is None or known.number != number:
                 self._retire(name)
-                self._current[name] = Instance(number, now, known=not first)
+                self._current[name] = Instance(number, now, known=not first or number in self._idle)
                 self._away_since[name] = now
         for name in [name for name in self._current if name not in subscription.consumers]:
             self._retire(name)
@@ -134,9 +140,12 @@ class SubscriptionCoordinator:
         holdings: Iterable[Bucket],
         drained: Iterable[Bucket],
         now: float,
+        *,
+        anew: bool = False,
     ) -> bool:
         """A consumer has subscribed, for the first time or again, with what it still holds.
 
+        `anew`: it holds that for a former group, and until it reports: then it has heard of it.
         False when the instance is not the registered one. A queue's consumers are not registered.
         """
         queue = self._subscription is not None and self._subscription.kind is _QUEUE
@@ -154,6 +163,7 @@ class SubscriptionCoordinator:
         known.holdings = {
             b for b in self._existing(holdings) if not any(b in (each or ()) for each in others)
         }
+        known.leaving = set(known.holdings) if anew else set()
         known.drained = self._existing(drained)
         known.heard_at = now
         known.sequence = 0
@@ -177,6 +187,7 @@ class SubscriptionCoordinator:
         if known.heard_at < now - self._timing.lapse_s:
             return False  # others may have been granted what it held: it must subscribe again
         known.heard_at = now
+        self._stale = known.begun() or self._stale
         let_go = known.holdings.intersection(released)
         if let_go:
             known.holdings -= let_go
@@ -297,6 +308,7 @@ class SubscriptionCoordinator:
             taken = {(segment_id, b) for segment_id, buckets in granted for b in buckets}
             self._note_owner(name, taken - known.holdings)
             known.holdings |= taken
+            known.leaving -= taken
             held.take(taken)
             shares[name] = tuple(granted)
         return self._send(layout.epoch, shares)

@@ -12,16 +12,37 @@ Bucket = tuple[int, int]  # segment id, bucket
 class Instance:
     """One process under a consumer's name, as far as the controller knows of it."""
 
-    __slots__ = ("connection", "drained", "heard_at", "holdings", "number", "sent", "sequence")
+    __slots__ = (
+        "connection",
+        "drained",
+        "heard_at",
+        "holdings",
+        "leaving",
+        "number",
+        "sent",
+        "sequence",
+    )
 
     def __init__(self, number: int, now: float, *, known: bool) -> None:
         self.number = number
         self.connection: int | None = None
         self.heard_at = now
         self.holdings: set[Bucket] | None = set() if known else None  # None: could be anything
+        self.leaving: set[Bucket] = set()  # of the holdings: until it has heard that it begins anew
         self.drained: set[Bucket] = set()
         self.sequence = 0
         self.sent: tuple[int, tuple[tuple[int, Buckets], ...]] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it serves nothing for certain."""
+        return self.holdings is not None and not self.holdings
+
+    def begun(self) -> bool:
+        """It knows what it has now; whether it held more before."""
+        left, self.leaving = self.leaving, set()
+        self.holdings = (self.holdings or set()) - left
+        return bool(left)
 
 
 class Held:

@@ -297,16 +297,18 @@ class Consumers:
         controller = self._service.controller(asked.topic)
         session = Session(self._service.connection_number(), asked)
         known = self.known(asked.topic, asked.subscription)
-        # A subscription that was deleted and made again since has yet to be given all of it.
+        # What was put somewhere else has yet to be given all of it, and what a consumer holds for
+        # the former group it serves until it hears of the new one.
         same = asked.group_id == self.group_id(asked.topic, asked.subscription, known)
         if controller is None or not controller.opened(
             asked.subscription,
             asked.consumer,
             asked.instance,
             session.number,
-            asked.holdings if same else (),
+            asked.holdings,
             asked.drained if same else (),
             clock.now(),
+            anew=not same,
         ):
             raise UnavailableError(
                 f"consumer {asked.consumer} of {full_name(asked.topic)} was registered and removed "

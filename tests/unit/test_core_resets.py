@@ -1,0 +1,65 @@
+"""When buckets change hands while a subscription is put somewhere else."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.core.coordinator import SubscriptionCoordinator, Timing
+from anabranch.core.instances import Bucket
+from anabranch.core.layout import SegmentLayout
+from anabranch.core.subscriptions import Subscription, SubscriptionKind
+
+TIMING = Timing(grace_s=60, session_timeout_s=10)
+WHOLE = SegmentLayout.initial(1, bucket_budget=2)
+FIRST = Subscription(1, SubscriptionKind.STREAM, 7, ("a", "b"), (1, 2), (), 0, 0, "p")
+RESET = msgspec.structs.replace(FIRST, version=2, created_offset=8)
+BOTH: tuple[Bucket, ...] = ((0, 0), (0, 1))
+
+Shares = dict[int, tuple[tuple[int, tuple[int, ...]], ...]]  # by connection
+
+
+def coordinator(idle: tuple[int, ...] = ()) -> SubscriptionCoordinator:
+    made = SubscriptionCoordinator(TIMING, inherited=False, idle=idle)
+    made.changed(WHOLE, RESET, 100.0)
+    return made
+
+
+def sent(desk: SubscriptionCoordinator, now: float) -> Shares:
+    return {connection: each.shares for connection, each in desk.assignments(now)}
+
+
+def test_what_a_consumer_held_before_is_nobody_elses_until_it_has_heard_of_the_reset() -> None:
+    desk = coordinator()
+    assert desk.opened("a", 1, 11, BOTH, (), 100.0, anew=True)
+    assert desk.opened("b", 2, 12, (), (), 100.0, anew=True)
+    shares = sent(desk, 100.0)
+    assert shares == {11: ((0, (0,)),), 12: ()}, "the answer to a may have been lost"
+    assert desk.heard("a", 11, (), (), 101.0)
+    assert sent(desk, 101.0) == {12: ((0, (1,)),)}
+    assert desk.heard("a", 11, (), (), 102.0)
+    assert sent(desk, 102.0) == {}
+
+
+def test_a_consumer_that_did_not_hear_of_the_reset_gives_up_with_its_session() -> None:
+    desk = coordinator()
+    assert desk.opened("a", 1, 11, BOTH, (), 100.0, anew=True)
+    desk.closed("a", 11, 100.5)
+    assert desk.opened("b", 2, 12, (), (), 100.0, anew=True)
+    assert sent(desk, 101.0) == {12: ()}
+    assert desk.heard("b", 12, (), (), 108.0)
+    assert sent(desk, 100.0 + TIMING.lapse_s + 0.1) == {12: ((0, (1,)),)}, "a keeps its share"
+
+
+def test_a_consumer_that_served_nothing_when_it_was_reset_holds_nobody_up() -> None:
+    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk.changed(WHOLE, msgspec.structs.replace(FIRST, consumers=(), instances=()), 10.0)
+    desk.changed(WHOLE, FIRST, 10.0)
+    assert desk.opened("b", 2, 12, (), (), 10.0)
+    assert sent(desk, 10.0) == {12: ((0, (1,)),)}
+    assert desk.idle == [1]
+    after = coordinator(tuple(desk.idle))
+    assert after.opened("b", 2, 13, (), (), 100.0, anew=True)
+    assert sent(after, 100.0) == {13: ((0, (1,)),)}
+    unknown = coordinator()
+    assert unknown.opened("b", 2, 13, (), (), 100.0, anew=True)
+    assert sent(unknown, 100.0) == {13: ()}, "a may be serving"
