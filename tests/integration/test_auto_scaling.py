@@ -23,7 +23,7 @@ from support.topic_cluster import TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored, wrong
 from support.waiting import until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 
 _WAIT_S = 60.0
 _KEYS = [b"key-%d" % number for number in range(200)]
