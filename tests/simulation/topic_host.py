@@ -264,9 +264,10 @@ class TopicHost:
             asked.consumer,
             asked.instance,
             asked.connection,
-            asked.holdings if same else (),
+            asked.holdings,
             asked.drained if same else (),
             self._process.local_now(),
+            anew=not same,
         )
         if not opened:
             asked.refuse()
