@@ -160,6 +160,7 @@ class Client(Closing):
         self._closed = True
         parts, self._parts = self._parts, []
         ends = [getattr(part, "abandon", part.close)() for part in reversed(parts)]
+        ends.append(self._traffic.close())
         for failure in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(failure, BaseException):
                 _log.warning("client.not_closed_well", why=str(failure))
