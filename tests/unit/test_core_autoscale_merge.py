@@ -140,8 +140,7 @@ def test_a_merge_says_the_figures() -> None:
     found = decided(segments(2), {0: load(1, 20), 1: load(0, 30.5, 4)})
     assert isinstance(found, Merge)
     assert found.why == (
-        "segments 0 and 1 have been below every merge threshold for 40 s, with 55.5 messages and "
-        "bytes a second in all"
+        "segments 0 and 1 have been below every merge threshold for 40 s, the coldest such pair"
     )
 
 

@@ -305,7 +305,7 @@ def _merge(look: _Look) -> Decision:
     blocked: Blocked | None = None
     is_left_out = False
     depth = look.layout.merge_depth
-    for rate, _, place in sorted(_cold_pairs(look)):
+    for _, _, place in sorted(_cold_pairs(look)):
         left, right = look.active[place : place + 2]
         if max(depth(left.segment_id), depth(right.segment_id)) >= policy.max_dag_depth:
             blocked = blocked or Blocked.MAX_DAG_DEPTH
@@ -316,8 +316,7 @@ def _merge(look: _Look) -> Decision:
         else:
             why = (
                 f"segments {left.segment_id} and {right.segment_id} have been below every merge "
-                f"threshold for {policy.merge_window_seconds:g} s, with {rate:g} messages and "
-                "bytes a second in all"
+                f"threshold for {policy.merge_window_seconds:g} s, the coldest such pair"
             )
             return Merge(left.segment_id, right.segment_id, Reason.COLD, why)
     return NoAction(blocked, _no_merge(blocked, is_left_out=is_left_out))
