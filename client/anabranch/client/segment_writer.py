@@ -198,7 +198,9 @@ class SegmentWriter:
             time.sleep(_LEADERS_AGAIN_S)
 
     def _take_trouble(self, error: KafkaError) -> None:
-        self.trouble = error.str()
+        # That all are down only follows from what was said of each, which tells why.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.trouble:
+            self.trouble = error.str()
 
     def _take_stats(self, text: str) -> None:
         self._stats, self._stats_at = text, time.monotonic()
