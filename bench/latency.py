@@ -11,7 +11,7 @@ from anabranch.client import Client, Producer, ProducerSettings, StreamConsumer
 from bench import bare
 from bench.bare import BareKafka
 from bench.figure import Measured, spread
-from bench.load import KEYS, Waited, due_times, stamp, stamped
+from bench.load import KEYS, Waited, due_times, keep_sending, stamp, stamped
 from bench.place import Place
 from bench.scalable import TopicUnderTest
 
@@ -142,7 +142,7 @@ async def _hand_overs(place: Place, count: int) -> list[float]:
     with TopicUnderTest(place, _SEGMENTS) as topic:
         async with Client(place.service_urls()) as client:
             producer = await client.create_producer(topic.name)
-            sending = asyncio.create_task(_keep_sending(producer))
+            sending = asyncio.create_task(keep_sending(producer))
             staying = asyncio.create_task(_serve(await client.subscribe(topic.name, "bench", "a")))
             leaving = await client.subscribe(topic.name, "bench", "leaving-0")
             try:
@@ -158,14 +158,6 @@ async def _hand_overs(place: Place, count: int) -> list[float]:
                 sending.cancel()
                 staying.cancel()
     return took
-
-
-async def _keep_sending(producer: Producer) -> None:
-    number = 0
-    while True:
-        producer.send_nowait(stamp(number), KEYS[number % len(KEYS)])
-        number += 1
-        await asyncio.sleep(_TICK_S)
 
 
 async def _serve(consumer: StreamConsumer) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import threading
 import time
 from array import array
 from collections.abc import Iterator, Sequence
+
+from anabranch.client import Producer
 
 BATCH = 1_000  # messages of one call, where one takes several
 BATCH_MAX = 10_000  # messages that a consumer is given at once
@@ -17,6 +20,7 @@ _STAMP = struct.Struct("<Id")
 _PAD = VALUE[_STAMP.size :]
 _WARM_SHARE = 0.2
 _TICK_S = 0.0005
+_PAUSE_S = 0.001
 
 
 def stamp(number: int) -> bytes:
@@ -93,3 +97,12 @@ class Waited:
         if self._left:
             raise RuntimeError(f"{self._left} of {len(self._ms)} messages did not come")
         return list(self._ms[int(len(self._ms) * _WARM_SHARE) :])
+
+
+async def keep_sending(producer: Producer) -> None:
+    """Stamped messages of all keys in turn, about one each millisecond, until it is cancelled."""
+    number = 0
+    while True:
+        producer.send_nowait(stamp(number), KEYS[number % len(KEYS)])
+        number += 1
+        await asyncio.sleep(_PAUSE_S)

@@ -8,9 +8,9 @@ import statistics
 import time
 from typing import Any
 
-from anabranch.client import Client, Producer, StreamConsumer
+from anabranch.client import Client, StreamConsumer
 from bench.figure import Measured, spread
-from bench.load import KEYS, VALUE, stamp
+from bench.load import KEYS, VALUE, keep_sending
 from bench.place import Place
 from bench.scalable import TopicUnderTest
 
@@ -45,7 +45,7 @@ async def _joins(place: Place, count: int) -> list[float]:
     with TopicUnderTest(place) as topic:
         async with Client(place.service_urls()) as client:
             producer = await client.create_producer(topic.name)
-            sending = asyncio.create_task(_keep_sending(producer))
+            sending = asyncio.create_task(keep_sending(producer))
             staying = await client.subscribe(topic.name, "bench", "staying")
             serving = asyncio.create_task(_serve(staying))
             try:
@@ -62,14 +62,6 @@ async def _joins(place: Place, count: int) -> list[float]:
                     task.cancel()
                 await asyncio.gather(sending, serving, return_exceptions=True)
     return took
-
-
-async def _keep_sending(producer: Producer) -> None:
-    number = 0
-    while True:
-        producer.send_nowait(stamp(number), KEYS[number % len(KEYS)])
-        number += 1
-        await asyncio.sleep(_TICK_S)
 
 
 async def _has_all(consumer: StreamConsumer) -> None:

@@ -24,6 +24,7 @@ from anabranch.spark_replay.checks.digests import Claim
 from anabranch.spark_replay.checks.offsets import Chunk
 from anabranch.spark_replay.job import replayed
 from anabranch.spark_replay.replay import Part, Plan, SchemaNeededError
+from anabranch.spark_replay.report import output
 from anabranch.spark_replay.report.html import page
 from anabranch.spark_replay.report.summary import Log, Summary, summarized
 from anabranch.spark_replay.report.table import table
@@ -85,7 +86,13 @@ def run_audit(options: AuditOptions) -> int:
         kafka.extent(kafka.names.wal)  # a clear message before Spark is started
         with local_session("anabranch audit", options.scratch_dir) as spark:
             summary = audit(spark, options)
-        _write(summary, options)
+        output.write(
+            summary,
+            lambda: table(summary),
+            lambda: page(summary),
+            options.json_path,
+            options.html_path,
+        )
     except (AnabranchError, EmbeddedError) as error:
         sys.stderr.write(f"The audit could not run: {error}\n")
         return COULD_NOT_RUN
@@ -355,22 +362,6 @@ def _disagreements(
         )
         for (chunk,) in differ
     )
-
-
-# --- output ---------------------------------------------------------------------------------
-
-
-def _write(summary: Summary, options: AuditOptions) -> None:
-    if options.json_path == "-":
-        sys.stdout.write(summary.json() + "\n")
-    else:
-        sys.stdout.write(table(summary))
-        if options.json_path:
-            Path(options.json_path).write_text(summary.json() + "\n", encoding="utf-8")
-    if options.html_path is not None:
-        options.html_path.write_text(page(summary), encoding="utf-8")
-        if options.json_path != "-":
-            sys.stdout.write(f"report: {options.html_path}\n")
 
 
 def _first_line(error: Exception) -> str:

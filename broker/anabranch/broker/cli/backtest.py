@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from anabranch.broker.cli.flags import report_flags
 from anabranch.broker.cli.spark import check_spark
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _LOAD = click.Path(path_type=Path)
 _POSITIVE = click.FloatRange(0, min_open=True)
@@ -46,16 +46,7 @@ _NOT_NEGATIVE = click.FloatRange(0)
     metavar="NAME[=FILE]",
     help="`default`, NAME=FILE or NAME={...}: JSON of what differs from it; may be repeated.",
 )
-@click.option(
-    "--json",
-    "json_path",
-    is_flag=False,
-    flag_value="-",
-    default="",
-    metavar="[FILE]",
-    help="Print the result as JSON instead of a table, or write it to a file besides.",
-)
-@click.option("--html", "html_path", type=_FILE, help="File for the report with plots.")
+@report_flags
 @click.option("--factor", type=_POSITIVE, default=1.0, show_default=True, help="Of all rates.")
 @click.option(
     "--mean-rate", type=_POSITIVE, help="Scale each topic to that mean of messages a second."

@@ -76,3 +76,18 @@ def collect(
     }
     overrides |= {name: value for name, value in named.items() if value is not None}
     return SettingFlags(config, overrides)
+
+
+def report_flags(command: _F) -> _F:
+    """Adds where a report goes: `json_path` ("-": standard output, "": nowhere), `html_path`."""
+    page = click.option("--html", "html_path", type=_FILE, help="File for the report with plots.")
+    data = click.option(
+        "--json",
+        "json_path",
+        is_flag=False,
+        flag_value="-",
+        default="",
+        metavar="[FILE]",
+        help="Print the result as JSON instead of a table, or write it to a file besides.",
+    )
+    return data(page(command))

@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
-from anabranch.broker.cli.flags import collect, setting_flags
+from anabranch.broker.cli.flags import collect, report_flags, setting_flags
 from anabranch.broker.settings import Settings
 from anabranch.core.errors import AnabranchError
 
 _ARCHIVE_DIR = click.Path(file_okay=False, path_type=Path)
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 class SparkMissingError(AnabranchError):
@@ -82,16 +81,7 @@ def archive(archive_dir: Path, once: bool, interval: float, loads: bool, **given
 )
 @setting_flags
 @click.option("--archive-dir", type=_ARCHIVE_DIR, help="The archive's Parquet, if there is one.")
-@click.option(
-    "--json",
-    "json_path",
-    is_flag=False,
-    flag_value="-",
-    default="",
-    metavar="[FILE]",
-    help="Print the result as JSON instead of a table, or write it to a file besides.",
-)
-@click.option("--html", "html_path", type=_FILE, help="File for the report with plots.")
+@report_flags
 @click.option(
     "--stuck-after",
     default=120.0,

@@ -26,6 +26,7 @@ from anabranch.spark_replay.backtest.recorded import read_recorded
 from anabranch.spark_replay.backtest.spread import parse_spread
 from anabranch.spark_replay.backtest.table import table
 from anabranch.spark_replay.backtest.traces import SAMPLE, SPARK_ERRORS, Assumed, cause, read_traces
+from anabranch.spark_replay.report import output
 from anabranch.spark_replay.report.charts import Bins
 from anabranch.spark_replay.session import local_session
 
@@ -72,7 +73,9 @@ def run_backtest(options: BacktestOptions) -> int:
         find_java()
         with local_session("anabranch backtest", options.scratch_dir) as spark:
             found = backtest(spark, options, policies, faults)
-        _write(found, options)
+        output.write(
+            found, lambda: table(found), lambda: page(found), options.json_path, options.html_path
+        )
     except (AnabranchError, EmbeddedError) as error:
         sys.stderr.write(f"The back-test could not run: {error}\n")
         return BAD_INPUT
@@ -189,16 +192,3 @@ def _model(options: BacktestOptions) -> dict[str, str | float]:
         "message bytes": options.assumed.message_bytes,
         "subscriptions": options.assumed.subscriptions,
     }
-
-
-def _write(found: Comparison, options: BacktestOptions) -> None:
-    if options.json_path == "-":
-        sys.stdout.write(found.json() + "\n")
-    else:
-        sys.stdout.write(table(found))
-        if options.json_path:
-            Path(options.json_path).write_text(found.json() + "\n", encoding="utf-8")
-    if options.html_path is not None:
-        options.html_path.write_text(page(found), encoding="utf-8")
-        if options.json_path != "-":
-            sys.stdout.write(f"report: {options.html_path}\n")
