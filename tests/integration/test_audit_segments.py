@@ -15,6 +15,7 @@ from anabranch.spark_replay.checks.segments import check_segments
 from anabranch.spark_replay.checks.topics import SealedSegment, StreamDrain, TopicsLeft
 from anabranch.spark_replay.segment_ends import ask_kafka
 from support.channel import DEADLINE_S, produce_raw
+from support.quiet import QUIET
 
 pytestmark = pytest.mark.integration
 
@@ -57,7 +58,7 @@ def _fill(connection: KafkaConnection, topic: str, partitions: int, records: int
 
 
 def _commit(connection: KafkaConnection, group: str, topic: str, *offsets: int) -> None:
-    settings = {"bootstrap.servers": connection.bootstrap_servers, "group.id": group}
+    settings = {**QUIET, "bootstrap.servers": connection.bootstrap_servers, "group.id": group}
     consumer = Consumer(settings)
     places = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
     consumer.commit(offsets=places, asynchronous=False)

@@ -51,7 +51,7 @@ def test_a_message_for_a_deleted_segment_is_not_acknowledged(
             HandMadeTopic(topic_prefix, kafka.bootstrap_servers) as topic,
             Client(topic.url) as client,
         ):
-            producer = await client.create_producer(topic.name, delivery_timeout_s=3.0)
+            producer = await client.create_producer(topic.name, delivery_timeout_s=8.0)
             await producer.send(b"one", b"key")
             name = topic.kafka_topic(topic.layout.segments[0])
             admin = SegmentAdmin(connection, SegmentSettings())

@@ -19,6 +19,7 @@ from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, StreamConsumer
 from anabranch.client.errors import ClosedError
 from anabranch.core.hashing import hash32
+from support.quiet import QUIET
 from support.topic_cluster import TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored, wrong
 from support.waiting import until
@@ -101,7 +102,7 @@ def test_plain_clients_of_kafka_make_a_topic_scale_too(paced: TopicCluster) -> N
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
         await set_policy(cluster, topic)
         watch = await client.watch(topic)
-        producer = KafkaProducer({"bootstrap.servers": cluster.kafka})
+        producer = KafkaProducer({**QUIET, "bootstrap.servers": cluster.kafka})
 
         async def write() -> None:
             while True:

@@ -16,6 +16,7 @@ from anabranch.channel.segments import SegmentAdmin, SegmentSettings
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
 from anabranch.core.segment_load import LoadRecord
 from support.channel import produce_raw, until
+from support.quiet import QUIET
 
 pytestmark = pytest.mark.integration
 
@@ -144,7 +145,7 @@ def test_kafka_is_asked_where_segments_end_and_how_large_messages_are(
         admin.create(parts, _KAFKA_S)
         admin.await_leaders(parts, _KAFKA_S)
         until(lambda: len(probe.ends(parts, _KAFKA_S)) == len(parts), "all have leaders")
-        producer = Producer({"bootstrap.servers": connection.bootstrap_servers})
+        producer = Producer({**QUIET, "bootstrap.servers": connection.bootstrap_servers})
         for number in range(100):
             producer.produce(names[0], b"x" * 300, partition=number % 2)
         producer.produce(names[1], b"x" * 50, partition=1)

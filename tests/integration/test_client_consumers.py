@@ -30,7 +30,7 @@ from support.topic_cluster import Body, TopicCluster, run_on
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 _KEYS = 40
-_WAIT_S = 10.0
+_WAIT_S = 40.0
 
 
 def run(cluster: TopicCluster, body: Body, segments: int = 2) -> None:

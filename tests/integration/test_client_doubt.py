@@ -226,7 +226,7 @@ def test_what_was_given_up_before_is_not_counted_for_what_is_in_doubt_at_the_sea
         assert kept == told.delivered
         assert unknown <= {b"%d" % number for number in (*range(200, 240), *range(400, 440))}
 
-    run(proxied, topic_prefix, body, delivery_timeout_s=3.0)
+    run(proxied, topic_prefix, body, delivery_timeout_s=8.0)
 
 
 def test_a_producer_goes_on_after_kafka_was_away_for_longer_than_messages_may_take(
@@ -258,7 +258,7 @@ def test_a_producer_goes_on_after_kafka_was_away_for_longer_than_messages_may_ta
         assert kept == told.delivered
         assert sum(map(len, kept.values())) == 200
 
-    run(proxied, topic_prefix, body, delivery_timeout_s=2.0)
+    run(proxied, topic_prefix, body, delivery_timeout_s=6.0)
 
 
 _LEFT = """

@@ -23,7 +23,7 @@ from support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-_WAIT_S = 15.0
+_WAIT_S = 40.0
 
 
 def run(cluster: TopicCluster, body: Body, segments: int = 2, timeout_s: float = 60.0) -> None:

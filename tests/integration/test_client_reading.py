@@ -22,6 +22,7 @@ from anabranch.client.group_offsets import GroupOffsets
 from anabranch.client.ordered import OrderedConsumer
 from anabranch.client.read_trouble import ReadTrouble
 from anabranch.client.reads import ReadSettings
+from support.quiet import QUIET
 from support.topic_cluster import TopicCluster, run_on
 from support.waiting import until
 
@@ -35,13 +36,18 @@ class Stored:
 
     def __init__(self, kafka: EmbeddedKafka, name: str) -> None:
         self.name = name
-        self.kafka = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"{name}.group"}
-        self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        self.kafka = {
+            **QUIET,
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": f"{name}.group",
+        }
+        self._admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
         self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(_WAIT_S)
 
     def write(self, values: Sequence[bytes]) -> None:
         producer = Producer(
             {
+                **QUIET,
                 "bootstrap.servers": self.kafka["bootstrap.servers"],
                 "queue.buffering.max.kbytes": 1_000_000,
             }
@@ -136,7 +142,7 @@ async def received(consumer: OrderedConsumer, count: int) -> list[Message]:
 def remove(cluster: TopicCluster, message: Message, before: int) -> TopicPartition:
     """As retention does, in the bucket of a message."""
     place = TopicPartition(message.raw.topic() or "", message.bucket, before)
-    admin = AdminClient({"bootstrap.servers": cluster.kafka})
+    admin = AdminClient({**QUIET, "bootstrap.servers": cluster.kafka})
     admin.delete_records([place])[place].result(_WAIT_S)
     return place
 
@@ -204,7 +210,7 @@ def test_what_is_committed_is_committed_again_before_kafka_forgets_it(
             await consumer.flush()
             stats = await cluster.call("GET", f"{name}/stats")
             group_id = stats["subscriptions"]["billing"]["groupId"]
-            kafka = {"bootstrap.servers": cluster.kafka, "group.id": group_id}
+            kafka = {**QUIET, "bootstrap.servers": cluster.kafka, "group.id": group_id}
             place = (message.raw.topic() or "", message.bucket)
             group = GroupOffsets(kafka, 10.0)
             try:

@@ -14,7 +14,7 @@ from support.topic_cluster import Body, TopicCluster, run_on
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 _COUNT = 1_000
-_WAIT_S = 10.0
+_WAIT_S = 40.0
 
 
 def run(cluster: TopicCluster, body: Body) -> None:

@@ -11,6 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import UnknownOutcomeError, producer_state
+from support.quiet import QUIET
 
 pytestmark = pytest.mark.integration
 
@@ -23,7 +24,7 @@ def _leader(kafka: EmbeddedKafka) -> tuple[str, int]:
 
 
 def _make(kafka: EmbeddedKafka, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.create_topics([NewTopic(topic, 2, 1)]).values():
         future.result(_WAIT_S)
 
@@ -33,6 +34,7 @@ def _send(kafka: EmbeddedKafka, topic: str, count: int) -> int:
     told: list[str] = []
     producer = Producer(
         {
+            **QUIET,
             "bootstrap.servers": kafka.bootstrap_servers,
             "enable.idempotence": True,
             "statistics.interval.ms": 50,

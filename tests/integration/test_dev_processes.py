@@ -62,7 +62,7 @@ def test_a_node_without_kafka_says_what_to_check(tmp_path: Path) -> None:
     port = free_ports(2)
     found = run(
         *("node", "--bootstrap-servers", f"127.0.0.1:{port}", "--http-port", str(port + 1)),
-        *("--data-dir", str(tmp_path)),
+        *("--service-port", "0", "--data-dir", str(tmp_path)),
     )
     assert found.returncode == 2
     assert f"Kafka at 127.0.0.1:{port} did not answer" in found.stderr

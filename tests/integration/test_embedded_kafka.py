@@ -19,6 +19,7 @@ from anabranch.channel.embedded.artifacts import Artifact, committed
 from anabranch.channel.embedded.errors import ChecksumMismatchError, KafkaStartError
 from anabranch.channel.embedded.jars import resolve
 from anabranch.channel.embedded.kafka import EmbeddedKafka
+from support.quiet import QUIET
 
 pytestmark = pytest.mark.integration
 
@@ -26,20 +27,22 @@ _DEADLINE_S = 30.0
 
 
 def _create_topic(kafka: EmbeddedKafka, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
         future.result(_DEADLINE_S)
 
 
 def _produce(kafka: EmbeddedKafka, topic: str, values: Sequence[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "acks": "all"})
+    producer = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "acks": "all"})
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(_DEADLINE_S) == 0
 
 
 def _consume(kafka: EmbeddedKafka, topic: str, count: int) -> list[bytes | None]:
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "unused"})
+    consumer = Consumer(
+        {**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "group.id": "unused"}
+    )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         messages = consumer.consume(count, _DEADLINE_S)
@@ -81,6 +84,8 @@ _PARENT = """
 import os, signal, sys, threading
 from pathlib import Path
 from anabranch.channel.embedded.kafka import EmbeddedKafka
+from support.quiet import QUIET
+from support.quiet import QUIET
 
 kafka = EmbeddedKafka(Path(sys.argv[1]))
 starter = threading.Thread(target=kafka.start)

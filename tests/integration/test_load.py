@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, DeadlineError
 from support.load_watch import LoadWatch, load_watch
+from support.quiet import QUIET
 from support.topic_cluster import TopicCluster, run_on, topic_cluster
 
 pytestmark = pytest.mark.integration
@@ -63,7 +64,7 @@ class Plain:
     def __init__(self, servers: str, kafka_topic: str) -> None:
         self.servers = servers
         self.topic = kafka_topic
-        self._producer = Producer({"bootstrap.servers": servers})
+        self._producer = Producer({**QUIET, "bootstrap.servers": servers})
         self.messages = 0
 
     @asynccontextmanager
@@ -95,6 +96,7 @@ class Plain:
         """Reads with a group, and commits, until the end of the block."""
         consumer = Consumer(
             {
+                **QUIET,
                 "bootstrap.servers": self.servers,
                 "group.id": group,
                 "auto.offset.reset": "earliest",

@@ -187,7 +187,7 @@ def test_a_wrong_password_is_told_by_producers_and_consumers(
     async def body() -> None:
         await nodes.create(topic)
         async with Client(nodes.url, kafka=secured.security(password=_WRONG)) as client:
-            producer = await client.create_producer(topic, delivery_timeout_s=2)
+            producer = await client.create_producer(topic, delivery_timeout_s=8)
             with pytest.raises(ClientError) as sent:
                 await producer.send(b"0", "key")
             with pytest.raises(KafkaReadError) as received:

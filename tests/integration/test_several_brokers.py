@@ -5,8 +5,10 @@ one may be killed in the middle of it.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is public
@@ -15,10 +17,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is publi
 )
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.patience import Patience
+from anabranch.channel.sealing import Sealer
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
 from anabranch.client import Client, ClosedError, DeadlineError, Producer, StreamConsumer
 from support.kafka_brokers import KafkaBrokers
+from support.local_topic import local_topic
+from support.quiet import QUIET
 from support.topic_cluster import TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored, wrong
 from support.waiting import until
@@ -30,7 +35,6 @@ _WAIT_S = 40.0
 _LINGERS_MS = (0, 5, 50)
 _PAUSE_S = 0.004
 _OUTAGE_S = 3.0  # Kafka notices after two
-_SPLITS = (0, 1, 2)  # segments to be split until a seal has met the end of a broker
 
 
 @pytest.fixture(scope="module")
@@ -96,38 +100,34 @@ class Reading:
 
 def leaders(kafka: str, topic: str) -> dict[int, int]:
     """Which broker leads each partition."""
-    admin = AdminClient({"bootstrap.servers": kafka})
+    admin = AdminClient({**QUIET, "bootstrap.servers": kafka})
     found = admin.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions
     return {number: each.leader for number, each in found.items()}
 
 
-Disturb = Callable[[TopicCluster, Producer, str], Awaitable[None]]
+Disturb = Callable[[Producer], Awaitable[None]]
 
 
-def under_load(nodes: TopicCluster, disturb: Disturb, *, repeats: bool) -> None:
+async def under_load(
+    kafka: str, client: Client, topic: str, disturb: Disturb, *, repeats: bool
+) -> None:
     """Several producers and a consumer while that goes on; then everything is compared.
 
     `repeats`: whether the consumer may be given something again.
     """
-
-    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
-        producers = [
-            await client.create_producer(topic, linger_ms=linger) for linger in _LINGERS_MS
-        ]
-        reading = Reading(await client.subscribe(topic, "billing"), repeats=repeats)
-        traffic = [
-            Traffic(producer, _KEYS[place :: len(producers)], _PAUSE_S)
-            for place, producer in enumerate(producers)
-        ]
-        await disturb(nodes, producers[0], topic)
-        sent: dict[bytes, list[bytes]] = {}
-        for each in traffic:
-            sent |= await each.stop()
-        layout = producers[0].layout
-        assert wrong(await asyncio.to_thread(stored, nodes.kafka, layout), sent) == []
-        assert wrong(await reading.all_of(sent), sent) == []
-
-    run_on(nodes, body, 1, 120)
+    producers = [await client.create_producer(topic, linger_ms=linger) for linger in _LINGERS_MS]
+    reading = Reading(await client.subscribe(topic, "billing"), repeats=repeats)
+    traffic = [
+        Traffic(producer, _KEYS[place :: len(producers)], _PAUSE_S)
+        for place, producer in enumerate(producers)
+    ]
+    await disturb(producers[0])
+    sent: dict[bytes, list[bytes]] = {}
+    for each in traffic:
+        sent |= await each.stop()
+    layout = producers[0].layout
+    assert wrong(await asyncio.to_thread(stored, kafka, layout), sent) == []
+    assert wrong(await reading.all_of(sent), sent) == []
 
 
 def test_a_share_group_is_set_up_once_every_broker_knows(brokers: KafkaBrokers) -> None:
@@ -153,50 +153,76 @@ def test_a_share_group_is_set_up_once_every_broker_knows(brokers: KafkaBrokers) 
 
 @pytest.mark.parametrize("nodes", [(1, 1), (2, 1)], indirect=True, ids=["one copy", "two copies"])
 def test_segments_on_several_brokers_split_and_merge_under_load(nodes: TopicCluster) -> None:
-    async def disturb(nodes: TopicCluster, producer: Producer, topic: str) -> None:
-        first = producer.layout.segments[0].kafka_topic
-        assert len(set(leaders(nodes.kafka, first).values())) == 3
-        await nodes.split(topic, 0)
-        await nodes.split(topic, 1)
-        await nodes.merge(topic, 3, 4)
-        await nodes.split(topic, 2)
-        await until(lambda: len(producer.layout.segments) == 8)
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        async def disturb(producer: Producer) -> None:
+            first = producer.layout.segments[0].kafka_topic
+            assert len(set(leaders(nodes.kafka, first).values())) == 3
+            await nodes.split(topic, 0)
+            await nodes.split(topic, 1)
+            await nodes.merge(topic, 3, 4)
+            await nodes.split(topic, 2)
+            await until(lambda: len(producer.layout.segments) == 8)
 
-    under_load(nodes, disturb, repeats=False)
+        await under_load(nodes.kafka, client, topic, disturb, repeats=False)
+
+    run_on(nodes, body, 1, 120)
 
 
-async def killed_in_a_seal(
-    nodes: TopicCluster, producer: Producer, topic: str, victim: EmbeddedKafka, segment_id: int
-) -> bool:
-    """Kills a broker for a while during a split; whether the seal was still under way then."""
-    count = len(producer.layout.segments)
-    splitting = asyncio.create_task(nodes.split(topic, segment_id))
-    await until(lambda: producer.layout.sealing or splitting.done())
-    await asyncio.to_thread(victim.kill)
-    under_way = producer.layout.sealing and not splitting.done()
-    await asyncio.sleep(_OUTAGE_S)
-    await asyncio.to_thread(victim.start)
-    await asyncio.gather(splitting, return_exceptions=True)
-    await until(lambda: len(producer.layout.segments) > count, _WAIT_S)
-    return under_way
+class HalfSealed:
+    """Holds the first seal of a node in this process once one of the partitions refuses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        probe = Sealer._probe
+
+        def held(sealer: Sealer, places: Sequence[tuple[str, int]], patience: Patience) -> bool:
+            refused = probe(sealer, places, patience)
+            self.reached.set()
+            assert self.go_on.wait(_WAIT_S)
+            return refused
+
+        monkeypatch.setattr(Sealer, "_probe", held)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "number"), [((2, 1), 2), ((2, 2), 3)], indirect=["nodes"], ids=["one", "all"]
+    ("copies", "in_sync", "number"), [(2, 1, 2), (2, 2, 3)], ids=["one", "all"]
 )
 def test_a_broker_is_killed_in_the_middle_of_a_seal(
-    nodes: TopicCluster, brokers: KafkaBrokers, number: int
+    brokers: KafkaBrokers,
+    topic_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    copies: int,
+    in_sync: int,
+    number: int,
 ) -> None:
     victim = brokers.numbered(number)
+    seal = HalfSealed(monkeypatch)
+    settings = {
+        "replicationFactor": copies,
+        "minInsyncReplicas": in_sync,
+        "scalableTopicEntryBucketBudget": 8,
+    }
 
-    async def disturb(nodes: TopicCluster, producer: Producer, topic: str) -> None:
-        for segment_id in _SPLITS:
-            if await killed_in_a_seal(nodes, producer, topic, victim, segment_id):
-                return
-        raise AssertionError("each seal was over before the broker was killed")
+    async def test() -> None:
+        async with local_topic(brokers, topic_prefix, tmp_path, 1, **settings) as at:
+
+            async def disturb(producer: Producer) -> None:
+                splitting = asyncio.create_task(at.node.operations.topics.split(at.topic, 0))
+                assert await asyncio.to_thread(seal.reached.wait, _WAIT_S)
+                await asyncio.to_thread(victim.kill)
+                seal.go_on.set()
+                await asyncio.sleep(_OUTAGE_S)
+                await asyncio.to_thread(victim.start)
+                await asyncio.gather(splitting, return_exceptions=True)
+                await until(lambda: len(producer.layout.segments) == 3, _WAIT_S)
+
+            async with Client(at.node.settings.service_url) as client:
+                await under_load(brokers.bootstrap_servers, client, at.topic, disturb, repeats=True)
 
     try:
-        under_load(nodes, disturb, repeats=True)
+        asyncio.run(asyncio.wait_for(test(), 120))
     finally:
         if not victim.is_running:
             victim.start()

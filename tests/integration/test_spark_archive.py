@@ -29,6 +29,7 @@ from anabranch.spark_replay.archive import (
 from anabranch.spark_replay.sources import AuditError, read_archive
 from support.history import START_MS, mixed
 from support.kafka_history import append, make_topics, trim
+from support.quiet import QUIET
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -54,7 +55,7 @@ def _entries(first: int, count: int) -> list[Entry]:
 
 def _published(kafka: EmbeddedKafka, topics: Topics) -> int:
     consumer = Consumer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topics.archive_group}
+        {**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "group.id": topics.archive_group}
     )
     try:
         (place,) = consumer.committed([TopicPartition(topics.wal, 0)], timeout=30)

@@ -25,6 +25,7 @@ from anabranch.spark_replay.tally import CheckName
 from anabranch.spark_replay.verdict import CheckResult
 from support.history import BROKERS, mixed
 from support.kafka_history import append, publish, trim
+from support.quiet import QUIET
 from support.topic_history import ORDERS, topic_of, topical
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
@@ -69,7 +70,7 @@ def test_a_sound_log_of_topics_passes_and_kafka_is_asked_about_its_segments(
     topic = topic_of(history)
     part = next(part for part in topic.segments if not part.is_active)
     name = kafka_topic(topic_prefix, ORDERS, topic.incarnation, part)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(name, part.buckets, 1)])[name].result(30.0)
     summary = audit(spark, _options(kafka, topic_prefix))
     assert summary.records == history.next_offset

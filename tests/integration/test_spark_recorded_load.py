@@ -21,6 +21,7 @@ from anabranch.spark_replay.backtest.recorded import read_ranges, read_recorded
 from anabranch.spark_replay.backtest.run import BacktestOptions, backtest
 from support.history import START_MS, mixed
 from support.kafka_history import append, make_topics
+from support.quiet import QUIET
 from support.topic_history import ORDERS, create, reshape, topic_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
@@ -36,10 +37,10 @@ def _load(rate: float) -> LoadRecord:
 
 
 def _write(kafka: EmbeddedKafka, topics: Topics, written: list[Written]) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     new = NewTopic(topics.load, 1, 1, config={"message.timestamp.type": "CreateTime"})
     admin.create_topics([new])[topics.load].result(30)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     for at_ms, key, load in written:
         value = None if load is None else encode_load(load)
         producer.produce(topics.load, value, key.encode(), 0, timestamp=at_ms)

@@ -14,6 +14,7 @@ from anabranch.channel.log import Entry, append_record
 from anabranch.channel.topics import Topics
 from anabranch.core.records import Record, UnitMove
 from anabranch.core.units import Move
+from support.quiet import QUIET
 
 DEADLINE_S = 60.0
 
@@ -68,14 +69,14 @@ def produce_raw(
     headers: list[tuple[str, bytes]] | None = None,
 ) -> None:
     """Writes what a stranger, or another release, might."""
-    producer = Producer({"bootstrap.servers": connection.bootstrap_servers})
+    producer = Producer({**QUIET, "bootstrap.servers": connection.bootstrap_servers})
     producer.produce(topic, value, key, headers=headers or [])  # type: ignore[arg-type]
     assert producer.flush(DEADLINE_S) == 0
 
 
 def produce_raw_many(connection: KafkaConnection, topic: str, values: Iterable[bytes]) -> None:
     """The same, for many values without keys."""
-    producer = Producer({"bootstrap.servers": connection.bootstrap_servers})
+    producer = Producer({**QUIET, "bootstrap.servers": connection.bootstrap_servers})
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(DEADLINE_S) == 0
@@ -84,7 +85,11 @@ def produce_raw_many(connection: KafkaConnection, topic: str, values: Iterable[b
 def commit_archived(connection: KafkaConnection, topics: Topics, next_offset: int) -> None:
     """Says, as the archive does, that everything before an offset is archived."""
     consumer = Consumer(
-        {"bootstrap.servers": connection.bootstrap_servers, "group.id": topics.archive_group}
+        {
+            **QUIET,
+            "bootstrap.servers": connection.bootstrap_servers,
+            "group.id": topics.archive_group,
+        }
     )
     consumer.commit(offsets=[TopicPartition(topics.wal, 0, next_offset)], asynchronous=False)
     consumer.close()

@@ -21,6 +21,7 @@ from anabranch.core.segments import SegmentInfo
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server import Peer, Routes, WireServer, serve
+from support.quiet import QUIET
 
 _DEADLINE_S = 20.0
 _YET_TO_LEAD = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
@@ -49,7 +50,7 @@ class HandMadeTopic:
         self.max_message_bytes = 1_048_588
         self._bootstrap = bootstrap
         self._advertised = advertised or bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
         self._watchers: dict[tuple[Peer, int], None] = {}
         self._servers: list[WireServer] = []
 
@@ -199,7 +200,7 @@ class HandMadeTopic:
 
     def plain_producer(self) -> Producer:
         """A client of Kafka that knows nothing of scalable topics."""
-        return Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0, "log_level": 0})
+        return Producer({**QUIET, "bootstrap.servers": self._bootstrap, "linger.ms": 0})
 
     def _await_refusal(self, topic: str, bucket: int) -> None:
         probe = self.plain_producer()
@@ -232,6 +233,7 @@ class HandMadeTopic:
     def _reader(self) -> Consumer:
         return Consumer(
             {
+                **QUIET,
                 "bootstrap.servers": self._bootstrap,
                 "group.id": "unused",
                 "enable.auto.commit": False,

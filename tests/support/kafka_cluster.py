@@ -16,6 +16,8 @@ from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.embedded.ports import free_port
 from anabranch.channel.topics import Topics
 from support.memory_cluster import until
+from support.quiet import QUIET
+from support.topic_cluster import Servers
 
 HOST = "127.0.0.1"
 # Short, but long enough for a machine that runs a Kafka and other tests at the same time.
@@ -26,7 +28,7 @@ WAIT_S = 30.0
 class KafkaCluster:
     """Nodes that share a topic prefix; all that still run are closed at the end."""
 
-    def __init__(self, kafka: EmbeddedKafka, prefix: str, data_dir: Path) -> None:
+    def __init__(self, kafka: Servers, prefix: str, data_dir: Path) -> None:
         self._kafka = kafka
         self._prefix = prefix
         self._data_dir = data_dir
@@ -98,6 +100,7 @@ def archive(kafka: EmbeddedKafka, topics: Topics, offset: int) -> None:
     """Says what an archive would say: everything before the offset is safe."""
     consumer = Consumer(
         {
+            **QUIET,
             "bootstrap.servers": kafka.bootstrap_servers,
             "group.id": topics.archive_group,
             "enable.auto.commit": False,

@@ -19,6 +19,7 @@ from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.log import Entry
 from anabranch.channel.topics import Topics
 from support.history import History, SnapshotTaken
+from support.quiet import QUIET
 
 _DEADLINE_S = 30.0
 
@@ -26,7 +27,7 @@ _DEADLINE_S = 30.0
 def make_topics(kafka: EmbeddedKafka, prefix: str) -> Topics:
     """A cluster's topics, but for the clock: records keep the time that their writer gives them."""
     topics = Topics(prefix)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     stamped = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
     compact = {**stamped, "cleanup.policy": "compact"}
     wanted = [
@@ -41,7 +42,7 @@ def make_topics(kafka: EmbeddedKafka, prefix: str) -> Topics:
 
 def append(kafka: EmbeddedKafka, topics: Topics, entries: Iterable[Entry]) -> None:
     """Appends entries to the WAL."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
+    producer = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
     for entry in entries:
         producer.produce(
             topics.wal,
@@ -65,7 +66,7 @@ def publish(
     """
     topics = make_topics(kafka, prefix)
     append(kafka, topics, history.entries)
-    beats = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
+    beats = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
     for beat, log_ms in history.beats:
         beats.produce(
             topics.brokers, encode_heartbeat(beat), beat.broker.encode(), 0, timestamp=log_ms
@@ -73,7 +74,11 @@ def publish(
     if beats.flush(_DEADLINE_S):
         raise AssertionError("Kafka did not take the heartbeats")
     writer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topics.compactor_id}
+        {
+            **QUIET,
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "transactional.id": topics.compactor_id,
+        }
     )
     writer.init_transactions(_DEADLINE_S)
     writer.begin_transaction()
@@ -102,6 +107,7 @@ def _until_visible(kafka: EmbeddedKafka, topic: str) -> None:
         for level in ("read_committed", "read_uncommitted"):
             consumer = Consumer(
                 {
+                    **QUIET,
                     "bootstrap.servers": kafka.bootstrap_servers,
                     "group.id": "nobody",
                     "isolation.level": level,
@@ -113,6 +119,6 @@ def _until_visible(kafka: EmbeddedKafka, topic: str) -> None:
 
 def trim(kafka: EmbeddedKafka, topics: Topics, up_to: int) -> None:
     """Deletes the WAL before an offset."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.delete_records([TopicPartition(topics.wal, 0, up_to)]).values():
         future.result(_DEADLINE_S)

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 from anabranch.channel.embedded import ports
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.embedded.settings import HOST, Differences
+from support.quiet import QUIET
 from support.tcp_proxy import TcpProxy
 
 # Who may do everything, and who only what an ACL says.
@@ -112,7 +113,7 @@ class SecuredKafka:
             future.result(_WAIT_S)
 
     def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.open_at})
+        return AdminClient({**QUIET, "bootstrap.servers": self.open_at})
 
     def __enter__(self) -> Self:
         make_certificates(self._folder)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from anabranch.client import Producer, TopicLayout
+from support.quiet import QUIET
 
 _WAIT_S: Final = 20.0
 _BATCH: Final = 5_000
@@ -24,6 +25,7 @@ def stored(
     values: dict[bytes, list[bytes]] = defaultdict(list)
     reader = Consumer(
         {
+            **QUIET,
             "bootstrap.servers": kafka,
             "group.id": "unused",
             "enable.auto.commit": False,

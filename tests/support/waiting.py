@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-WAIT_S = 10.0
+WAIT_S = 40.0
 
 
 async def until(holds: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
