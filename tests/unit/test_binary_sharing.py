@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
+import msgspec
 from prometheus_client import generate_latest
 
+from anabranch.core.records import topic_key
+from anabranch.core.topics import TopicMove
 from support.binary_consumer import client_of
 from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
 
 NAME = "public/default/orders"
 SHARE = f'{{segment="0",subscription="billing",topic="{NAME}"}}'
+ROLLOVERS = f'pulsar_scalable_topic_rebucket_rollovers_total{{topic="{NAME}"}}'
 
 
 def run(test: Callable[[MemoryCluster, MemoryNode], Awaitable[None]], **settings: object) -> None:
@@ -66,12 +70,29 @@ def test_a_consumer_too_many_makes_more_entry_buckets_not_segments_where_there_i
                 return [part.buckets for part in topic.segments if part.is_active]
 
             await until(lambda: active() == [8])
-            label = f'{{topic="{NAME}"}}'
-            count = f"pulsar_scalable_topic_rebucket_rollovers_total{label} 1.0"
-            await until(lambda: count in figures(node))
+            await until(lambda: f"{ROLLOVERS} 1.0" in figures(node))
             (decided,) = node.operations.topics.access.service.scaling.decisions(NAME)
             assert decided.trigger.value == "consumers"
             assert "5 consumers have 4 entry buckets" in decided.decision.why
+
+    run(test)
+
+
+def test_a_rollover_counts_once_whatever_becomes_of_subscriptions_and_properties() -> None:
+    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+        await node.operations.topics.rebucket(NAME, 0, 8)
+        assert f"{ROLLOVERS} 1.0" in figures(node)
+        async with client_of(node, "a") as first, client_of(node, "b") as second:
+            await first.subscribe()
+            await second.subscribe()
+            await until(lambda: len(second.assigned) > 0)
+            assert f"{ROLLOVERS} 1.0" in figures(node)
+            rolled = node.view.topic(NAME)
+            assert rolled is not None
+            assert rolled.move is TopicMove.COMMIT
+            key, updated = topic_key(NAME), msgspec.structs.replace(rolled, move=TopicMove.UPDATE)
+            node.operations.topics.access.service.folded([(key, rolled), (key, updated)])
+            assert f"{ROLLOVERS} 2.0" in figures(node)
 
     run(test)
 

@@ -78,9 +78,6 @@ def build_topics(
     )
     metrics = runtime.metrics
     metrics.registry.register(service.scaling)
-    service.listeners.append(
-        lambda topics, units: service.scaling.folded(filter(service.may_act, topics))
-    )
     metrics.registry.register(Sharing(service.controllers, lambda: runtime.view))
     metrics.gauge(
         "anabranch_topic_controllers",

@@ -14,7 +14,7 @@ from anabranch.core.autoscale_decisions import Blocked, Merge, NoAction, Split, 
 from anabranch.core.autoscaler import Evaluation
 from anabranch.core.controller import TopicController
 from anabranch.core.state import StateReader
-from anabranch.core.topics import TopicMove
+from anabranch.core.topics import ScalableTopic, TopicMove
 
 _TOPICS_MAX: Final = 1_000  # those looked at last are remembered
 _DECISIONS_MAX: Final = 10
@@ -26,6 +26,18 @@ _COUNTERS: Final = {
     "split_suppressed_max_segments": "Evaluations that maxSegments kept from a split.",
     "merge_suppressed_max_depth": "Evaluations that maxDagDepth kept from a merge.",
 }
+
+
+def is_rollover(change: object) -> bool:
+    """Whether that is what a topic has just become by a rollover that took over.
+
+    To be asked of each change once: a topic stays so until its next one.
+    """
+    return (
+        isinstance(change, ScalableTopic)
+        and change.move is TopicMove.COMMIT
+        and change.rebucket_ms == change.since_ms
+    )
 
 
 class _Remembered:
@@ -80,14 +92,9 @@ class Scaling(Collector):
         known = self._topics.get(name)
         return tuple(known.decisions) if known is not None else ()
 
-    def folded(self, names: Iterable[str]) -> None:
-        """Topics that this node controls have changed."""
-        for name in names:
-            topic = self._view().topic(name)
-            if topic is None or topic.move is not TopicMove.COMMIT:
-                continue
-            if topic.rebucket_ms == topic.since_ms:
-                self._remember(name).counts["rebucket_rollovers"] += 1
+    def rolled(self, name: str) -> None:
+        """A rollover of a topic that this node controls has taken over."""
+        self._remember(name).counts["rebucket_rollovers"] += 1
 
     def _remember(self, name: str) -> _Remembered:
         known = self._topics.setdefault(name, _Remembered())

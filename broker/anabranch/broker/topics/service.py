@@ -24,7 +24,7 @@ from anabranch.broker.errors import OperationError
 from anabranch.broker.log import get_logger
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.limits import fits_clients
-from anabranch.broker.topics.scaling import Scaling
+from anabranch.broker.topics.scaling import Scaling, is_rollover
 from anabranch.broker.topics.worker import Lanes, SegmentKeeper
 from anabranch.core.autoscaler import LoadOf
 from anabranch.core.controller import (
@@ -190,7 +190,9 @@ class TopicService:
         me = self.runtime.core.me
         for key, entity in changes:
             if key.startswith(_TOPIC):
-                touched.add(key[len(_TOPIC) :])
+                touched.add(name := key[len(_TOPIC) :])
+                if is_rollover(entity) and self.may_act(name):
+                    self.scaling.rolled(name)
             elif key.startswith(_SUBSCRIPTION):
                 touched.add(key[len(_SUBSCRIPTION) :].rpartition("/")[0])
             elif type(entity) is Unit:
@@ -287,10 +289,8 @@ class TopicService:
             self.dismiss(left, f"{self.runtime.core.me} does not serve bundle {unit} any more")
 
     def _has_work(self, name: str) -> bool:
-        view = self.runtime.view
-        if view.session(self.runtime.core.me) is None:
-            return False
-        if controller_of(view, name)[1] != self.runtime.core.me:
+        view, me = self.runtime.view, self.runtime.core.me
+        if view.session(me) is None or controller_of(view, name)[1] != me:
             return False
         topic = view.topic(name)
         return topic is not None and (
