@@ -119,8 +119,8 @@ def test_a_controller_that_scales_what_is_switched_off(monkeypatch: pytest.Monke
 def test_a_controller_that_looks_at_consumers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     trigger = AutoScaler._trigger
 
-    def deaf(self: AutoScaler, *args: Any) -> Trigger | None:
-        found = trigger(self, *args)
+    def deaf(self: AutoScaler, *args: Any, **named: Any) -> Trigger | None:
+        found = trigger(self, *args, **named)
         return found if found is Trigger.CONSUMERS else None
 
     monkeypatch.setattr(AutoScaler, "_trigger", deaf)

@@ -47,7 +47,7 @@ class Scene:
         self.now = 50.0
         self.acts = True
         self.tasks: list[Task] = []  # for Kafka
-        self.loads: dict[int, SegmentLoad] = {}
+        self.loads: dict[int, SegmentLoad] | None = {}  # None: not read yet
         self.loads_asked: list[tuple[str, int]] = []
         self.settings = ControllerSettings(
             auto_scale=AutoScaleSettings(policy, INTERVAL_S), retention_s=1e9
@@ -66,7 +66,7 @@ class Scene:
             self._load,
         )
 
-    def _load(self, topic: str, incarnation: int) -> dict[int, SegmentLoad]:
+    def _load(self, topic: str, incarnation: int) -> dict[int, SegmentLoad] | None:
         self.loads_asked.append((topic, incarnation))
         return self.loads
 

@@ -8,6 +8,7 @@ from anabranch.core.autoscale import Demand
 from anabranch.core.autoscale_decisions import Blocked, NoAction, Reason, Rebucket, Split
 from anabranch.core.autoscaler import Trigger, demand_of, policy_of
 from anabranch.core.records import PolicyOp, TopicCause
+from anabranch.core.segment_load import SegmentLoad
 from anabranch.core.segment_tasks import Failed
 from anabranch.core.subscriptions import SubscriptionKind
 from anabranch.core.topics import Operation, TopicMove, TopicState
@@ -143,6 +144,26 @@ def test_consumers_are_looked_at_again_when_a_rebucket_cooldown_is_over() -> Non
     scene.pass_time(0.02)
     found = scene.evaluation()
     assert found is not None
+    assert isinstance(found.decision, Rebucket)
+
+
+@pytest.mark.parametrize("lacked", [{}, None], ids=["not written", "not read"])
+def test_a_look_that_lacked_loads_is_repeated_as_soon_as_they_are_there(
+    lacked: dict[int, SegmentLoad] | None,
+) -> None:
+    scene = Scene()
+    scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
+    scene.loads = lacked
+    scene.join(*"abcdefgh")
+    assert "not" in seen(scene, Trigger.TICK).why
+    scene.pass_time(4)
+    assert scene.evaluation() is None
+    scene.loads = {1: load()}
+    assert scene.evaluation() is None
+    scene.loads = {1: load(), 2: load()}
+    found = scene.evaluation()
+    assert found is not None
+    assert found.trigger is Trigger.TICK
     assert isinstance(found.decision, Rebucket)
 
 

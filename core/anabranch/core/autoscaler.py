@@ -3,7 +3,8 @@
 No timer and no event of its own: whenever its controller reconciles, it compares what the last
 evaluation saw with how things are. A consumer that came or left, an operation that took over, a
 changed policy: each is seen as a difference and evaluated at once; otherwise the load is looked at
-every `interval_s`, and when a cooldown is over (seed 000, "Evaluation triggers").
+every `interval_s`, when a cooldown is over, and when the load of every segment has become known,
+for which a look may have waited (seed 000, "Evaluation triggers").
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from anabranch.core.topics import ScalableTopic
 
 _REPEAT_S: Final = 1.0
 Overrides = tuple[tuple[str, ...], tuple[str, ...]]  # of the namespace and of the topic
-# Topic and incarnation; by segment id. None: what others have written was not read yet.
-LoadOf = Callable[[str, int], Mapping[int, SegmentLoad] | None]
+Loads = Mapping[int, SegmentLoad] | None  # by segment id; None: not read yet
+LoadOf = Callable[[str, int], Loads]  # of topic and incarnation
 
 
 @unique
@@ -60,12 +61,13 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """What the last evaluation was about, but for the load."""
+    """What the last evaluation was about; of the load, whether that of all segments was known."""
 
     last: LastActions
     next_segment_id: int  # grows with each operation that begins, be it given up later or not
     consumers: tuple[tuple[str, int], ...]
     overrides: Overrides
+    is_loaded: bool
 
 
 class _Rolling(msgspec.Struct, frozen=True):
@@ -95,23 +97,20 @@ def policy_of(
 
 
 def evaluate(
-    state: StateReader,
-    name: str,
+    effective: EffectivePolicy,
     topic: ScalableTopic,
     layout: SegmentLayout,
-    settings: AutoScaleSettings,
-    load: LoadOf,
+    loads: Loads,
+    demand: Mapping[str, Demand],
     now_ms: int,
 ) -> Decision:
     """What would be done now, from what the log and the load records say."""
-    effective = policy_of(state, name, topic, settings.policy)
     if effective.fault:
         return NoAction(Blocked.INVALID_POLICY, effective.fault)
-    last = LastActions(topic.split_ms, topic.merge_ms, topic.rebucket_ms)
-    loads = load(name, topic.incarnation)
     if loads is None:
         return NoAction(None, "the loads of segments were not read yet")
-    return decide(layout, loads, demand_of(state, name), effective.policy, now_ms, last)
+    last = LastActions(topic.split_ms, topic.merge_ms, topic.rebucket_ms)
+    return decide(layout, loads, demand, effective.policy, now_ms, last)
 
 
 class AutoScaler:
@@ -166,13 +165,17 @@ class AutoScaler:
         if following is not None:
             self._acted = (following, topic.rebucket_ms)
             return Evaluation(at_ms, Trigger.OPERATION, following, done)
-        trigger = self._trigger(state, topic, now)
+        loads = self._load(self.name, topic.incarnation)
+        is_loaded = loads is not None and all(p.segment_id in loads for p in layout.active)
+        demand = demand_of(state, self.name)
+        trigger = self._trigger(state, topic, demand, now, is_loaded=is_loaded)
         if trigger is None:
             return None
-        found = evaluate(state, self.name, topic, layout, self.settings, self._load, at_ms)
+        effective = policy_of(state, self.name, topic, self.settings.policy)
+        found = evaluate(effective, topic, layout, loads, demand, at_ms)
         # Should a record lose, nothing else tells.
         acts = not isinstance(found, NoAction)
-        pause_s = _REPEAT_S if acts else self._pause_s(state, topic, at_ms)
+        pause_s = _REPEAT_S if acts else self._pause_s(effective.policy, topic, at_ms)
         self._next_at = now + pause_s
         self._ends_early = pause_s < self.settings.interval_s
         if isinstance(found, Rebucket) and len(found.segment_ids) > 1:
@@ -191,12 +194,20 @@ class AutoScaler:
         # Another operation of the kind may have been faster.
         return None if any(part is not None and part.is_active for part in parts) else action
 
-    def _trigger(self, state: StateReader, topic: ScalableTopic, now: float) -> Trigger | None:
-        consumers = tuple((n, each.consumers) for n, each in demand_of(state, self.name).items())
+    def _trigger(
+        self,
+        state: StateReader,
+        topic: ScalableTopic,
+        demand: Mapping[str, Demand],
+        now: float,
+        *,
+        is_loaded: bool,
+    ) -> Trigger | None:
+        consumers = tuple((name, each.consumers) for name, each in demand.items())
         overrides = self._overrides(state, topic)
         last = LastActions(topic.split_ms, topic.merge_ms, topic.rebucket_ms)
         before = self._seen
-        self._seen = _Seen(last, topic.next_segment_id, consumers, overrides)
+        self._seen = _Seen(last, topic.next_segment_id, consumers, overrides, is_loaded)
         if before is None:
             return Trigger.TICK
         if before.next_segment_id != topic.next_segment_id and before.last == last:
@@ -209,11 +220,11 @@ class AutoScaler:
             return Trigger.OPERATION
         if before.overrides != overrides:
             return Trigger.POLICY
-        return Trigger.TICK if now >= self._next_at else None
+        is_new = is_loaded and not before.is_loaded
+        return Trigger.TICK if is_new or now >= self._next_at else None
 
-    def _pause_s(self, state: StateReader, topic: ScalableTopic, at_ms: int) -> float:
+    def _pause_s(self, policy: AutoScalePolicy, topic: ScalableTopic, at_ms: int) -> float:
         """Until the next tick, or the end of a cooldown before that."""
-        policy = policy_of(state, self.name, topic, self.settings.policy).policy
         ends = (
             (topic.split_ms, policy.split_cooldown_seconds),
             (topic.rebucket_ms, policy.rebucket_cooldown_seconds),

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.autoscale_decisions import Decision, NoAction, describe
-from anabranch.core.autoscaler import Evaluation, evaluate
+from anabranch.core.autoscaler import Evaluation, demand_of, evaluate
 from anabranch.core.segment_load import SegmentLoad
 from anabranch.core.topics import ScalableTopic
 
@@ -74,15 +74,9 @@ def auto_scale_stats(topics: TopicOperations, name: str, topic: ScalableTopic) -
     effective = topics.policies.effective(name)
     values = effective.values
     at_ms = service.runtime.log_ms
-    now = evaluate(
-        service.runtime.view,
-        name,
-        topic,
-        topic.layout,
-        service.settings.auto_scale,
-        service.load,
-        at_ms,
-    )
+    loads = service.load(name, topic.incarnation)
+    demand = demand_of(service.runtime.view, name)
+    now = evaluate(effective, topic, topic.layout, loads, demand, at_ms)
     return AutoScaleStats(
         policy={
             field: PolicyField(value=values[field], level=level.value)
