@@ -7,8 +7,9 @@ messages of other, open segments appear twice (8 of 25 tries in which one produc
 sealed segment takes nothing under any epoch, so inside its own producer this does no harm.
 
 Doubt. librdkafka tries an append again by itself when its connection ends, and the binding does not
-tell whether it did. But it waits `retry.backoff.ms`, give or take a fifth, before it does, so what
-is refused sooner after it was handed over was tried only once, and the refusal is the whole truth.
+tell whether it did. But it waits `retry.backoff.ms`, give or take a fifth, and never longer than
+`retry.backoff.max.ms`, before it does. So what is refused sooner after it was handed over was tried
+only once, and the refusal is the whole truth (`retry_backoff`).
 
 What identifies the producer's messages, should any be in doubt (`settlement`): their number, if the
 partition's leader can be asked for it, or else a header in each of them, which costs a fifth of the
@@ -39,6 +40,7 @@ from anabranch.client.threads import on_thread
 from anabranch.client.topic_layout import Segment, TopicLayout
 
 _BACKOFF_MS: Final = 50
+_BACKOFF_MS_MAX: Final = 1_000
 _CERTAIN_SHARE: Final = 0.75  # of the backoff; librdkafka's jitter leaves at least 0.8 of it
 _BATCH_BYTES: Final = 1_000_000
 _PRODUCER_ID_BYTES: Final = 8
@@ -63,7 +65,6 @@ _FIXED: Final[Mapping[str, Any]] = {
     "socket.connection.setup.timeout.ms": 5_000,
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 500,
-    "retry.backoff.max.ms": 1_000,
     "log_level": 4,
 }
 
@@ -72,6 +73,16 @@ _log.addHandler(logging.NullHandler())
 
 # Called with the lane, what went wrong, the message, and Kafka's report of it.
 Troubled = Callable[["Lane", KafkaError, Held, Message], None]
+
+
+def retry_backoff(linger_ms: float) -> tuple[dict[str, int], float]:
+    """The properties of librdkafka, and for how many seconds a message was tried only once.
+
+    What lingers is handed over that much before it is tried, so the wait is longer then.
+    """
+    backoff_ms = min(_BACKOFF_MS + 2 * int(linger_ms), _BACKOFF_MS_MAX)
+    properties = {"retry.backoff.ms": backoff_ms, "retry.backoff.max.ms": _BACKOFF_MS_MAX}
+    return properties, _CERTAIN_SHARE * backoff_ms / 1000
 
 
 class Tally:
@@ -107,8 +118,7 @@ class SegmentWriter:
         self.trouble = ""  # what Kafka's client complained of last
         self.is_broken = False  # Kafka's client takes nothing more
         self.given_up = ""  # why everything under way is being given up, or was
-        backoff_ms = _BACKOFF_MS + 2 * int(settings.linger_ms)
-        self.certain_s = _CERTAIN_SHARE * backoff_ms / 1000
+        backoff, self.certain_s = retry_backoff(settings.linger_ms)
         limit = layout.max_message_bytes or _BATCH_BYTES
         self.given_at = 0.0  # when it became the writer of its segment
         self._stats = ""
@@ -126,7 +136,7 @@ class SegmentWriter:
                 "client.id": "anabranch-producer",
                 "linger.ms": settings.linger_ms,
                 "compression.type": settings.compression,
-                "retry.backoff.ms": backoff_ms,
+                **backoff,
                 # A batch beyond the topic's limit would be refused as if it were sealed.
                 "message.max.bytes": max(1_000, limit),
                 "batch.size": self._batch_bytes_max,
