@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.broker.load import traffic
 from anabranch.broker.load.traffic import Grown, Report, Said, TrafficReports
 
 WINDOW_S = 60.0
@@ -87,6 +89,26 @@ def test_a_client_that_was_silent_for_long_is_forgotten_and_counts_on() -> None:
     inbox.reports.tidy()
     inbox.say(120, told=100)
     assert inbox.total == (120, 1_200)
+
+
+def test_what_a_client_says_no_more_of_makes_room_and_counts_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(traffic, "_ENTRIES_MAX", 10)
+    inbox = Inbox()
+    for segment in range(10):
+        inbox.say(100, segment=segment)
+    for _ in range(24):
+        inbox.now += WINDOW_S / 6
+        inbox.say(100, told=100, segment=0)
+    inbox.reports.tidy()
+    assert inbox.total[0] == 1_000
+    for segment in range(9):
+        inbox.say(107, told=100, segment=segment)
+    assert inbox.total[0] == 1_063
+    for segment in (10, 11):
+        inbox.say(1, segment=segment)
+    assert inbox.total[0] == 1_064, "nine others, and one more"
 
 
 def test_clients_and_segments_are_counted_apart() -> None:

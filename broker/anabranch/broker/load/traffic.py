@@ -17,7 +17,7 @@ from anabranch.wire import clock
 
 _CLIENTS_MAX: Final = 10_000  # of one topic
 _ENTRIES_MAX: Final = 100_000  # of one topic, of all clients together
-_SILENT_WINDOWS: Final = 3.0  # after which a client is forgotten
+_SILENT_WINDOWS: Final = 3.0  # after which a client is forgotten, and what one says no more of
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -52,9 +52,15 @@ class Grown(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
+class _Counter(msgspec.Struct, gc=False):
+    messages: int
+    size_bytes: int
+    heard_at: float
+
+
 class _Client(msgspec.Struct):
     heard_at: float
-    counters: dict[tuple[int, str], tuple[int, int]]
+    counters: dict[tuple[int, str], _Counter]
 
 
 class _Clients(msgspec.Struct):
@@ -89,7 +95,7 @@ class TrafficReports:
             if len(clients.by_id) >= _CLIENTS_MAX:
                 return
             client = clients.by_id[report.client_id] = _Client(self._now(), {})
-        client.heard_at = self._now()
+        now = client.heard_at = self._now()
         for said in report.said:
             place = (said.segment_id, said.subscription)
             known = client.counters.get(place)
@@ -97,11 +103,14 @@ class TrafficReports:
                 if clients.entries >= _ENTRIES_MAX:
                     continue
                 clients.entries += 1
-                known = self._before(report, said)
+                before = self._before(report, said)
             else:  # another controller may have been told of some since
-                known = max(known[0], said.told_messages), max(known[1], said.told_bytes)
-            client.counters[place] = (said.messages, said.size_bytes)
-            messages, size_bytes = said.messages - known[0], said.size_bytes - known[1]
+                before = (
+                    max(known.messages, said.told_messages),
+                    max(known.size_bytes, said.told_bytes),
+                )
+            client.counters[place] = _Counter(said.messages, said.size_bytes, now)
+            messages, size_bytes = said.messages - before[0], said.size_bytes - before[1]
             if messages > 0:
                 self.listener(
                     Grown(
@@ -118,11 +127,16 @@ class TrafficReports:
         self._topics.pop((topic, incarnation), None)
 
     def tidy(self) -> None:
-        """Forgets the clients that have been silent for long."""
+        """Forgets the clients that have been silent for long, and what others say no more of."""
         silent = self._now() - _SILENT_WINDOWS * self._window_s
         for topic, clients in list(self._topics.items()):
-            for number in [n for n, each in clients.by_id.items() if each.heard_at < silent]:
-                clients.entries -= len(clients.by_id.pop(number).counters)
+            for number, client in list(clients.by_id.items()):
+                counters = client.counters
+                if client.heard_at < silent:
+                    del clients.by_id[number]
+                left = {p: each for p, each in counters.items() if each.heard_at >= silent}
+                clients.entries -= len(counters) - len(left)
+                client.counters = left
             if not clients.by_id:
                 del self._topics[topic]
 
