@@ -1,4 +1,4 @@
-"""The back-test's fast path comes to what a plain loop of the rules comes to."""
+"""The back-test's fast path comes to what a node's meters and rules do, asked at every step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from anabranch.spark_replay.backtest.model import Replay, Rules
 from anabranch.spark_replay.backtest.spread import Spread, below, shares
 from support.backtest_loop import BEGIN_MS, STEP_MS, Loop
 
-# All sums and halves of these are exact, so both sides see the same loads to the last bit.
-_LOADS = (0, 64, 80, 96, 512, 1_024, 4_096, 10_240, 16_384, 131_072)
+# Both sides see the same loads to the last bit: their sums and halves are exact, and a minute's are
+# whole messages down to the smallest segment. Some are a quarter apart, or little more.
+_LOADS = (0, 64, 128, 160, 192, 512, 640, 1_024, 4_096, 5_120, 10_240, 16_384, 131_072)
 _EDGES = ((0, RING16), (0, RING16 // 2, RING16), (0, RING16 // 4, RING16 // 2, RING16))
 _POLICIES = st.builds(
     AutoScalePolicy,
@@ -64,7 +65,7 @@ def _grid(edges: tuple[int, ...], steps: list[list[list[float]]], consumers: lis
 
 @settings(max_examples=150)
 @given(_loads(), _POLICIES, _RULES)
-def test_a_replay_comes_to_what_a_loop_of_decide_comes_to(
+def test_a_replay_comes_to_what_meters_and_rules_come_to_step_by_step(
     load: tuple[tuple[int, ...], list[list[list[float]]], list[int]],
     policy: AutoScalePolicy,
     rules: Rules,

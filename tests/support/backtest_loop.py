@@ -1,6 +1,8 @@
 """The back-test as it is described, step by step: no fast path, nothing shared with it but rules.
 
-Loads are given by step, metric and piece of the ring; pieces lie evenly on their hashes.
+What a load record says, and when it is written, is up to a node's own meter, which is told of each
+message. Loads are given by step, metric and piece of the ring; pieces lie evenly on their hashes.
+In a step a segment takes a whole number of messages.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from anabranch.core.autoscale import Demand, LastActions, decide
 from anabranch.core.autoscale_decisions import Decision, Merge, NoAction, Rebucket, Split, describe
 from anabranch.core.autoscale_policy import AutoScalePolicy
 from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import Rates, SegmentLoad, changed
+from anabranch.core.segment_load import Rates, SegmentLoad
+from anabranch.core.segment_meter import SegmentMeter
 from anabranch.core.segments import SegmentInfo
 from anabranch.spark_replay.backtest.model import Rules
 
 STEP_MS = 60_000
 BEGIN_MS = 1_700_000_000_000
+_STEP_S = STEP_MS / 1000
+_CHANGE = 0.25  # `scalableTopicLoadReportRateChangeThreshold`
 
 
 class Told(msgspec.Struct):
@@ -46,6 +51,29 @@ def taken(step: Sequence[Sequence[float]], edges: Sequence[int], part: SegmentIn
     return (found[0], found[1], found[2], found[3])
 
 
+class Metered:
+    """A segment's traffic, as its node learns of it once a step."""
+
+    def __init__(self) -> None:
+        self._meter = SegmentMeter(_STEP_S, None, 0.0)
+        self._now_s = 0.0
+        self._total = 0
+
+    def step(self, rates: Rates, policy: AutoScalePolicy) -> Rates | None:
+        """What is written at its end, if anything is."""
+        came, size_in, went, size_out = (int(each * _STEP_S) for each in rates)
+        assert (came / _STEP_S, size_in / _STEP_S) == rates[:2], "part of a message came"
+        assert (went / _STEP_S, size_out / _STEP_S) == rates[2:], "part of a message went"
+        self._now_s += _STEP_S
+        self._total += came
+        self._meter.written(came, size_in)
+        self._meter.read(went, size_out)
+        born_s = 0.0 if self._now_s == _STEP_S else None
+        self._meter.sample(self._now_s, self._total, born_s)
+        news = self._meter.news(_CHANGE, policy.negligible, policy.merge_thresholds)
+        return news.rates if news is not None else None
+
+
 class Loop:
     """One topic under one policy."""
 
@@ -53,6 +81,7 @@ class Loop:
         self.policy, self.rules = policy, rules
         self.layout = SegmentLayout.initial(rules.segments, policy.entry_bucket_budget)
         self.load: dict[int, SegmentLoad] = {}
+        self.meters: dict[int, Metered] = {}
         self.demand: dict[str, Demand] = {}
         self.last = LastActions()
         self.under_way: tuple[int, Decision] | None = None
@@ -72,9 +101,9 @@ class Loop:
             rates = {part.segment_id: taken(step, edges, part) for part in active}
             self._count(rates)
             for segment_id, each in rates.items():
-                known = self.load.get(segment_id)
-                if changed(known.rates if known else None, each, 0.25):
-                    self.load[segment_id] = SegmentLoad(*each, now_ms)
+                news = self.meters.setdefault(segment_id, Metered()).step(each, self.policy)
+                if news is not None:
+                    self.load[segment_id] = SegmentLoad(*news, now_ms)
             if consumers[number] != before:
                 before = consumers[number]
                 self.demand = {"s": Demand(before, True, now_ms)} if before else {}

@@ -11,7 +11,7 @@ from anabranch.spark_replay.backtest.grid import Grid
 from anabranch.spark_replay.backtest.instant import Instant
 from anabranch.spark_replay.backtest.model import Replay, Rules
 from anabranch.spark_replay.backtest.outcome import Figures, Outcome
-from anabranch.spark_replay.backtest.spread import Spread, below
+from anabranch.spark_replay.backtest.spread import Spread, below, parse_spread
 
 _DEFAULT = AutoScalePolicy()
 _NO_RULES = Rules()
@@ -24,11 +24,13 @@ def _run(
     *,
     yardstick: AutoScalePolicy = _DEFAULT,
     spread: Spread | None = None,
+    pieces: int = 1,
     consumers: tuple[tuple[int, int], ...] = (),
 ) -> Outcome:
-    """For so many minutes so many messages a second come in."""
-    rates = [[[rate], [rate], [rate], [rate]] for count, rate in minutes for _ in range(count)]
-    grid = Grid(0, 60_000, np.array(rates, np.float64), (0, RING16), consumers)
+    """For so many minutes so many messages a second come in, to each piece of the ring alike."""
+    rates = [[[rate / pieces] * pieces] * 4 for count, rate in minutes for _ in range(count)]
+    edges = range(0, RING16 + 1, RING16 // pieces)
+    grid = Grid(0, 60_000, np.array(rates, np.float64), edges, consumers)
     return Replay(grid, below(spread or Spread(), "t", 0), policy, yardstick, rules).run("p")
 
 
@@ -85,10 +87,19 @@ def test_a_split_of_what_was_just_merged_is_flapping() -> None:
 
 
 def test_a_rate_that_moves_by_a_quarter_at_most_does_not_begin_the_window_anew() -> None:
-    wavering = [(1, rate) for _ in range(5) for rate in (100.0, 125.0)]
+    wavering = [(1, rate) for _ in range(5) for rate in (800.0, 1_000.0)]
     assert _told(_run(wavering, rules=Rules(segments=2))) == [(6, "merge 0 1", "cold")]
-    restless = [(1, rate) for _ in range(5) for rate in (100.0, 140.0)]
+    restless = [(1, rate) for _ in range(5) for rate in (800.0, 1_100.0)]
     assert _told(_run(restless, rules=Rules(segments=2))) == []
+
+
+@pytest.mark.parametrize(("spread", "pieces"), [("uniform", 1), ("hot:0.1", 1), ("uniform", 2)])
+def test_a_trickle_that_doubles_each_minute_is_cold_all_the_same(spread: str, pieces: int) -> None:
+    trickle = [(1, rate) for _ in range(30) for rate in (10.0, 20.0)]
+    four = Rules(segments=4)
+    outcome = _run(trickle, rules=four, spread=parse_spread(spread), pieces=pieces)
+    assert (outcome.figures.merges, outcome.figures.splits) == (3, 0)
+    assert outcome.layouts[-1][1] == 1
 
 
 def test_time_over_the_first_policys_threshold_is_told_of_each_policy() -> None:

@@ -24,6 +24,7 @@ Ints = NDArray[np.int64]
 
 REPORT_CHANGE: Final = 0.25  # of a rate, that has a load record written anew
 _CELLS_MAX: Final = 64_000_000  # half a gigabyte
+_NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 
 
 class Rows:
@@ -73,27 +74,29 @@ class Grid:
         news[1:] = (rates[1:] != rates[:-1]).any(axis=(1, 2))
         self.rates = np.ascontiguousarray(rates[news])
         self.firsts: list[int] = np.flatnonzero(news).tolist()
-        self._news: dict[int, int] = {}
+        self._news: dict[tuple[int, Rates], int] = {}
 
     @cached_property
     def totals(self) -> list[Rates]:
         """The rates of the whole ring in each run."""
         return [(a, b, c, d) for a, b, c, d in self.rates.sum(axis=2).tolist()]
 
-    def news_after(self, run: int) -> int:
+    def news_after(self, run: int, negligible: Rates = _NOTHING) -> int:
         """The step in which a record of that run's load, were it one segment's, is news at last;
-        `steps` when it never is.
+        `steps` when it never is. `negligible`: as of `changed`.
         """
-        found = self._news.get(run)
+        found = self._news.get((run, negligible))
         if found is None:
-            rates = self.totals[run]
-            later = (n for n in range(run + 1, self.runs) if self._is_news(rates, n))
-            at = next(later, -1)
-            found = self._news[run] = self.firsts[at] if at > 0 else self.steps
+            # What is no news when every rate counts is none when some do not.
+            first = self.run_of(self.news_after(run)) if any(negligible) else run + 1
+            rates, totals = self.totals[run], self.totals
+            later = (
+                self.firsts[each]
+                for each in range(first, self.runs)
+                if changed(rates, totals[each], REPORT_CHANGE, negligible)
+            )
+            found = self._news[run, negligible] = next(later, self.steps)
         return found
-
-    def _is_news(self, rates: Rates, run: int) -> bool:
-        return changed(rates, self.totals[run], REPORT_CHANGE)
 
     @property
     def runs(self) -> int:

@@ -1,11 +1,11 @@
 """A topic's segments under a policy, driven by a load of the past.
 
 At the end of each step, which is one evaluation of the controller: what was decided takes effect if
-its time has come; the load records of the segments that had the step's load are written if a rate
-has changed by more than a quarter since they were; old sealed segments are forgotten; then the
-rules decide (`core.autoscale.decide`, and nothing else). What they decide changes the layout at
-once, or after as many whole steps as an operation takes; meanwhile nothing is decided. The next
-step's load lies on the layout that this leaves.
+its time has come; the load records of the segments that had the step's load are written by the rule
+that nodes write them by (`core.segment_load.changed`, with the policy's `negligible`); old sealed
+segments are forgotten; then the rules decide (`core.autoscale.decide`, and nothing else). What they
+decide changes the layout at once, or after as many whole steps as an operation takes; meanwhile
+nothing is decided. The next step's load lies on the layout that this leaves.
 
 Between two things that change, no step is looked at: `Instant` tells until when a decision holds.
 """
@@ -58,13 +58,17 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class _Part:
-    """An active segment: what it takes in each run of steps, and when its record is written."""
+    """An active segment: what it takes in each run of steps, and when its record is written.
 
-    __slots__ = ("_chunk", "_first", "_grid", "_share", "due", "weights")
+    `negligible`: rates below which its policy takes all for alike.
+    """
 
-    def __init__(self, grid: Grid, weights: Floats, due: int) -> None:
+    __slots__ = ("_chunk", "_first", "_grid", "_negligible", "_share", "due", "weights")
+
+    def __init__(self, grid: Grid, weights: Floats, negligible: Rates, due: int) -> None:
         self._grid = grid
         self.weights = weights
+        self._negligible = negligible
         self.due = due  # the step at whose end its record is to be written
         # A fixed share of the topic's load changes whenever that does.
         self._share = float(weights[0]) if len(weights) == 1 else -1.0
@@ -74,15 +78,16 @@ class _Part:
     def write(self, run: int) -> Rates:
         """What its record says from now on; finds out when that will be old."""
         if self._share > 0:
-            self.due = self._grid.news_after(run)
-            a, b, c, d = self._grid.totals[run]
             share = self._share
+            a, b, c, d = self._negligible
+            self.due = self._grid.news_after(run, (a / share, b / share, c / share, d / share))
+            a, b, c, d = self._grid.totals[run]
             return (a * share, b * share, c * share, d * share)
         written = self._rates(run)
         self.due = self._grid.steps
         if self._share < 0:
             for later in range(run + 1, self._grid.runs):
-                if changed(written, self._rates(later), REPORT_CHANGE):
+                if changed(written, self._rates(later), REPORT_CHANGE, self._negligible):
                     self.due = self._grid.firsts[later]
                     break
         return written
@@ -112,6 +117,7 @@ class Replay:
         self._below = below
         self._policy = policy
         self._rules = rules
+        self._negligible = policy.negligible
         self._thresholds = np.array([policy.split_thresholds, yardstick.split_thresholds])
         self._step_s = grid.step_ms / 1000
         self._delay = math.ceil(rules.operation_s / self._step_s)
@@ -293,11 +299,14 @@ class Replay:
         """A layout begins at a step: each new segment has its first record at the end of it."""
         self._since = step
         self._parts = {
-            part.segment_id: self._parts.get(part.segment_id)
-            or _Part(self._grid, shares(self._below, self._grid.edges, part.start, part.end), step)
+            part.segment_id: self._parts.get(part.segment_id) or self._part(part, step)
             for part in self.layout.active
         }
         self._layouts.append((self._grid.at_ms(step), len(self._parts)))
+
+    def _part(self, part: SegmentInfo, step: int) -> _Part:
+        weights = shares(self._below, self._grid.edges, part.start, part.end)
+        return _Part(self._grid, weights, self._negligible, step)
 
     def _leave(self, after: int) -> None:
         """A layout has ended before a step: how long it was overloaded, and how wide it was."""
