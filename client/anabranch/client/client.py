@@ -22,7 +22,7 @@ from anabranch.client.traffic import TrafficReporter
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.log import get_logger
 
-ConsumerT = TypeVar("ConsumerT", StreamConsumer, CheckpointConsumer, QueueConsumer)
+PartT = TypeVar("PartT", Producer, StreamConsumer, CheckpointConsumer, QueueConsumer)
 
 _SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
 
@@ -42,19 +42,20 @@ class Client(Closing):
         self.nodes = Nodes(url)
         self.kafka = _checked(kafka)
         self._parts: list[Any] = []  # what has an async close()
+        self._starts: set[asyncio.Timeout] = set()  # under way; closing the client ends them
         self._closed = False
         self._traffic = TrafficReporter()
 
     async def watch(self, topic: str, timeout_s: float = 10.0) -> LayoutWatch:
         """A watch of a topic's layout that knows the first one.
 
-        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError.
+        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError,
+        ClosedError.
         """
         self._check_open()
         watch = LayoutWatch(self.nodes, topic)
-        await watch.start(timeout_s)
+        await self._start(watch, timeout_s)
         watch.traffic = self._traffic.topic(watch)
-        self.adopt(watch)
         return watch
 
     async def create_producer(
@@ -62,14 +63,11 @@ class Client(Closing):
     ) -> Producer:
         """A producer of `topic://tenant/namespace/name`; `changes` are fields of the settings.
 
-        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError.
+        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError,
+        ClosedError.
         """
         made = ProducerSettings.of(settings, changes)
-        watch = await self.watch(topic)
-        producer = Producer(watch, self.kafka, made)
-        self.adopt(producer)
-        await producer.start()
-        return producer
+        return await self._started(topic, lambda w: Producer(w, self.kafka, made))
 
     async def subscribe(
         self,
@@ -83,7 +81,8 @@ class Client(Closing):
 
         Without a name the consumer gets one of its own; a name keeps its share of the topic over a
         restart. `changes` are fields of the settings. Raises InvalidInputError, ConsumerBusyError,
-        SubscriptionError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError.
+        SubscriptionError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError,
+        ClosedError.
         """
         made = ConsumerSettings.of(settings, changes)
         name = consumer_name or fresh_name()
@@ -127,15 +126,34 @@ class Client(Closing):
             topic, lambda w: QueueConsumer(self.nodes, w, self.kafka, subscription, name, made)
         )
 
-    async def _started(self, topic: str, make: Callable[[LayoutWatch], ConsumerT]) -> ConsumerT:
+    async def _started(self, topic: str, make: Callable[[LayoutWatch], PartT]) -> PartT:
         watch = await self.watch(topic)
         try:
-            consumer = make(watch)
+            part = make(watch)
         except BaseException:
             await watch.close()
             raise
-        self.adopt(consumer)
-        return await consumer.start()
+        await self._start(part)
+        return part
+
+    async def _start(self, part: Any, *args: Any) -> None:
+        """Starts and adopts it; when its start fails, is cancelled, or ended by the end of the
+        client, nothing of it is left.
+        """
+        self.adopt(part)
+        try:
+            async with asyncio.timeout(None) as start:
+                self._starts.add(start)
+                try:
+                    await part.start(*args)
+                finally:
+                    self._starts.discard(start)
+            self._check_open()
+        except BaseException as error:
+            await _abandon(part)
+            if isinstance(error, TimeoutError):  # by `_end_starts`, or of its own
+                self._check_open()
+            raise
 
     def adopt(self, part: Any) -> None:
         """Closes it when the client closes, the newest first."""
@@ -144,7 +162,7 @@ class Client(Closing):
 
     async def close(self) -> None:
         """Closes what it made, producers after their messages are delivered (or their deadline)."""
-        self._closed = True
+        self._end_starts()
         failures: list[Exception] = []
         while self._parts:
             try:
@@ -157,18 +175,29 @@ class Client(Closing):
 
     async def abandon(self) -> None:
         """Closes all at once; producers wait for a moment only. For the end after an error."""
-        self._closed = True
+        self._end_starts()
         parts, self._parts = self._parts, []
-        ends = [getattr(part, "abandon", part.close)() for part in reversed(parts)]
+        ends = [_abandon(part) for part in reversed(parts)]
         ends.append(self._traffic.close())
         for failure in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(failure, BaseException):
                 _log.warning("client.not_closed_well", why=str(failure))
 
+    def _end_starts(self) -> None:
+        """Nothing is made from now on, and what is being made is not."""
+        self._closed = True
+        for start in self._starts:
+            start.reschedule(0.0)  # long ago
+        self._starts.clear()
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the client was closed")
         asyncio.get_running_loop()
+
+
+async def _abandon(part: Any) -> None:
+    await getattr(part, "abandon", part.close)()
 
 
 def _checked(kafka: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ even by a node that is behind.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import math
 import random
@@ -96,7 +95,7 @@ class LayoutWatch:
         return self._failure
 
     async def start(self, timeout_s: float = 10.0) -> TopicLayout:
-        """The first layout.
+        """The first layout; the watch is closed again if there is none, or nobody waits for it.
 
         Raises TopicNotFoundError, NodesUnreachableError, RefusedByNodeError, DeadlineError.
         """
@@ -105,16 +104,14 @@ class LayoutWatch:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._known.wait()
-        except TimeoutError:
-            error = self._failure or DeadlineError(
+            return self.layout
+        except BaseException as error:
+            await self.close()
+            if not isinstance(error, TimeoutError):
+                raise
+            raise self._failure or DeadlineError(
                 f"no node of {self._nodes.url} told the layout of {self.topic} in {timeout_s:g} s"
-            )
-            await self.close()
-            raise error from None
-        if self._layout is None and self._failure is not None:
-            await self.close()
-            raise self._failure
-        return self.layout
+            ) from None
 
     async def wait_newer(self, than: TopicLayout, timeout_s: float) -> TopicLayout:
         """The newest layout, once it is newer than the one given. Raises DeadlineError."""
@@ -134,8 +131,7 @@ class LayoutWatch:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.gather(task, return_exceptions=True)  # passes on a cancellation of ours
 
     async def _run(self) -> None:
         attempt = 0

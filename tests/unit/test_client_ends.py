@@ -1,0 +1,188 @@
+"""What is left of a client's parts when they are not made to the end, or not closed to the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from anabranch.client import Client, ClosedError
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.server import Peer, Routes
+from support.waiting import until
+from support.wire import HOST, run, serving
+
+_TOPIC = "topic://public/default/orders"
+
+
+class Slow:
+    """A node, a controller and a Kafka that answer up to the point that a test wants to stay at."""
+
+    def __init__(self, *, tells: bool) -> None:
+        self.tells = tells  # the layout
+        self.url = ""
+        self.kafka = ""
+        self.reached: list[str] = []
+
+    def session(self, peer: Peer) -> Routes:
+        async def lookup(command: BaseCommand) -> None:
+            self.reached.append("watch")
+            if self.tells:
+                number = command.scalableTopicLookup.session_id
+                peer.send(pb.CommandScalableTopicUpdate(session_id=number, dag=self._dag()))
+
+        async def subscribe(_command: BaseCommand) -> None:
+            self.reached.append("subscribe")
+
+        async def close(_command: BaseCommand) -> None:
+            pass
+
+        return {
+            BaseCommand.SCALABLE_TOPIC_LOOKUP: lookup,
+            BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: subscribe,
+            BaseCommand.SCALABLE_TOPIC_CLOSE: close,
+        }
+
+    def _dag(self) -> pb.ScalableTopicDAG:
+        segment = pb.SegmentInfoProto(
+            segment_id=0,
+            hash_start=0,
+            hash_end=0xFFFF,
+            state=pb.ACTIVE,
+            created_at_epoch=0,
+            created_at_ms=0,
+            kafka_topic="k",
+        )
+        return pb.ScalableTopicDAG(
+            epoch=1,
+            incarnation=1,
+            segments=[segment],
+            controller_broker_url=self.url,
+            bootstrap_servers=self.kafka,
+        )
+
+
+@asynccontextmanager
+async def slow(*, tells: bool = True) -> AsyncIterator[Slow]:
+    node = Slow(tells=tells)
+    connections: list[asyncio.StreamWriter] = []
+
+    def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        node.reached.append("kafka")
+
+    kafka = await asyncio.start_server(accept, HOST, 0)
+    node.kafka = f"{HOST}:{kafka.sockets[0].getsockname()[1]}"
+    try:
+        async with serving(node.session) as server:
+            node.url = f"pulsar://{HOST}:{server.port}"
+            yield node
+    finally:
+        kafka.close()
+        for each in connections:
+            each.close()
+
+
+def _tasks() -> list[str]:
+    """The names of the SDK's tasks, but those of the client itself."""
+    return [
+        task.get_name()
+        for task in asyncio.all_tasks()
+        if "anabranch/client" in _file(task) and task.get_name() != "traffic"
+    ]
+
+
+def _file(task: asyncio.Task[Any]) -> str:
+    coroutine: Any = task.get_coro()
+    return str(coroutine.cr_code.co_filename)
+
+
+def _produce(client: Client) -> Awaitable[Any]:
+    return client.create_producer(_TOPIC)
+
+
+def _subscribe(client: Client) -> Awaitable[Any]:
+    return client.subscribe(_TOPIC, "billing", "one")
+
+
+def _queue(client: Client) -> Awaitable[Any]:
+    return client.subscribe_queue(_TOPIC, "jobs", "one")
+
+
+_STAGES = pytest.mark.parametrize(
+    ("make", "tells", "point"),
+    [
+        (_produce, False, "watch"),
+        (_produce, True, "kafka"),
+        (_subscribe, False, "watch"),
+        (_subscribe, True, "subscribe"),
+        (_queue, True, "subscribe"),
+    ],
+)
+Make = Callable[[Client], Awaitable[Any]]
+
+
+@_STAGES
+def test_what_is_cancelled_while_it_is_made_leaves_nothing_behind(
+    make: Make, tells: bool, point: str
+) -> None:
+    async def test() -> None:
+        async with slow(tells=tells) as node, Client(node.url) as client:
+            making = asyncio.ensure_future(make(client))
+            await until(lambda: point in node.reached)
+            making.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await making
+            assert _tasks() == []
+
+    run(test)
+
+
+@_STAGES
+def test_closing_a_client_ends_what_is_being_made_with_an_error_that_says_so(
+    make: Make, tells: bool, point: str
+) -> None:
+    async def test() -> None:
+        async with slow(tells=tells) as node, Client(node.url) as client:
+            making = asyncio.ensure_future(make(client))
+            await until(lambda: point in node.reached)
+            await client.close()
+            with pytest.raises(ClosedError, match="the client was closed"):
+                await making
+            assert _tasks() == []
+
+    run(test)
+
+
+def test_a_layout_that_comes_as_the_client_is_closed_makes_no_producer() -> None:
+    async def test() -> None:
+        async with slow(tells=False) as node, Client(node.url) as client:
+            making = asyncio.ensure_future(client.create_producer(_TOPIC))
+            await until(lambda: "watch" in node.reached)
+            (watch,) = client._parts
+            watch._known.set()  # as the layout does
+            await client.close()
+            with pytest.raises(ClosedError):
+                await making
+            assert not [task for task in asyncio.all_tasks() if task.get_name() == "traffic"]
+            assert _tasks() == []
+
+    run(test)
+
+
+def test_the_end_of_a_watch_does_not_hide_that_whoever_ends_it_is_cancelled() -> None:
+    async def test() -> None:
+        async with slow() as node, Client(node.url) as client:
+            watch = await client.watch(_TOPIC)
+            closing = asyncio.create_task(watch.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            assert _tasks() == []
+
+    run(test)
