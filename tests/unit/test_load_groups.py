@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import pytest
+
 from anabranch.broker.load.groups import GroupWatch, Wanted
 from anabranch.channel.load_probe import CLIENTS_MAX, Reader
 from anabranch.channel.sealing import SegmentTopic
@@ -21,6 +23,7 @@ class Kafka:
         self.committed_by: dict[str, int] = {}
         self.live: dict[str, set[str]] = {}
         self.asked: list[str] = []
+        self.is_down = False
         self.watch = GroupWatch(WINDOW_S, lambda: self.now)
 
     def groups(self, timeout_s: float) -> list[str]:
@@ -33,6 +36,8 @@ class Kafka:
         self, group: str, topics: Sequence[SegmentTopic], timeout_s: float
     ) -> dict[str, int]:
         self.asked.append(group)
+        if self.is_down:
+            return {}
         return {topic.name: self.committed_by.get(group, 0) for topic in topics}
 
     def look(
@@ -40,7 +45,7 @@ class Kafka:
         ours: Collection[str] = (),
         reporting: Collection[str] = (),
         unserved: Collection[str] = (),
-    ) -> int:
+    ) -> float:
         """How much was read in the next ten seconds, as far as it is known."""
         self.now += STEP_S
         self.asked = []
@@ -99,20 +104,58 @@ def test_positions_that_go_back_are_no_traffic() -> None:
     assert kafka.look() == 15
 
 
-def test_of_many_groups_all_take_turns_and_what_came_long_ago_does_not_count_as_now() -> None:
+def test_of_many_groups_all_take_turns_and_what_came_in_all_that_time_is_not_of_now() -> None:
     kafka = Kafka()
     many = [f"group-{number:03d}" for number in range(200)]
     asked: set[str] = set()
-    for _ in range(30):
+    for _ in range(60):
         assert kafka.look(many, unserved=many) == 0
         assert len(kafka.asked) <= 8
         asked.update(kafka.asked)
     assert asked == set(many)
-    counted = 0
+    counted = []
     for number in range(60):
         kafka.committed_by[many[100]] = 1_000_000 + 100 * number
-        counted += kafka.look(many, unserved=many)
-    assert 0 < counted <= 6_000
+        counted.append(kafka.look(many, unserved=many))
+    first = next(number for number, each in enumerate(counted) if each)
+    assert counted[first] < 100_000
+    assert counted[first + 1 :] == [100] * (59 - first)
+
+
+@pytest.mark.parametrize("count", [10, 100, 200, 1_000])
+def test_however_many_groups_read_all_of_their_traffic_is_seen(count: int) -> None:
+    kafka = Kafka()
+    kafka.live = {f"group-{number:04}": {SEGMENT.name} for number in range(count)}
+    seen = []
+    for step in range(180):
+        kafka.committed_by = dict.fromkeys(kafka.live, 1_000 * step)
+        seen.append(kafka.look())
+    assert seen[120:] == pytest.approx([1_000 * count] * 60)
+
+
+def test_a_group_that_commits_no_more_counts_no_more_once_it_is_asked_again() -> None:
+    kafka = Kafka()
+    kafka.live = {f"group-{number:03}": {SEGMENT.name} for number in range(200)}
+    for step in range(40):
+        kafka.committed_by = dict.fromkeys(kafka.live, 1_000 * step)
+        kafka.look()
+    for _ in range(len(kafka.live) // 6):
+        kafka.look()
+    assert kafka.look() == 0
+
+
+def test_what_kafka_does_not_tell_is_no_traffic() -> None:
+    kafka = Kafka()
+    kafka.live["stranger"] = {SEGMENT.name}
+    for committed in (0, 20):
+        kafka.committed_by["stranger"] = committed
+        seen = kafka.look()
+    assert seen == 20
+    kafka.is_down = True
+    assert [kafka.look(), kafka.look()] == [0, 0]
+    kafka.is_down = False
+    kafka.committed_by["stranger"] = 50
+    assert kafka.look() == pytest.approx(10)
 
 
 def test_however_many_groups_there_are_each_is_described_in_its_turn() -> None:

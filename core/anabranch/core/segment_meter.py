@@ -87,8 +87,8 @@ class SegmentMeter:
         self._out_bytes += size_bytes
         self._out_told += messages
 
-    def committed(self, messages: int) -> None:
-        """A group that reports nothing has committed so many more."""
+    def committed(self, messages: float) -> None:
+        """Groups that report nothing have committed so many more, as far as that is known."""
         self._out_messages += messages
         self._out_bytes += messages * (self._size or 0.0)
 

@@ -4,7 +4,9 @@ The SDK's consumers are no members of their groups (they are assigned what they 
 that has members is read by a plain Kafka consumer: by the group id of a subscription, which the
 stats show, or by one of its own. How far such a group has got is what it has committed. A plain
 consumer may be assigned what it reads, too: so the groups of subscriptions that no client of ours
-consumes are asked as well, a few in each round, those that move first.
+consumes are asked as well, a few in each round, those that move first. Between two times that it is
+asked a group is taken to commit evenly, and after that to go on so: with many groups a turn takes
+long, and what came in all that time did not come in one round.
 """
 
 from __future__ import annotations
@@ -48,13 +50,16 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct):
-    """A group that may read: the topics, when it was described last, its last positions."""
+    """A group that may read: the topics, when it was described last, its last positions and when
+    it told them, and how many messages a second it commits since then, by Kafka topic.
+    """
 
     topics: tuple[str, ...]
     described_at: float
     asked_at: float = 0.0
-    moves: bool = False  # had moved when it was asked last
-    totals: dict[str, int] = {}
+    moves: bool = True  # had moved when it was asked last, or was never asked twice
+    totals: dict[str, tuple[int, float]] = {}
+    rates: dict[str, float] = {}
 
 
 class GroupWatch:
@@ -64,9 +69,13 @@ class GroupWatch:
         self._window_s = window_s
         self._now = now
         self._known: dict[str, _Known] = {}
+        self._looked_at = now()
 
-    def look(self, probe: GroupProbe, wanted: Wanted) -> dict[str, int]:
+    def look(self, probe: GroupProbe, wanted: Wanted) -> dict[str, float]:
         """How many messages were committed since the last round, by Kafka topic."""
+        began = self._now()
+        since_s = min(began - self._looked_at, self._window_s)
+        self._looked_at = began
         if not wanted.segments:
             return {}
         live = set(probe.groups(_ASK_S)) - wanted.reporting
@@ -74,13 +83,16 @@ class GroupWatch:
         for group in self._known.keys() - live - quiet:
             del self._known[group]
         self._describe(probe, live, wanted)
-        grown: dict[str, int] = {}
         began = self._now()
         for group in self._turn(live, _ASKED_MAX) + self._turn(quiet, _QUIET_MAX):
             if self._now() - began > _ROUND_S:
                 break
-            for topic, count in self._ask(probe, group, wanted).items():
-                grown[topic] = grown.get(topic, 0) + count
+            self._ask(probe, group, wanted)
+        grown: dict[str, float] = {}
+        for known in self._known.values():
+            for topic, rate in known.rates.items():
+                if topic in wanted.segments:
+                    grown[topic] = grown.get(topic, 0.0) + rate * since_s
         return grown
 
     def _turn(self, groups: Iterable[str], count: int) -> list[str]:
@@ -119,19 +131,16 @@ class GroupWatch:
             elif len(self._known) < _KNOWN_MAX:
                 self._known[group] = _Known(topics, now)
 
-    def _ask(self, probe: GroupProbe, group: str, wanted: Wanted) -> dict[str, int]:
+    def _ask(self, probe: GroupProbe, group: str, wanted: Wanted) -> None:
         known, now = self._known[group], self._now()
-        recent = now - known.asked_at <= self._window_s
         known.asked_at = now
         topics = [wanted.segments[name] for name in known.topics if name in wanted.segments]
-        if not topics:
-            return {}
-        totals = probe.committed(group, topics, _ASK_S)
-        grown = {
-            topic: total - known.totals[topic]
+        totals = probe.committed(group, topics, _ASK_S) if topics else {}
+        before = known.totals
+        known.rates = {
+            topic: (total - before[topic][0]) / (now - before[topic][1])
             for topic, total in totals.items()
-            if total > known.totals.get(topic, total)
+            if topic in before and total > before[topic][0] and now > before[topic][1]
         }
-        known.totals = {**known.totals, **totals}
-        known.moves = bool(grown)
-        return grown if recent else {}  # what came long ago is no traffic of now
+        known.totals = {**before, **{topic: (total, now) for topic, total in totals.items()}}
+        known.moves = bool(known.rates) or not before

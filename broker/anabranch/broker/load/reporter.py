@@ -170,7 +170,7 @@ class SegmentLoadReporter:
     def _sizes(self, ends: Mapping[str, Sequence[int]]) -> dict[str, float]:
         return self._probe.sizes(ends, _SIZES_S) if self._probe is not None else {}
 
-    def _committed(self, wanted: Wanted) -> dict[str, int]:
+    def _committed(self, wanted: Wanted) -> dict[str, float]:
         return self._groups.look(self._probe, wanted) if self._probe is not None else {}
 
     def _lacking_sizes(self, asked: dict[str, Measured], totals: dict[str, int]) -> list[str]:
