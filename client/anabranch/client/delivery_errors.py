@@ -45,3 +45,10 @@ def not_sent(where: str, patience_s: float, trouble: str) -> DeliveryError:
     """The error for a message that was in our hands when its time was up: Kafka never gets it."""
     cause = f"; the last trouble with Kafka: {trouble}" if trouble else ""
     return DeliveryError(f"a message to {where} could not be sent in {patience_s:g} s{cause}")
+
+
+def not_settled(where: str, why: str) -> UnknownOutcomeError:
+    """The error for a message that was in doubt when its segment was sealed, and stays so."""
+    return UnknownOutcomeError(
+        f"a message to {where} may or may not be there; the segment is sealed and {why}"
+    )

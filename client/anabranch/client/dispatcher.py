@@ -18,16 +18,16 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from anabranch.client import settlement
-from anabranch.client.delivery_errors import delivery_error
+from anabranch.client.delivery_errors import delivery_error, not_settled
 from anabranch.client.errors import (
     ClientError,
     DeadlineError,
     DeliveryError,
     TopicNotFoundError,
-    UnknownOutcomeError,
 )
 from anabranch.client.flows import FlowTable, Held, Step
 from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettings
+from anabranch.client.reports import Report
 from anabranch.client.segment_writer import Lane, SegmentWriter, Tally
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.client.traffic import TopicTraffic
@@ -39,30 +39,9 @@ from anabranch.wire.log import get_logger
 
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.5
+_LAST_REPORTS_S: Final = 2.0  # for what is given up at the end; it takes milliseconds
 _FAILURES_MAX: Final = 100
 _log = get_logger(__name__)
-
-
-class Report:
-    """Takes Kafka's report of one message that cannot be told from the report alone."""
-
-    __slots__ = ("dispatcher", "held", "lane")
-
-    def __init__(self, dispatcher: Dispatcher, lane: Lane, held: Held) -> None:
-        self.dispatcher = dispatcher
-        self.lane = lane
-        self.held = held
-
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        lane = self.lane
-        if error is not None:
-            lane.troubled(lane, error, self.held, message)
-            return
-        offset = message.offset()
-        if offset is None:
-            offset = -1  # librdkafka lost the answer, and concludes from a later one
-        lane.acked(offset)
-        self.dispatcher.delivered(lane, self.held, offset, message.timestamp()[1])
 
 
 class Dispatcher:
@@ -81,6 +60,7 @@ class Dispatcher:
         self.table: FlowTable[Lane] = FlowTable(layout, self._make_lane)
         self.failures: list[Exception] = []  # of messages nobody waits for, the first ones
         self.failed_count = 0
+        self.awaited: set[Report] = set()
         self.changed = asyncio.Event()  # set whenever something was settled
         self.timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -179,7 +159,7 @@ class Dispatcher:
         if not lane.proven:
             self._opening.append(lane)
         plain = lane.proven and held.on_delivery is None and not held.headers
-        report = lane.report if plain else Report(self, lane, held)
+        report: Any = lane.report if plain else Report(self, lane, held)
         headers = [*(lane.headers or ()), *held.headers] if held.headers else lane.headers
         try:
             lane.produce(
@@ -193,6 +173,7 @@ class Dispatcher:
                 headers,
             )
         except KafkaException as error:
+            self.awaited.discard(report)
             if lane.writer.broke(error.args[0]):
                 lane.held.append(held)
             else:
@@ -289,7 +270,7 @@ class Dispatcher:
                     lane.resolving = True
                     self._spawn(self._resolve(lane))
                 case Step.GIVE_UP:
-                    self._fail_all(lane.fail_refused(), self._unknown(lane, "is gone"))
+                    self._fail_all(lane.fail_refused(), not_settled(lane.where, "is gone"))
                     if layout.deleted:
                         self._fail_all(self.table.leave(lane), self.gone())
                     else:
@@ -318,7 +299,7 @@ class Dispatcher:
                 lane, self.table.layout, self._kafka, left_s, self.changed
             )
         except ClientError as error:
-            self._fail_all(lane.fail_refused(), self._unknown(lane, f"not known: {error}"))
+            self._fail_all(lane.fail_refused(), not_settled(lane.where, f"not known: {error}"))
         else:
             there = lane.resolved(len(found))
             _log.info(
@@ -339,14 +320,6 @@ class Dispatcher:
         for held in messages:
             self.fail(held, error)
 
-    def _unknown(self, lane: Lane, why: str) -> UnknownOutcomeError:
-        return UnknownOutcomeError(
-            f"a message to {lane.where} may or may not be there; the segment is sealed and {why}"
-        )
-
-    def _closed(self) -> DeliveryError:
-        return DeliveryError(f"a message to {self._topic} was not sent: the producer was closed")
-
     def gone(self) -> TopicNotFoundError:
         """What happens to messages of a topic that was deleted."""
         return TopicNotFoundError(f"{self._topic} was deleted")
@@ -365,26 +338,51 @@ class Dispatcher:
             ) from None
 
     async def close(self) -> None:
-        """Gives up what is under way and ends the writers."""
+        """Gives up what is under way, tells whoever waits for it, and ends the writers."""
+        for timer in (self.timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
         for lane in self.table.flows():
             lane.pause()
         for writer in self.writers:
             writer.give_up("the producer was closed")
-        for _ in range(2):
-            self.poll()
-            await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._take_last_reports()
+        finally:
+            self._end()
+
+    async def _take_last_reports(self) -> None:
+        # What was under way is reported by librdkafka's threads, soon after it was given up.
+        until = self._loop.time() + _LAST_REPORTS_S
+        while any(writer.outstanding for writer in self.writers) and self._loop.time() < until:
+            for writer in self.writers:
+                self._written.poll(writer)
+            self._finish()
+            await asyncio.sleep(_TICK_S)
+
+    def _end(self) -> None:
+        """Fails all that is left. From now on no report reaches us: it would be on a thread."""
+        for writer in self.writers:
+            for lane in writer.lanes:
+                lane.cut_off()
+        unreported = list(self.awaited)
+        self.awaited.clear()
+        for report in unreported:
+            error = KafkaError(KafkaError._PURGE_INFLIGHT)
+            writer = report.lane.writer
+            why = delivery_error(error, report.lane.where, writer.given_up, writer.trouble)
+            self.fail(report.held, why)
+        closed = DeliveryError(f"a message to {self._topic} was not sent: the producer was closed")
         for lane in list(self.table.leaving):
-            self._fail_all(lane.fail_refused(), self._unknown(lane, "was not read yet"))
-            self._fail_all(self.table.leave(lane), self._closed())
+            self._fail_all(lane.fail_refused(), not_settled(lane.where, "was not read yet"))
+            self._fail_all(self.table.leave(lane), closed)
         for lane in self.table.flows():
-            self._fail_all(self.table.renew(lane), self._closed())
+            self._fail_all(self.table.renew(lane), closed)
+        self.tally.count = self.tally.bytes = 0  # nobody waits for the others
         self._finish()
-        for timer in (self.timer, self._idle_timer):
-            if timer is not None:
-                timer.cancel()
         self.writers.close()
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from anabranch.client.batches import BatchStats
 from anabranch.client.closing import Closing
-from anabranch.client.dispatcher import Dispatcher, Report
+from anabranch.client.dispatcher import Dispatcher
 from anabranch.client.errors import (
     BufferFullError,
     ClientError,
@@ -29,6 +29,7 @@ from anabranch.client.messages import (
     event_time,
 )
 from anabranch.client.outgoing import OVERHEAD_BYTES, Outgoing
+from anabranch.client.reports import Report
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.wire.log import get_logger
@@ -171,6 +172,7 @@ class Producer(Closing):
                         lane.headers,
                     )
                 except KafkaException as error:
+                    self._dispatcher.awaited.discard(report)
                     lane.writer.broke(error.args[0])  # the long way tells, or waits
                 else:
                     lane.appended += 1
@@ -269,6 +271,10 @@ class Producer(Closing):
         self._count_max = 0
         try:
             await self.flush(timeout_s)
+        except asyncio.CancelledError:
+            why = f"closing was cancelled with {self.under_way} messages under way"
+            _log.warning("producer.abandoned", topic=self.topic, why=why)
+            raise
         finally:
             with contextlib.suppress(ValueError):
                 self._watch.listeners.remove(self._dispatcher.update)

@@ -265,8 +265,9 @@ class SegmentWriter:
         return self.is_broken
 
     def give_up(self, why: str) -> None:
-        """Everything under way is reported as failed, at the next polls."""
+        """Everything under way is reported as failed, by polls of the next milliseconds."""
         self.given_up = self.given_up or why
+        # By a fault of the binding it is with `blocking=False` that it waits (2.16.1).
         self._producer.purge()
 
     def close(self) -> None:
@@ -352,6 +353,10 @@ class Lane(Flow):
             return math.inf
         return self.seen_at
 
+    def cut_off(self) -> None:
+        """Reports that come from now on, on whichever thread, reach nobody."""
+        self.tally, self.troubled = Tally(), _ignored
+
     def _note(self, error: KafkaError | None, message: Message) -> None:
         """Takes Kafka's report of a message that nobody else waits for."""
         if error is None:
@@ -378,3 +383,7 @@ class Lane(Flow):
         """Whether librdkafka may have tried the message more than once."""
         latency = message.latency()
         return latency is None or not 0 <= latency < self.writer.certain_s
+
+
+def _ignored(_lane: Lane, _error: KafkaError, _held: Held, _message: Message) -> None:
+    """What comes too late."""
