@@ -172,6 +172,7 @@ def test_what_rests_is_asked_about_less_often_and_at_once_when_a_client_reports(
 
 def test_clients_reports_are_the_sizes_and_what_was_read() -> None:
     async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        await world.round(reporter)
         for number in range(1, 40):
             report(node, 1_000 * number)
             report(node, 2_000 * number, "billing")
@@ -264,6 +265,20 @@ def test_a_new_controller_goes_on_from_what_the_former_one_wrote() -> None:
         finally:
             await later.close()
         assert len(world.written) == count
+
+    run(body)
+
+
+def test_a_client_that_reports_before_the_loads_are_read_changes_no_rate() -> None:
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        topic = node.view.topic(TOPIC)
+        assert topic is not None
+        report(node, 5)
+        written = SegmentLoad(100.0, 30_000.0, 0.0, 0.0, 1, bytes_rate_in_estimated=True)
+        world.table.take([(Place(TOPIC, topic.incarnation, 0), written)])
+        for _ in range(20):
+            await world.round(reporter, came=1_000)
+        assert world.written == []
 
     run(body)
 

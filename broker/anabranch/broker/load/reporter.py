@@ -91,12 +91,11 @@ class SegmentLoadReporter:
         self._thread = ThreadPoolExecutor(1, "load")
         self._sweep_at = self._now() + settings.window_s
         self._log = get_logger(broker=service.runtime.core.me)
-        reports.listener = self._grown
 
     async def run(self) -> None:
         """Measures until it is cancelled."""
         deadline = self._now() + _WHOLE_S_MAX
-        while self._now() < deadline:  # so as to go on from what others have written
+        while self._now() < deadline:  # so as to go on from what others have written, in all meters
             if self._loads.is_whole:
                 break
             await asyncio.sleep(_LOOK_S)
@@ -108,13 +107,15 @@ class SegmentLoadReporter:
 
     async def close(self) -> None:
         """Ends the thread and its clients."""
+        self._reports.listener = None
         self.inventory.close()
         if self._probe is not None:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._probe.close)
         await asyncio.to_thread(self._thread.shutdown)
 
     async def round(self) -> None:
-        """Measures everything that is due, once."""
+        """Measures everything that is due, once; from the first time on reports count, too."""
+        self._reports.listener = self._grown
         now = self._now()
         if now >= self._sweep_at:
             self._sweep_at = now + self.settings.window_s

@@ -78,7 +78,7 @@ class TrafficReports:
     ) -> None:
         self.interval_s = interval_s  # at which clients are asked to report
         self.received = 0
-        self.listener: Callable[[Grown], None] = _nobody
+        self.listener: Callable[[Grown], None] | None = None  # until there is one, nothing counts
         self._window_s = window_s
         self._now = now
         self._topics: dict[tuple[str, int], _Clients] = {}
@@ -86,6 +86,8 @@ class TrafficReports:
     def take(self, report: Report) -> None:
         """A report for a topic that this node controls."""
         self.received += 1
+        if self.listener is None:
+            return
         key = (report.topic, report.incarnation)
         clients = self._topics.get(key)
         if clients is None:
@@ -145,7 +147,3 @@ class TrafficReports:
         if report.since_s > self._window_s:
             return said.messages, said.size_bytes  # when it came is not known
         return said.told_messages, said.told_bytes
-
-
-def _nobody(_: Grown) -> None:
-    """Nothing is measured here."""
