@@ -79,7 +79,9 @@ class Loop:
 
     def __init__(self, policy: AutoScalePolicy, rules: Rules) -> None:
         self.policy, self.rules = policy, rules
-        self.layout = SegmentLayout.initial(rules.segments, policy.entry_bucket_budget)
+        self.most = policy.max_entry_buckets_per_segment
+        budget = policy.entry_bucket_budget
+        self.layout = SegmentLayout.initial(rules.segments, budget, self.most)
         self.load: dict[int, SegmentLoad] = {}
         self.meters: dict[int, Metered] = {}
         self.demand: dict[str, Demand] = {}
@@ -159,7 +161,8 @@ class Loop:
                 parts = [self.layout.segments[each] for each in (first_id, second_id)]
                 start, end = min(p.start for p in parts), max(p.end for p in parts)
                 self._flap("split", "merge", start, end, now_ms)
-                self.layout = self.layout.merge_segments(first_id, second_id, now_ms)
+                children = self.layout.merge_children(first_id, second_id, self.most)
+                self.layout = self.layout.replaced(children[0].parent_ids, children, {}, now_ms)
                 self.last = LastActions(last.split_ms, now_ms, last.rebucket_ms)
             case Rebucket(segment_ids, buckets, reason):
                 for segment_id in segment_ids:

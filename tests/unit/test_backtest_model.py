@@ -128,6 +128,13 @@ def test_consumers_are_given_buckets_while_the_load_is_low() -> None:
     assert _told(outcome) == [(1, "rebucket 0 to 8", "below-split-rate-floor")]
 
 
+def test_a_topic_begins_with_no_more_buckets_than_its_policy_allows_a_segment() -> None:
+    policy = AutoScalePolicy(entry_bucket_budget=64, max_entry_buckets_per_segment=8)
+    grid = Grid(0, 60_000, np.zeros((1, 4, 1)), (0, RING16))
+    replay = Replay(grid, below(Spread(), "t", 0), policy, policy, Rules(segments=2))
+    assert [part.buckets for part in replay.layout.active] == [8, 8]
+
+
 def test_consumers_of_a_busy_topic_are_given_segments() -> None:
     outcome = _run([(10, 5_000.0)], consumers=((0, 0), (4, 3)))
     assert [(minute, reason) for minute, _, reason in _told(outcome)] == [

@@ -63,6 +63,10 @@ def test_the_budget_of_buckets_is_divided_among_the_segments(
     assert {part.buckets for part in initial_segments(count, budget)} == {buckets}
 
 
+def test_no_segment_begins_with_more_buckets_than_there_may_be() -> None:
+    assert [part.buckets for part in SegmentLayout.initial(2, 40, 8).active] == [8, 8]
+
+
 # --- finding --------------------------------------------------------------------------------
 
 

@@ -26,18 +26,20 @@ from anabranch.core.segments import (
 _ACTIVE: Final = SegmentState.ACTIVE
 
 
-def initial_segments(count: int, bucket_budget: int = 4) -> tuple[SegmentInfo, ...]:
+def initial_segments(
+    count: int, bucket_budget: int = 4, buckets_max: int = BUCKETS_MAX
+) -> tuple[SegmentInfo, ...]:
     """`count` segments that tile the ring, with ids from 0 on; sizes differ by one at most.
 
-    The budget of entry buckets is divided among them, each having at least one (seed 002). Raises
-    InvalidInputError.
+    The budget of entry buckets is divided among them, each having at least one and at most
+    `buckets_max` (seed 002). Raises InvalidInputError.
     """
     if not 1 <= count <= SEGMENTS_MAX:
         raise InvalidInputError(
             f"numInitialSegments must be >= 1 and <= {SEGMENTS_MAX}, got {count}"
         )
     edges = [index * RING16 // count for index in range(count + 1)]
-    buckets = min(BUCKETS_MAX, max(1, bucket_budget // count))
+    buckets = min(buckets_max, max(1, bucket_budget // count))
     return tuple(
         new_segment(index, edges[index], edges[index + 1] - 1, buckets) for index in range(count)
     )
@@ -71,9 +73,9 @@ class SegmentLayout:
     __hash__ = None  # type: ignore[assignment]  # compared by value, never a key
 
     @classmethod
-    def initial(cls, count: int, bucket_budget: int = 4) -> Self:
+    def initial(cls, count: int, bucket_budget: int = 4, buckets_max: int = BUCKETS_MAX) -> Self:
         """A new topic's layout, at epoch 0. Raises InvalidInputError."""
-        return cls(0, count, initial_segments(count, bucket_budget))
+        return cls(0, count, initial_segments(count, bucket_budget, buckets_max))
 
     # --- queries ------------------------------------------------------------------------
 

@@ -144,9 +144,7 @@ class TopicOperations:
         self._enabled()
         self.access.namespace(name)
         check_properties(properties)
-        parts = initial_segments(segments, self.limits.bucket_budget)
-        most = self.limits.buckets_max
-        parts = tuple(msgspec.structs.replace(p, buckets=min(p.buckets, most)) for p in parts)
+        parts = initial_segments(segments, self.limits.bucket_budget, self.limits.buckets_max)
         check_layout(self.access.service.prefix, name, parts)
         deadline = self._requests.deadline(self.limits.timeout_s)
         exists = ConflictError(f"Scalable topic already exists: {full_name(name)}")

@@ -68,20 +68,22 @@ class _Part:
     def __init__(self, grid: Grid, weights: Floats, negligible: Rates, due: int) -> None:
         self._grid = grid
         self.weights = weights
-        self._negligible = negligible
         self.due = due  # the step at whose end its record is to be written
         # A fixed share of the topic's load changes whenever that does.
-        self._share = float(weights[0]) if len(weights) == 1 else -1.0
+        self._share = share = float(weights[0]) if len(weights) == 1 else -1.0
+        if share > 0:
+            a, b, c, d = negligible
+            negligible = (a / share, b / share, c / share, d / share)  # of the topic's load
+        self._negligible = negligible
         self._first = 0
         self._chunk: list[list[float]] = []
 
     def write(self, run: int) -> Rates:
         """What its record says from now on; finds out when that will be old."""
         if self._share > 0:
-            share = self._share
-            a, b, c, d = self._negligible
-            self.due = self._grid.news_after(run, (a / share, b / share, c / share, d / share))
+            self.due = self._grid.news_after(run, self._negligible)
             a, b, c, d = self._grid.totals[run]
+            share = self._share
             return (a * share, b * share, c * share, d * share)
         written = self._rates(run)
         self.due = self._grid.steps
@@ -121,7 +123,8 @@ class Replay:
         self._thresholds = np.array([policy.split_thresholds, yardstick.split_thresholds])
         self._step_s = grid.step_ms / 1000
         self._delay = math.ceil(rules.operation_s / self._step_s)
-        self.layout = SegmentLayout.initial(rules.segments, policy.entry_bucket_budget)
+        budget, most = policy.entry_bucket_budget, policy.max_entry_buckets_per_segment
+        self.layout = SegmentLayout.initial(rules.segments, budget, most)
         self.load: dict[int, SegmentLoad] = {}
         self._parts: dict[int, _Part] = {}
         self._since = 0  # the first step of this layout
