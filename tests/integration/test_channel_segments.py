@@ -16,6 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # it is public
+from confluent_kafka.cimpl import NewPartitions
 
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded import ports
@@ -208,6 +209,22 @@ def test_a_segment_whose_topic_somebody_has_deleted_does_not_stop_the_others(
     there, gone = SegmentTopic(f"{topic_prefix}there", 1), SegmentTopic(f"{topic_prefix}gone", 2)
     admin.create([there], DEADLINE_S)
     assert admin.seal([there, gone], DEADLINE_S) == {there.name: (0,), gone.name: (0, 0)}
+
+
+def test_a_segment_whose_topic_lacks_partitions_is_refused_by_name_until_they_are_added(
+    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
+) -> None:
+    name = f"{topic_prefix}made-anew"
+    admin.create([SegmentTopic(name, 1)], DEADLINE_S)
+    segment = SegmentTopic(name, 2)
+    for _ in range(2):
+        lacking = f"{name} has 1 partitions, not 2.*add the missing partitions"
+        with pytest.raises(SegmentExistsError, match=lacking):
+            admin.seal([segment], DEADLINE_S)
+    user = connection.admin()
+    user.create_partitions([NewPartitions(name, 2)])[name].result(DEADLINE_S)
+    until(lambda: _partitions(connection, name) == 2, "the partition is there")
+    assert admin.seal([segment], DEADLINE_S) == {name: (0, 0)}
 
 
 def test_a_probe_is_never_stored_and_an_open_segment_does_not_pass_for_sealed(

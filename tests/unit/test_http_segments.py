@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from anabranch.channel.errors import (
     KafkaAccessError,
@@ -17,6 +18,7 @@ from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
 from support.scalable import TOPIC, created, layout, ranges, refused
 
+NAME = "public/default/orders"
 REFUSED = ReplicasMissingError("kafka:9092", "to create topic x", "only 1 broker(s)")
 
 
@@ -112,6 +114,23 @@ def test_a_seal_that_kafka_does_not_allow_says_what_to_do_and_goes_on_when_that_
 
         await until(split_done)
         assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
+
+    with_http(test, operationTimeoutMillis=1_500)
+
+
+def test_an_error_of_kafkas_client_is_told_and_tried_again_and_does_not_end_the_node() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        (node,) = nodes
+        await created(node)
+        cluster.segments.denied_seal = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        answer = await node.http.post(f"{TOPIC}/split/0")
+        refused(answer, 504, "split of 0 was not done")
+        refused(answer, 504, "Unknown partition")
+        assert not node.node.runtime.ended.done()
+        stats = (await node.http.get(f"{TOPIC}/stats")).json()
+        assert "the segments of topic://public/default/orders" in stats["lastFailure"]
+        cluster.segments.denied_seal = None
+        await until(lambda: len(node.node.operations.topics.topic(NAME).segments) == 3)
 
     with_http(test, operationTimeoutMillis=1_500)
 

@@ -76,10 +76,14 @@ class SegmentExistsError(KafkaRefusedError):
     """A segment's Kafka topic is there already, with other partitions than it must have."""
 
     def __init__(self, topic: str, found: int, expected: int) -> None:
+        if found < expected:
+            remedy = "has made it; add the missing partitions, or"
+        else:
+            remedy = "has made it or added partitions to it, and they cannot be taken away;"
         super().__init__(
-            f"topic {topic} has {found} partitions, not {expected}: something else has made it or "
-            "added partitions to it, and they cannot be taken away; delete it if nothing in it is "
-            "needed, and see to it that nobody but Anabranch makes topics of this prefix"
+            f"topic {topic} has {found} partitions, not {expected}: something else {remedy} delete "
+            "it if nothing in it is needed, and see to it that nobody but Anabranch makes topics "
+            "of this prefix"
         )
 
 

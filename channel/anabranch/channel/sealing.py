@@ -44,6 +44,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 )
 
 from anabranch.channel.connection import NO_GROUP, KafkaConnection, close_consumer
+from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.patience import Patience
 from anabranch.core.segment_topics import FUTURE_MS_MAX
 
@@ -155,12 +156,8 @@ class Sealer:
     def _get_acquainted(self, names: Iterable[str], patience: Patience) -> None:
         """Tells both clients who leads: the consumer would find out in its own time, a second."""
         for name in names:
-            doing = f"to find the leaders of topic {name}"
-            try:
-                for client in (self._consumer, self._producer):
-                    client.list_topics(name, timeout=patience.left_s(doing))
-            except KafkaException as error:
-                patience.passing(error.args[0], doing)
+            for client in (self._consumer, self._producer):
+                _find_leaders(client, name, patience)
 
     def _probe(self, places: Sequence[_Place], patience: Patience) -> bool:
         """Returns once all of them refuse appends; whether they did so at once."""
@@ -173,6 +170,8 @@ class Sealer:
             for place, error in answers.items():
                 if error is not None and error.code() not in _OPEN_OR_SEALED:
                     patience.passing(error, f"{doing}, {place[0]}")
+            for topic in {place[0] for place, error in answers.items() if _is_unknown(error)}:
+                self._must_be_there(topic, places, patience)
             left = [place for place in left if not _is_sealed(answers.get(place))]
             if left:
                 at_once = False
@@ -187,16 +186,34 @@ class Sealer:
             answers[message.topic() or "", message.partition() or 0] = error
 
         for topic, partition in places:
-            self._producer.produce(
-                topic,
-                value=b"",
-                partition=partition,
-                timestamp=_PROBE_TIMESTAMP_MS,
-                headers=[(PROBE_HEADER, b"")],
-                on_delivery=answered,
-            )
+            try:
+                self._producer.produce(
+                    topic,
+                    value=b"",
+                    partition=partition,
+                    timestamp=_PROBE_TIMESTAMP_MS,
+                    headers=[(PROBE_HEADER, b"")],
+                    on_delivery=answered,
+                )
+            except KafkaException as error:  # of a partition that it knows not to be there
+                answers[topic, partition] = error.args[0]
         self._producer.flush(seconds)
         return answers
+
+    def _must_be_there(self, name: str, places: Iterable[_Place], patience: Patience) -> None:
+        """Raises SegmentExistsError if the topic has fewer partitions than these.
+
+        Somebody has deleted it, and it was made anew: nobody knows where what is lacking ended.
+        """
+        expected = 1 + max(number for topic, number in places if topic == name)
+        doing = f"to count the partitions of topic {name}"
+        try:
+            found = self._producer.list_topics(name, timeout=patience.left_s(doing)).topics[name]
+        except KafkaException as error:
+            patience.passing(error.args[0], doing)
+            return
+        if found.error is None and len(found.partitions) < expected:
+            raise SegmentExistsError(name, len(found.partitions), expected)
 
     # --- where it ends ------------------------------------------------------------------
 
@@ -246,7 +263,11 @@ class Sealer:
             if len(found) == len(places):
                 return found
             patience.pause(doing)
-            look = self._look([place for place in places if place not in found], patience)
+            left = [place for place in places if place not in found]
+            for topic in {topic for topic, _ in left}:
+                # It takes a partition that it has heard nothing of for one without a leader.
+                _find_leaders(self._admin, topic, patience)
+            look = self._look(left, patience)
 
     def _nothing_beyond(
         self, ends: dict[_Place, tuple[int, int]], patience: Patience, doing: str
@@ -277,5 +298,17 @@ class Sealer:
             self._consumer.unassign()
 
 
+def _find_leaders(client: Consumer | Producer | AdminClient, name: str, patience: Patience) -> None:
+    doing = f"to find the leaders of topic {name}"
+    try:
+        client.list_topics(name, timeout=patience.left_s(doing))
+    except KafkaException as error:
+        patience.passing(error.args[0], doing)
+
+
 def _is_sealed(answer: KafkaError | None) -> bool:
     return answer is not None and answer.code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def _is_unknown(answer: KafkaError | None) -> bool:
+    return answer is not None and answer.code() == KafkaError._UNKNOWN_PARTITION

@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
 
+from confluent_kafka import KafkaException
+
 from anabranch.broker.errors import UnavailableError
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.sealing import SegmentTopic
+from anabranch.core.names import full_name
 from anabranch.core.segment_tasks import Done, Failed, MakeSegments, SealSegments, Task
 from anabranch.core.segment_topics import kafka_group, kafka_topic
 
@@ -187,4 +190,6 @@ def carry_out(keeper: SegmentKeeper, task: Task, prefix: str, deadline_s: float)
         return Failed(str(error), for_good=True)
     except KafkaUnreachableError as error:
         return Failed(str(error))
+    except KafkaException as error:  # an answer of Kafka's client, so no fault of this node
+        return Failed(f"Kafka's client failed for the segments of {full_name(task.topic)}: {error}")
     return Done()
