@@ -12,6 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.broker.cli.main import cli
+from anabranch.core.records import Cause, NamespaceChange, PolicyOp, TopicCause
+from anabranch.core.topic_proposals import topic_change
+from anabranch.core.topics import TopicMove
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
 from support.scalable import created
@@ -72,6 +75,48 @@ def test_what_a_node_refuses_is_said_and_changes_nothing() -> None:
         assert "maxSegments must be >= minSegments" in done.errors
         gone = await policy(node, "show", "public/default/absent")
         assert (gone.exit_code, "not found" in gone.errors) == (1, True)
+
+    with_http(test)
+
+
+def test_what_another_release_has_set_and_nobody_here_can_read_can_be_removed() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node, runtime = nodes[0], nodes[0].node.runtime
+        await created(node)
+        strange = ("ofALaterRelease", "1")
+        topic, home = runtime.view.topic(TOPIC), runtime.view.namespace("public/default")
+        assert topic is not None
+        assert home is not None
+        actor = runtime.core.actor()
+        operator = TopicCause.OPERATOR
+        cluster.append(
+            topic_change(
+                actor,
+                TOPIC,
+                topic,
+                TopicMove.POLICY,
+                runtime.new_id(),
+                operator,
+                auto_scale=strange,
+            )
+        )
+        cluster.append(
+            NamespaceChange(
+                proposal_id=runtime.new_id(),
+                namespace="public/default",
+                op=PolicyOp.UPDATE,
+                version=home.version + 1,
+                actor=actor.broker,
+                session=actor.session,
+                cause=Cause.OPERATOR,
+                auto_scale=strange,
+            )
+        )
+        for target in (TOPIC, "public/default"):
+            assert "ofALaterRelease" in (await policy(node, "remove", target, "enabled")).errors
+            done = await policy(node, "remove", target)
+            assert done.output == f"{target} overrides nothing\n"
+        assert (await policy(node, "set", TOPIC, "maxSegments=8")).exit_code == 0
 
     with_http(test)
 

@@ -79,7 +79,7 @@ def remove(target: str, fields: tuple[str, ...], url: str) -> None:
     path = _path(target)
     for name in fields:
         _must_be_field(name)
-    before = api.get(path) or {}
+    before = (api.get(path) or {}) if fields else {}  # what cannot be read can be removed
     left = {name: value for name, value in before.items() if name not in fields}
     if fields and left:
         api.send("POST", path, left)

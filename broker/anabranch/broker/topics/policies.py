@@ -61,9 +61,10 @@ class AutoScalePolicies:
         def build() -> Record:
             topic = self._access.topic(name)
             self._access.must_control(name)
-            home = self._runtime.view.namespace(name.rpartition("/")[0])
-            above = override_of(home.auto_scale) if home is not None else {}
-            self._refuse(resolve(self._broker, above, override) if override else None)
+            if override:
+                home = self._runtime.view.namespace(name.rpartition("/")[0])
+                above = override_of(home.auto_scale) if home is not None else {}
+                self._refuse(resolve(self._broker, above, override))
             return topic_change(
                 self._requests.actor(),
                 name,
@@ -85,7 +86,8 @@ class AutoScalePolicies:
         override = checked_override(given)
 
         def build() -> Record:
-            self._refuse(resolve(self._broker, override, {}) if override else None)
+            if override:
+                self._refuse(resolve(self._broker, override, {}))
             actor = self._requests.actor()
             return NamespaceChange(
                 proposal_id=self._runtime.new_id(),
@@ -107,6 +109,6 @@ class AutoScalePolicies:
         return found
 
     @staticmethod
-    def _refuse(effective: EffectivePolicy | None) -> None:
-        if effective is not None and effective.fault:
+    def _refuse(effective: EffectivePolicy) -> None:
+        if effective.fault:
             raise PreconditionError(effective.fault)
