@@ -23,6 +23,13 @@ from anabranch.spark_replay.backtest.traces import SAMPLE
         (["--archive-dir", "/tmp"], "--archive-dir goes with --load-archive"),
         (["--factor", "0"], "--factor"),
         (["--step", "0"], "--step"),
+        (["--factor", "inf"], "inf is no finite number"),
+        (["--mean-rate", "nan"], "nan is no finite number"),
+        (["--operation-seconds", "nan"], "nan is no finite number"),
+        (["--flap-window", "inf"], "inf is no finite number"),
+        (["--retention", "1e400"], "1e400 is no finite number"),
+        (["--message-bytes", "NaN"], "NaN is no finite number"),
+        (["--subscriptions", "Infinity"], "Infinity is no finite number"),
     ],
 )
 def test_flags_that_make_no_sense_are_refused(arguments: list[str], why: str) -> None:

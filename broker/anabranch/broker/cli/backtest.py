@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,22 @@ from anabranch.broker.cli.spark import check_spark
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _LOAD = click.Path(path_type=Path)
-_POSITIVE = click.FloatRange(0, min_open=True)
-_NOT_NEGATIVE = click.FloatRange(0)
+
+
+class _Finite(click.FloatRange):
+    """A range of numbers without `nan` and `inf`, which are in each as far as click can tell."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return found
+
+
+_POSITIVE = _Finite(0, min_open=True)
+_NOT_NEGATIVE = _Finite(0)
 
 
 @click.command(
