@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from anabranch.channel.log import Entry
 from anabranch.core.fold import evolve
@@ -23,6 +24,11 @@ from anabranch.spark_replay.replay import (
 from anabranch.spark_replay.tally import CheckName
 from anabranch.spark_replay.verdict import CheckResult, Context, Findings, judged
 from support.history import History, SnapshotTaken
+
+# The checks of a log without scalable topics that look at nothing.
+OF_TOPICS: Final = frozenset(
+    {CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING, CheckName.SEGMENTS}
+)
 
 
 def audited(
@@ -104,6 +110,11 @@ def _goes_to(scope: str, part: int, parts: int) -> bool:
 def violated(findings: Findings) -> list[CheckName]:
     """The checks that failed."""
     return [check.name for check in findings.checks if check.result is CheckResult.VIOLATED]
+
+
+def not_applicable(findings: Findings) -> set[CheckName]:
+    """The checks that found nothing to look at."""
+    return {c.name for c in findings.checks if c.result is CheckResult.NOT_APPLICABLE}
 
 
 def witness(findings: Findings, name: CheckName) -> str:

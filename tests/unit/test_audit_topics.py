@@ -70,7 +70,7 @@ def test_a_log_that_begins_in_the_middle_of_an_operation_is_replayed_from_the_sn
     findings = audited(history, snapshot=taken, without_before=taken.horizon.next_offset)
     assert violated(findings) == []
     checks = {check.name: check for check in findings.checks}
-    assert "the log before it is gone" in checks[CheckName.SEALS].note
+    assert "the beginning of the log is gone" in checks[CheckName.SEALS].note
 
 
 # --- rules that are broken ------------------------------------------------------------------

@@ -105,7 +105,7 @@ def run_audit(options: AuditOptions) -> int:
 
 
 def audit(spark: SparkSession, options: AuditOptions) -> Summary:
-    """The audit's result. Raises AnabranchError when it cannot be made."""
+    """The audit's result. Raises AnabranchError when it cannot be made, or nothing is replayed."""
     started = time.monotonic()
     kafka = _source(options)
     with_schemas = False  # few logs need them, and they are a good part of what is read
@@ -124,6 +124,13 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
         finally:
             gathered.snapshot.forget()
     archived = gathered.archived
+    if gathered.from_snapshot and not findings.records:
+        raise AuditError(
+            f"nothing of {kafka.names.wal} can be replayed: its beginning is gone (it starts at "
+            f"offset {gathered.wal.first_offset}), and nothing came after the snapshot, which "
+            f"stands for offset {gathered.first_offset}; name the archive with --archive-dir, or "
+            "come back when the log has grown"
+        )
     log = Log(
         topic=kafka.names.wal,
         first_offset=gathered.first_offset,

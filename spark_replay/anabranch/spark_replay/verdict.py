@@ -41,7 +41,6 @@ _FROM_THE_BEGINNING: Final = (
     *(CheckName.VERSIONS, CheckName.OWNERSHIP, CheckName.LEASES, CheckName.LEADERSHIP),
     *(CheckName.COVERAGE, CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING),
 )
-_MAY_NOT_APPLY: Final = (CheckName.SEGMENTS, CheckName.SNAPSHOT, CheckName.DIGESTS)
 
 
 @unique
@@ -50,7 +49,7 @@ class CheckResult(StrEnum):
 
     OK = "ok"
     VIOLATED = "violated"
-    NOT_APPLICABLE = "not applicable"
+    NOT_APPLICABLE = "not applicable"  # nothing of the kind was there, which proves nothing
 
 
 class CheckReport(msgspec.Struct, frozen=True):
@@ -137,7 +136,7 @@ def judged(parts: Sequence[Part], plan: Plan, context: Context) -> Findings:
     else:
         _snapshot_digest(tallies[CheckName.SNAPSHOT], context.horizon, folded, plan)
     if plan.from_snapshot:
-        limited = f"from offset {plan.horizon} on: the log before it is gone"
+        limited = f"from offset {plan.horizon} on: the beginning of the log is gone"
         notes |= dict.fromkeys(_FROM_THE_BEGINNING, limited)
         notes[CheckName.SNAPSHOT] = "its digest only: the replay starts from it"
     reports = [_report(name, tallies[name], notes.get(name, "")) for name in CheckName]
@@ -180,7 +179,7 @@ def _snapshot_digest(tally: Tally, horizon: Horizon, folded: Mapping[int, str], 
 def _report(name: CheckName, tally: Tally, note: str) -> CheckReport:
     if tally.violated:
         result = CheckResult.VIOLATED
-    elif not tally.examined and name in _MAY_NOT_APPLY:
+    elif not tally.examined:
         result = CheckResult.NOT_APPLICABLE
     else:
         result = CheckResult.OK

@@ -32,7 +32,7 @@ def origin(log: Log) -> str:
     """Where the records came from, in words."""
     parts = []
     if log.from_snapshot:
-        parts.append(f"the snapshot at offset {log.horizon:,} (the log before it is gone)")
+        parts.append(f"the snapshot at offset {log.horizon:,} (the beginning of the log is gone)")
     if log.archived_until >= 0:
         parts.append(f"the archive up to offset {log.archived_until:,}")
     if log.next_offset > log.archived_until:
