@@ -87,6 +87,23 @@ def test_segments_and_subscriptions_that_are_not_there_are_passed_over() -> None
     run(test)
 
 
+def test_a_report_with_more_entries_than_there_are_places_is_refused_and_the_next_is_taken() -> (
+    None
+):
+    async def test(desk: Desk) -> None:
+        many = [(0, "", 1)] * 10_001
+        with pytest.raises(
+            RefusedError, match="10001 entries; at most 10000 are looked"
+        ) as refused:
+            await desk.report(*many)
+        assert refused.value.code == pb.ServerError.NotAllowedError
+        assert desk.counted == []
+        await desk.report(*many[1:])
+        assert desk.counted == [(0, "", 1)]
+
+    run(test)
+
+
 def test_a_report_on_a_topic_that_is_not_there_or_was_made_again_is_refused() -> None:
     async def test(desk: Desk) -> None:
         with pytest.raises(RefusedError):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
-from anabranch.broker.errors import NotFoundError
+from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.load.traffic import Report, Said, TrafficReports
 from anabranch.broker.topics.access import Access, parse
+from anabranch.core.names import full_name
 from anabranch.core.topics import ScalableTopic
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
@@ -14,6 +16,8 @@ from anabranch.wire.anabranch_pb2 import (
     SegmentTraffic,
 )
 from anabranch.wire.server import OpenSession, Peer, Routes
+
+_FEW: Final = 10_000
 
 
 def traffic_reports(access: Access, reports: TrafficReports) -> OpenSession:
@@ -27,6 +31,7 @@ def traffic_reports(access: Access, reports: TrafficReports) -> OpenSession:
             found = access.topic(topic)
             if found.incarnation != said.incarnation:
                 raise NotFoundError(f"{said.topic} was deleted, or made again")
+            _check_count(len(said.segments), access, topic, found)
             reports.take(
                 Report(
                     topic,
@@ -45,6 +50,18 @@ def traffic_reports(access: Access, reports: TrafficReports) -> OpenSession:
         return {BaseCommand.SCALABLE_TRAFFIC_REPORT: report}
 
     return open_session
+
+
+def _check_count(count: int, access: Access, name: str, topic: ScalableTopic) -> None:
+    """Raises PreconditionError for more entries than a client can have something to say of."""
+    if count <= _FEW:  # of what was pruned meanwhile there may be some
+        return
+    subscriptions = sum(1 for _ in access.runtime.view.subscriptions(name))
+    most = max(_FEW, len(topic.segments) * (1 + subscriptions))
+    if count > most:
+        raise PreconditionError(
+            f"the report on {full_name(name)} has {count} entries; at most {most} are looked at"
+        )
 
 
 def _places(access: Access, name: str, topic: ScalableTopic) -> Callable[[int, str], bool]:
