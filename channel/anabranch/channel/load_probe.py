@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +28,7 @@ from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.sealing import SegmentTopic
 
 _PARTITIONS_AT_ONCE: Final = 2_000  # of one request
+_FIRST_SHARE: Final = 0.7  # of the time for ends: what is left is for what must be learnt first
 _GROUPS_AT_ONCE: Final = 200
 CLIENTS_MAX: Final = 32  # one for each group that was asked about last
 _LEARNED_SINGLY: Final = 20  # topics; of more, it is quicker to ask for all that there are
@@ -62,36 +64,32 @@ class LoadProbe:
     def ends(self, topics: Iterable[SegmentTopic], timeout_s: float) -> dict[str, tuple[int, ...]]:
         """Each partition's end offset, of the topics that Kafka tells all of."""
         deadline = time.monotonic() + timeout_s
-        found: dict[str, tuple[int, ...]] = {}
-        unknown: list[SegmentTopic] = []
-        for some in _together(topics):
-            left_s = deadline - time.monotonic()
-            if left_s > 0:
-                ends, not_there = self._ends(some, left_s)
-                found.update(ends)
-                unknown += not_there
+        found, unknown = self._ends(list(topics), timeout_s * _FIRST_SHARE)
         left_s = deadline - time.monotonic()
         if unknown and left_s > 0 and self._learn(unknown, left_s):
-            for some in _together(unknown):
-                found.update(self._ends(some, max(0.1, deadline - time.monotonic()))[0])
+            found.update(self._ends(unknown, max(0.1, deadline - time.monotonic()))[0])
         return found
 
     def _ends(
         self, topics: Sequence[SegmentTopic], timeout_s: float
     ) -> tuple[dict[str, tuple[int, ...]], list[SegmentTopic]]:
-        """What is told, and the topics that librdkafka takes to be not there."""
+        """What is told, and the topics that librdkafka takes to be not there.
+
+        Everything is asked before anything is awaited: what one Kafka broker does not answer costs
+        nobody else's answer.
+        """
         # Not a consumer's offsets_for_times: that refuses all for the sake of one without a leader.
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = {
-            TopicPartition(topic.name, number): latest
-            for topic in topics
-            for number in range(topic.partitions)
-        }
-        try:
-            futures = self._admin.list_offsets(asked, request_timeout=timeout_s)
-        except KafkaException:
-            return {}, []
         offsets = {topic.name: [-1] * topic.partitions for topic in topics}
+        futures: dict[TopicPartition, Any] = {}
+        for some in _together(topics):
+            asked = {
+                TopicPartition(topic.name, number): latest
+                for topic in some
+                for number in range(topic.partitions)
+            }
+            with suppress(KafkaException):
+                futures.update(self._admin.list_offsets(asked, request_timeout=timeout_s))
         unknown: set[str] = set()
         deadline = time.monotonic() + timeout_s
         for place, future in futures.items():
