@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.client import Client, ClosedError
+from anabranch.client import Client, ClosedError, DeadlineError
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server import Peer, Routes
@@ -22,8 +22,10 @@ _TOPIC = "topic://public/default/orders"
 class Slow:
     """A node, a controller and a Kafka that answer up to the point that a test wants to stay at."""
 
-    def __init__(self, *, tells: bool) -> None:
+    def __init__(self, *, tells: bool, takes: bool) -> None:
         self.tells = tells  # the layout
+        self.takes = takes  # consumers
+        self.lets_go = True  # of them
         self.url = ""
         self.kafka = ""
         self.reached: list[str] = []
@@ -35,8 +37,22 @@ class Slow:
                 number = command.scalableTopicLookup.session_id
                 peer.send(pb.CommandScalableTopicUpdate(session_id=number, dag=self._dag()))
 
-        async def subscribe(_command: BaseCommand) -> None:
+        async def subscribe(command: BaseCommand) -> None:
             self.reached.append("subscribe")
+            if self.takes:
+                number = command.scalableTopicSubscribe.request_id
+                given = pb.ScalableConsumerAssignment(
+                    layout_epoch=1, incarnation=1, group_id="g", session_timeout_ms=10_000
+                )
+                peer.send(
+                    pb.CommandScalableTopicSubscribeResponse(request_id=number, assignment=given)
+                )
+
+        async def unsubscribe(command: BaseCommand) -> None:
+            self.reached.append("unsubscribe")
+            if self.lets_go:
+                number = command.scalableTopicUnsubscribe.request_id
+                peer.send(pb.CommandSuccess(request_id=number))
 
         async def close(_command: BaseCommand) -> None:
             pass
@@ -44,6 +60,7 @@ class Slow:
         return {
             BaseCommand.SCALABLE_TOPIC_LOOKUP: lookup,
             BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: subscribe,
+            BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: unsubscribe,
             BaseCommand.SCALABLE_TOPIC_CLOSE: close,
         }
 
@@ -67,8 +84,8 @@ class Slow:
 
 
 @asynccontextmanager
-async def slow(*, tells: bool = True) -> AsyncIterator[Slow]:
-    node = Slow(tells=tells)
+async def slow(*, tells: bool = True, takes: bool = False) -> AsyncIterator[Slow]:
+    node = Slow(tells=tells, takes=takes)
     connections: list[asyncio.StreamWriter] = []
 
     def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -184,5 +201,57 @@ def test_the_end_of_a_watch_does_not_hide_that_whoever_ends_it_is_cancelled() ->
             with pytest.raises(asyncio.CancelledError):
                 await closing
             assert _tasks() == []
+
+    run(test)
+
+
+def test_a_client_whose_closing_is_cancelled_abandons_the_rest_and_says_what_was_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for bound in ("_WARM_S_MAX", "_ABANDON_S"):
+        monkeypatch.setattr(f"anabranch.client.producer.{bound}", 0.01)
+
+    async def test() -> None:
+        caplog.clear()
+        async with slow() as node, Client(node.url) as client:
+            producers = [await client.create_producer(_TOPIC) for _ in range(3)]
+            for each in producers:
+                for _ in range(7):
+                    each.send_nowait(b"value")
+            closing = asyncio.create_task(client.close())
+            await until(lambda: producers[-1].is_closed)
+            assert not producers[0].is_closed
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            assert [each.is_closed for each in producers] == [True, True, True]
+            assert [each.under_way for each in producers] == [0, 0, 0]
+            assert _tasks() == []
+        told = [each.getMessage() for each in caplog.records if each.name.endswith(".producer")]
+        assert len(told) == 3
+        assert all("producer.abandoned" in each and "7 messages" in each for each in told)
+
+    run(test)
+
+
+def test_of_several_parts_that_do_not_close_well_one_is_raised_and_the_others_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Part:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def close(self) -> None:
+            raise DeadlineError(f"{self.name} took too long")
+
+    async def test() -> None:
+        caplog.clear()
+        client = Client("pulsar://127.0.0.1:1")
+        for name in ("first", "second", "third"):
+            client.adopt(Part(name))
+        with pytest.raises(DeadlineError, match="third"):
+            await client.close()
+        told = [each.getMessage() for each in caplog.records]
+        assert ["second" in told[0], "first" in told[1], len(told)] == [True, True, 2]
 
     run(test)

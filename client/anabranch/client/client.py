@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaException
@@ -161,15 +161,24 @@ class Client(Closing):
         self._parts.append(part)
 
     async def close(self) -> None:
-        """Closes what it made, producers after their messages are delivered (or their deadline)."""
+        """Closes what it made, producers after their messages are delivered (or their deadline).
+
+        Raises the first error of that, and logs the others. When cancelled it abandons the rest.
+        """
         self._end_starts()
         failures: list[Exception] = []
-        while self._parts:
-            try:
-                await self._parts.pop().close()
-            except Exception as error:  # noqa: BLE001 - the others must be closed all the same
-                failures.append(error)
-        await self._traffic.close()
+        try:
+            while self._parts:
+                try:
+                    await self._parts.pop().close()
+                except Exception as error:  # noqa: BLE001 - the others must be closed all the same
+                    failures.append(error)
+            await self._traffic.close()
+        except BaseException:
+            _log_failures(failures)
+            await self.abandon()
+            raise
+        _log_failures(failures[1:])
         if failures:
             raise failures[0]
 
@@ -179,9 +188,7 @@ class Client(Closing):
         parts, self._parts = self._parts, []
         ends = [_abandon(part) for part in reversed(parts)]
         ends.append(self._traffic.close())
-        for failure in await asyncio.gather(*ends, return_exceptions=True):
-            if isinstance(failure, BaseException):
-                _log.warning("client.not_closed_well", why=str(failure))
+        _log_failures(await asyncio.gather(*ends, return_exceptions=True))
 
     def _end_starts(self) -> None:
         """Nothing is made from now on, and what is being made is not."""
@@ -198,6 +205,12 @@ class Client(Closing):
 
 async def _abandon(part: Any) -> None:
     await getattr(part, "abandon", part.close)()
+
+
+def _log_failures(outcomes: Iterable[BaseException | None]) -> None:
+    for failure in outcomes:
+        if failure is not None:
+            _log.warning("client.not_closed_well", why=str(failure))
 
 
 def _checked(kafka: Any) -> dict[str, Any]:
