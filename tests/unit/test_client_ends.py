@@ -255,3 +255,26 @@ def test_of_several_parts_that_do_not_close_well_one_is_raised_and_the_others_ar
         assert ["second" in told[0], "first" in told[1], len(told)] == [True, True, 2]
 
     run(test)
+
+
+@pytest.mark.parametrize("make", [_subscribe, _queue])
+def test_a_consumer_whose_closing_is_cancelled_is_over_all_the_same(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lock_of(*_: object) -> float:
+        return 30.0
+
+    monkeypatch.setattr("anabranch.client.queue.lock_of", lock_of)
+
+    async def test() -> None:
+        async with slow(takes=True) as node, Client(node.url) as client:
+            node.lets_go = False
+            consumer = await make(client)
+            closing = asyncio.create_task(consumer.close())
+            await until(lambda: "unsubscribe" in node.reached)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            await until(lambda: _tasks() == [])
+
+    run(test)

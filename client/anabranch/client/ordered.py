@@ -132,6 +132,22 @@ class OrderedConsumer(Consumer[Message]):
         self._core.close(self._now())
         self._changed()
         self._stop_listening()
+        try:
+            left = await self._settle_and_leave()
+        finally:
+            self._session.stop()  # if the wait was cancelled
+            await self._tasks.cancel()
+            await self._reading.close()
+            await self._watch.close()
+        if not left and self._failure is None:
+            raise DeadlineError(
+                f"Kafka did not take the last commits of {self.consumer_name} of {self.topic} in "
+                f"{LEAVE_S_MAX:g} s: what they acknowledge may be delivered again"
+                f"{self._reading.trouble.last}"
+            )
+
+    async def _settle_and_leave(self) -> bool:
+        """Whether everything that was acknowledged is committed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S_MAX):
                 while not self._core.is_settled and self._failure is None:
@@ -141,15 +157,7 @@ class OrderedConsumer(Consumer[Message]):
         if not left:
             self._session.stop()  # a commit may be under way yet: nobody is to start before it
         await self._leave()
-        await self._tasks.cancel()
-        await self._reading.close()
-        await self._watch.close()
-        if not left and self._failure is None:
-            raise DeadlineError(
-                f"Kafka did not take the last commits of {self.consumer_name} of {self.topic} in "
-                f"{LEAVE_S_MAX:g} s: what they acknowledge may be delivered again"
-                f"{self._reading.trouble.last}"
-            )
+        return left
 
     @property
     def buckets(self) -> list[tuple[int, int]]:

@@ -212,12 +212,15 @@ class QueueConsumer(Consumer[QueueMessage]):
         self.is_closed = True
         self._changed()
         self._stop_listening()
-        await self._tasks.cancel()
-        if self._reader is not None and not await self._reader.close(self._delivery):
-            self._session.stop()  # no goodbye: nothing may count as drained without this consumer
-        self._core.close(self._now())
-        await self._leave()
-        await self._watch.close()
+        try:
+            await self._tasks.cancel()
+            if self._reader is not None and not await self._reader.close(self._delivery):
+                self._session.stop()  # no goodbye: nothing may count as drained without this one
+            self._core.close(self._now())
+            await self._leave()
+        finally:
+            self._session.stop()  # if the wait was cancelled
+            await self._watch.close()
 
     @property
     def segments(self) -> list[int]:
