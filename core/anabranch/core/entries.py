@@ -23,6 +23,7 @@ SEGMENT_MIN: Final = "anabranch-segment-hash-min"
 SEGMENT_MAX: Final = "anabranch-segment-hash-max"
 ENTRY_MIN: Final = "anabranch-entry-hash-min"  # entry_hash_min of the seed
 ENTRY_MAX: Final = "anabranch-entry-hash-max"
+_DIGITS_MAX: Final = len(str(RING16 - 1))
 BOUNDS_HEADERS: Final = (SEGMENT_MIN, SEGMENT_MAX, ENTRY_MIN, ENTRY_MAX)
 
 
@@ -84,8 +85,7 @@ def bounds_in(headers: Headers | None) -> EntryBounds | None:
     texts = [given.get(name) for name in BOUNDS_HEADERS]
     if texts == [None] * 4:
         return None
-    numbers = [int(text) if text is not None and text.isdigit() else -1 for text in texts]
-    bounds = EntryBounds(*numbers)
+    bounds = EntryBounds(*map(_number, texts))
     halves = (bounds.segment_min, bounds.segment_max), (bounds.entry_min, bounds.entry_max)
     if not all(0 <= low <= high < RING16 for low, high in halves):
         raise InvalidInputError(
@@ -93,3 +93,8 @@ def bounds_in(headers: Headers | None) -> EntryBounds | None:
             f"numbers up to {RING16 - 1}, each minimum at most its maximum: {texts}"
         )
     return bounds
+
+
+def _number(text: bytes | None) -> int:
+    """-1 for what is none, or has more digits than any bound."""
+    return int(text) if text is not None and text.isdigit() and len(text) <= _DIGITS_MAX else -1
