@@ -55,6 +55,20 @@ class Desk:
         self.show()
 
 
+def test_buckets_given_to_another_are_counted_until_their_segment_is_pruned() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 22)
+    desk.report("a", 11, released=((0, 1),))
+    assert desk.coordinator.moved == {0: 1}
+    desk.layout = WHOLE.split_segment(0)
+    desk.show()
+    assert desk.coordinator.moved == {0: 1}
+    desk.layout = desk.layout.prune_segment(0)
+    desk.show()
+    assert desk.coordinator.moved == {}
+
+
 def test_the_first_consumer_gets_everything_at_once() -> None:
     desk = Desk()
     assert desk.join("a", 1, 11)

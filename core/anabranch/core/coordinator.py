@@ -120,6 +120,8 @@ class SubscriptionCoordinator:
         for each in self._current.values():
             each.drained = {b for b in each.drained if b[0] not in subscription.drained}
         self._owners = {b: who for b, who in self._owners.items() if b[0] in layout.segments}
+        for segment_id in self.moved.keys() - layout.segments.keys():
+            del self.moved[segment_id]
         if subscription.kind is _QUEUE:
             return
         registered = zip(subscription.consumers, subscription.instances, strict=True)
@@ -165,9 +167,7 @@ class SubscriptionCoordinator:
         }
         known.leaving = set(known.holdings) if anew else set()
         known.drained = self._existing(drained)
-        known.heard_at = now
-        known.sequence = 0
-        known.sent = None
+        known.heard_at, known.sequence, known.sent = now, 0, None
         self._away_since.pop(name, None)
         self._stale = True
         return True
