@@ -50,6 +50,20 @@ def test_need_and_budget_are_shared_by_the_segments_and_each_keeps_one_bucket() 
     assert rebucket(decided(segments(5, 8), {}, {}))[:2] == (tuple(range(5)), 1)
 
 
+@pytest.mark.parametrize(
+    ("consumers", "expected"), [(40, None), (9, None), (8, 16), (5, 16), (2, 16)]
+)
+def test_where_twice_the_need_is_over_the_ceiling_nothing_is_lowered_and_the_budget_is_bounded(
+    consumers: int, expected: int | None
+) -> None:
+    ceiling = policy(max_entry_buckets_per_segment=16, entry_bucket_budget=64)
+    found = decided(segments(1, 512), {}, streams(consumers), ceiling)
+    if expected is None:
+        assert "no segment has entry buckets to spare" in quiet(found)
+    else:
+        assert rebucket(found)[:2] == ((0,), expected)
+
+
 def test_only_segments_with_more_are_lowered_lowest_id_first() -> None:
     topic = ring((2, 8), (1, 2), (0, 4))
     assert rebucket(decided(topic, {}, streams(3))) == ((0, 2), 2, Reason.BUCKET_SURPLUS)
@@ -106,8 +120,9 @@ def test_a_surplus_says_the_figures() -> None:
 def test_what_is_lowered_is_not_raised_again_for_the_same_consumers_or_twice_as_many(
     consumers: int,
 ) -> None:
-    lowered = decided(segments(1, 64), {}, streams(consumers), policy(entry_bucket_budget=1))
+    roomy = policy(entry_bucket_budget=1, max_entry_buckets_per_segment=64)
+    lowered = decided(segments(1, 64), {}, streams(consumers), roomy)
     buckets = rebucket(lowered)[1]
     for more in (consumers, 2 * consumers):
-        again = decided(segments(1, buckets), {}, streams(more), policy(entry_bucket_budget=1))
+        again = decided(segments(1, buckets), {}, streams(more), roomy)
         assert isinstance(again, NoAction)

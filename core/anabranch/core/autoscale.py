@@ -378,12 +378,12 @@ def _surplus(look: _Look) -> Decision:
     policy = look.policy
     need = -(-2 * look.sharing // look.count)
     wanted = 1 << (need - 1).bit_length() if need > 1 else 1
-    buckets = max(wanted, policy.entry_bucket_budget // look.count)
+    ceiling = policy.max_entry_buckets_per_segment
+    buckets = max(wanted, min(ceiling, policy.entry_bucket_budget // look.count))
     ids = tuple(sorted(part.segment_id for part in look.active if part.buckets > buckets))
-    if not ids:
+    if not ids or wanted > ceiling:
         return NoAction(None, "no segment has entry buckets to spare")
-    quiet_since_ms = max(look.demand_since_ms, look.last.rebucket_ms, look.last.split_ms)
-    quiet_since_ms = max(quiet_since_ms, look.last.merge_ms)
+    quiet_since_ms = max(look.demand_since_ms, *msgspec.structs.astuple(look.last))
     if look.is_resting(quiet_since_ms, policy.rebucket_down_window_seconds):
         return NoAction(None, "entry buckets to spare are kept until nothing changes for a while")
     if look.is_resting(look.last.rebucket_ms, policy.rebucket_cooldown_seconds):
