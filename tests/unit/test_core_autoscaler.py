@@ -10,7 +10,7 @@ from anabranch.core.autoscaler import Trigger, demand_of, policy_of
 from anabranch.core.records import PolicyOp, TopicCause
 from anabranch.core.segment_load import SegmentLoad
 from anabranch.core.segment_tasks import Failed
-from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics import Operation, TopicMove, TopicState
 from support.autoscale import POLICY, load, policy
 from support.autoscale_scene import INTERVAL_S, Scene, begins, evaluations
@@ -165,6 +165,26 @@ def test_a_look_that_lacked_loads_is_repeated_as_soon_as_they_are_there(
     assert found is not None
     assert found.trigger is Trigger.TICK
     assert isinstance(found.decision, Rebucket)
+
+
+def test_buckets_to_spare_are_kept_for_the_window_after_a_subscription_has_ended() -> None:
+    scene = Scene()
+    scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 16))
+    scene.join(*"abcdefgh")
+    scene.look()
+    scene.pass_time(POLICY.rebucket_down_window_seconds)
+    scene.world.must(scene.world.subscription(SubscriptionOp.DELETE))
+    assert "kept until nothing changes" in seen(scene, Trigger.CONSUMERS).why
+    assert not scene.controller.is_idle, "another one would not know"
+    scene.pass_time(POLICY.rebucket_down_window_seconds - 0.001)
+    assert begins(scene.look()) == []
+    scene.pass_time(INTERVAL_S)
+    assert scene.begin().operation is Operation.REBUCKET
+    scene.carry_on()
+    assert scene.buckets == [4]
+    scene.pass_time(INTERVAL_S)
+    scene.look()
+    assert scene.controller.is_idle
 
 
 # --- one operation at a time ------------------------------------------------------------------

@@ -26,6 +26,7 @@ from anabranch.core.subscriptions import SubscriptionKind
 from anabranch.core.topics import ScalableTopic
 
 _REPEAT_S: Final = 1.0
+_ENDED: Final = ""  # stands for the subscriptions that ended lately; none has this name
 Overrides = tuple[tuple[str, ...], tuple[str, ...]]  # of the namespace and of the topic
 Loads = Mapping[int, SegmentLoad] | None  # by segment id; None: not read yet
 LoadOf = Callable[[str, int], Loads]  # of topic and incarnation
@@ -129,13 +130,14 @@ class AutoScaler:
         self._ends_early = False  # whether that is before a tick
         self._acted: tuple[Split | Merge | Rebucket, int] | None = None  # and its clock before it
         self._rolling: _Rolling | None = None
+        self._ended_ms = 0  # when a subscription was found to have ended last, which no log says
 
     @property
     def is_waiting(self) -> bool:
         """Whether it must be asked again before the next tick: what was decided is under way, or
-        a cooldown ends.
+        a cooldown ends; or whether it alone knows of a change that still counts.
         """
-        return self._acted is not None or self._ends_early
+        return self._acted is not None or self._ends_early or bool(self._ended_ms)
 
     def ended(self) -> None:
         """The topic is gone."""
@@ -168,10 +170,17 @@ class AutoScaler:
         loads = self._load(self.name, topic.incarnation)
         is_loaded = loads is not None and all(p.segment_id in loads for p in layout.active)
         demand = demand_of(state, self.name)
+        if self._seen is not None and any(name not in demand for name, _ in self._seen.consumers):
+            self._ended_ms = at_ms
         trigger = self._trigger(state, topic, demand, now, is_loaded=is_loaded)
         if trigger is None:
             return None
         effective = policy_of(state, self.name, topic, self.settings.policy)
+        window_ms = effective.policy.rebucket_down_window_seconds * 1000
+        if at_ms - self._ended_ms < window_ms:
+            demand[_ENDED] = Demand(0, False, self._ended_ms)
+        else:
+            self._ended_ms = 0
         found = evaluate(effective, topic, layout, loads, demand, at_ms)
         # Should a record lose, nothing else tells.
         acts = not isinstance(found, NoAction)
