@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -253,6 +254,44 @@ def test_of_several_parts_that_do_not_close_well_one_is_raised_and_the_others_ar
             await client.close()
         told = [each.getMessage() for each in caplog.records]
         assert ["second" in told[0], "first" in told[1], len(told)] == [True, True, 2]
+
+    run(test)
+
+
+@pytest.mark.parametrize("make", [_subscribe, _queue])
+def test_a_consumer_whose_closing_is_cancelled_leaves_and_later_calls_wait_for_that(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lock_of(*_: object) -> float:
+        return 30.0
+
+    monkeypatch.setattr("anabranch.client.queue.lock_of", lock_of)
+
+    async def test() -> None:
+        async with slow(takes=True) as node, Client(node.url) as client:
+            consumer = await make(client)
+            leave, may_leave = consumer._leave, asyncio.Event()
+
+            async def held() -> None:
+                node.reached.append("about to leave")
+                await may_leave.wait()
+                await leave()
+
+            monkeypatch.setattr(consumer, "_leave", held)
+            closing = [asyncio.create_task(consumer.close())]
+            await until(lambda: "about to leave" in node.reached)
+            closing[0].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing[0]
+            closing = [asyncio.create_task(consumer.close()) for _ in range(2)]
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not any(each.done() for each in closing), "it is not closed yet"
+            may_leave.set()
+            await asyncio.gather(*closing)
+            assert node.reached.count("unsubscribe") == 1
+            assert _tasks() == []
+            await until(lambda: not [t for t in threading.enumerate() if "anabranch-" in t.name])
 
     run(test)
 

@@ -169,10 +169,14 @@ class Client(Closing):
         failures: list[Exception] = []
         try:
             while self._parts:
+                part = self._parts.pop()
                 try:
-                    await self._parts.pop().close()
+                    await part.close()
                 except Exception as error:  # noqa: BLE001 - the others must be closed all the same
                     failures.append(error)
+                except BaseException:
+                    self._parts.append(part)  # consumers go on closing, which is waited for
+                    raise
             await self._traffic.close()
         except BaseException:
             _log_failures(failures)

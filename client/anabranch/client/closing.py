@@ -12,7 +12,7 @@ class Closing(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends it; calling it again does nothing."""
+        """Ends it; calling it again ends nothing more."""
 
     async def abandon(self) -> None:
         """Ends it after an error: waits for nothing that may never come, and raises nothing of its

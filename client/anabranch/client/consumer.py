@@ -59,9 +59,27 @@ class Consumer(Closing, Generic[MessageT]):
         self._failure: BaseException | None = None
         self._is_committing = False
         self._leaving: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._log = get_logger(__name__).bind(
             topic=self.topic, subscription=subscription, consumer=consumer_name
         )
+
+    async def close(self) -> None:
+        """Leaves the subscription, as each kind of consumer says; later calls wait for the same.
+
+        It goes on when a caller is cancelled: half closed, the consumer would keep its share and
+        do nothing with it.
+        """
+        if self._closing is None:
+            if self.is_closed:
+                return  # it was never subscribed
+            self.is_closed = True
+            self._closing = asyncio.create_task(self._close(), name="consumer close")
+        await asyncio.shield(self._closing)
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Ends everything that the consumer has."""
 
     @abstractmethod
     async def receive(self, timeout_s: float | None = None) -> MessageT:

@@ -120,15 +120,12 @@ class OrderedConsumer(Consumer[Message]):
             if batch:
                 return batch
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Commits what is acknowledged and leaves: another consumer gets the share at once.
 
         Raises DeadlineError when Kafka took not all commits: the share then stays this consumer's
         until its session is over, and what was not committed is delivered again.
         """
-        if self.is_closed:
-            return
-        self.is_closed = True
         self._core.close(self._now())
         self._changed()
         self._stop_listening()

@@ -205,11 +205,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         """It can not be processed by anybody: never deliver it again."""
         return message.delivery.settle(message.index, REJECT)
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Sends what was settled, releases what was not, and leaves."""
-        if self.is_closed:
-            return
-        self.is_closed = True
         self._changed()
         self._stop_listening()
         try:
