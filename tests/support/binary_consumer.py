@@ -12,6 +12,7 @@ from anabranch.broker.binary.sessions import sessions
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
+from anabranch.wire.connection import Limits
 from anabranch.wire.errors import RefusedError
 from support.memory_cluster import MemoryNode
 from support.wire import WAIT_S, connected, serving
@@ -97,13 +98,15 @@ def _buckets(held: Held) -> list[pb.SegmentBuckets]:
 
 
 @asynccontextmanager
-async def client_of(node: MemoryNode, name: str, instance: int = 1) -> AsyncIterator[Client]:
+async def client_of(
+    node: MemoryNode, name: str, instance: int = 1, limits: Limits | None = None
+) -> AsyncIterator[Client]:
     clients: list[Client] = []
     routes = sessions(node.operations, node.settings)
 
     def pushed(command: BaseCommand) -> None:
         clients[0].pushed(command)
 
-    async with serving(routes) as server, connected(server, pushed) as connection:
+    async with serving(routes, limits) as server, connected(server, pushed) as connection:
         clients.append(Client(connection, name, instance))
         yield clients[0]

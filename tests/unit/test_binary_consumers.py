@@ -10,10 +10,12 @@ import pytest
 
 from anabranch.core.topic_guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.connection import Limits
 from anabranch.wire.errors import RefusedError
 from support.binary_consumer import client_of
 from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+from support.wire import WAIT_S
 
 NAME = "public/default/orders"
 
@@ -88,6 +90,36 @@ def test_who_leaves_gives_its_share_away_at_once() -> None:
                     await first.report()
                 assert refused.value.code == pb.ServerError.ConsumerNotFound
             assert consumers(node) == ("b",)
+
+    run(test)
+
+
+def test_what_no_message_holds_is_refused_or_ends_the_session_but_never_the_node() -> None:
+    half_only = Limits(frame_bytes_max=1_500)
+
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster, 16)
+        attached = node.operations.topics.access.service.consumers
+        async with (
+            client_of(node, "a", limits=half_only) as first,
+            client_of(node, "b", limits=half_only) as second,
+        ):
+            refusal = await first.refused()
+            assert refusal.code == pb.ServerError.NotAllowedError
+            assert "the 16 segments of topic://public/default/orders for this" in refusal.reason
+            assert attached == {}
+            await second.subscribe()
+            await first.subscribe()
+            async with asyncio.timeout(WAIT_S):
+                while not len(first.held) == len(second.held) == 8:
+                    await second.report()
+                    await asyncio.sleep(0.02)
+            await second.leave()
+            await until(lambda: first.closed != [])
+            assert "let more consumers share them" in first.closed[0]
+            assert attached == {}
+            assert not node.runtime.ended.done()
+            assert (await first.refused()).code == pb.ServerError.NotAllowedError
 
     run(test)
 

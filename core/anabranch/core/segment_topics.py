@@ -18,6 +18,16 @@ _LENGTH_MAX: Final = 249
 _REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
 
 
+def segment_topic(topic: str, segment: SegmentInfo) -> str:
+    """Pulsar's name of one segment.
+
+    >>> from anabranch.core.segments import new_segment
+    >>> segment_topic("public/default/orders", new_segment(1, 0, 0x7fff, 2))
+    'segment://public/default/orders/0000-7fff-1'
+    """
+    return f"segment://{topic}/{segment.descriptor}"
+
+
 def kafka_topic(prefix: str, topic: str, incarnation: int, segment: SegmentInfo) -> str:
     """The Kafka topic of one segment.
 

@@ -20,6 +20,7 @@ from anabranch.broker.topics.consumers import (
 )
 from anabranch.core.coordinator import Assignment
 from anabranch.core.errors import AnabranchError
+from anabranch.core.names import full_name
 from anabranch.core.state import StateReader
 from anabranch.core.subscriptions import SubscriptionKind
 from anabranch.wire.anabranch_pb2 import (
@@ -29,11 +30,12 @@ from anabranch.wire.anabranch_pb2 import (
     CommandScalableTopicSubscribe,
     CommandScalableTopicSubscribeResponse,
     CommandSuccess,
+    ScalableConsumerAssignment,
     ScalableConsumerType,
     ServerError,
 )
 from anabranch.wire.commands import NO_REQUEST
-from anabranch.wire.errors import RefusedError
+from anabranch.wire.errors import FrameError, RefusedError
 from anabranch.wire.server import OpenSession, Peer, Routes
 
 _KINDS: Final = {
@@ -56,6 +58,7 @@ class _Link:
         self, client: _Client, consumer_id: int, request_id: int, topic: str, subscription: str
     ) -> None:
         self.session: Session | None = None
+        self.too_large = ""  # why its first assignment could not be sent
         self._client = client
         self._consumer_id = consumer_id
         self._request_id: int | None = request_id
@@ -63,7 +66,7 @@ class _Link:
         self._subscription = subscription
 
     def assigned(self, assignment: Assignment) -> None:
-        """What the consumer may serve from now on."""
+        """What the consumer may serve from now on; it is dropped if no message holds that."""
         client = self._client
         topic = client.view.topic(self._topic)
         known = client.view.subscription(self._topic, self._subscription)
@@ -72,15 +75,31 @@ class _Link:
         form = assignment_form(
             client.place, self._topic, topic, self._subscription, known, assignment
         )
+        try:
+            self._send(form)
+        except FrameError as error:
+            why = (
+                f"the {len(form.segments)} segments of {full_name(self._topic)} for this consumer "
+                f"of {self._subscription} do not fit one message ({error}): let more consumers "
+                "share them, or the topic have fewer segments or entry buckets"
+            )
+            if self.is_answered:
+                self.dropped(why)
+            else:
+                self.too_large = why
+
+    def _send(self, form: ScalableConsumerAssignment) -> None:
         if self._request_id is None:
             update = CommandScalableTopicAssignmentUpdate(
                 consumer_id=self._consumer_id, assignment=form
             )
-            client.peer.send(update)
+            self._client.peer.send(update)
         else:
-            request_id, self._request_id = self._request_id, None
-            answer = CommandScalableTopicSubscribeResponse(request_id=request_id, assignment=form)
-            client.peer.send(answer)
+            answer = CommandScalableTopicSubscribeResponse(
+                request_id=self._request_id, assignment=form
+            )
+            self._client.peer.send(answer)
+            self._request_id = None
 
     def dropped(self, why: str) -> None:
         """Later: the controller is in the midst of its effects."""
@@ -122,9 +141,12 @@ class _Client:
             return
         self.drop(asked.consumer_id, self._links.get(asked.consumer_id))
         self._links[asked.consumer_id] = link
-        if not link.is_answered:  # the lease lapsed at this very moment
+        if not link.is_answered:
             self.drop(asked.consumer_id, link)
-            self._answer(asked, ServerError.ServiceNotReady, "the controller has just changed")
+            if link.too_large:
+                self._answer(asked, ServerError.NotAllowedError, link.too_large)
+            else:  # the lease lapsed at this very moment
+                self._answer(asked, ServerError.ServiceNotReady, "the controller has just changed")
 
     async def report(self, command: BaseCommand) -> None:
         """SCALABLE_CONSUMER_REPORT."""

@@ -13,7 +13,7 @@ from anabranch.broker.topics.watches import Mark, Seen
 from anabranch.core.coordinator import Assignment
 from anabranch.core.hashing import bucket_starts
 from anabranch.core.instances import Bucket
-from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.segment_topics import kafka_group, kafka_topic, segment_topic
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.subscriptions import Subscription
 from anabranch.core.topics import ScalableTopic, TopicState
@@ -143,7 +143,7 @@ def assignment_form(
                     segment_id=segment_id,
                     hash_start=part.start,
                     hash_end=part.end,
-                    segment_topic=f"segment://{name}/{part.descriptor}",
+                    segment_topic=segment_topic(name, part),
                     kafka_topic=kafka_topic(place.topic_prefix, name, topic.incarnation, part),
                     buckets=buckets,
                     end_offsets=part.end_offsets,

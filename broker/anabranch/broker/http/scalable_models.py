@@ -16,6 +16,7 @@ from anabranch.broker.http.autoscale_models import (
 )
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.autoscale_policy import override_of
+from anabranch.core.segment_topics import segment_topic
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.topics import ScalableTopic
 
@@ -203,7 +204,7 @@ def segment_stats(
     """One segment's part of the statistics."""
     return SegmentStats(
         hashRange=HashRange(start=part.start, end=part.end),
-        name=f"segment://{name}/{part.descriptor}",
+        name=segment_topic(name, part),
         state=part.state.name,
         kafkaTopic=topics.kafka_topic(name, topic, part),
         entryBuckets=part.buckets,

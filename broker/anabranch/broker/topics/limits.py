@@ -9,7 +9,7 @@ import msgspec
 
 from anabranch.broker.errors import PreconditionError
 from anabranch.core.names import full_name
-from anabranch.core.segment_topics import kafka_topic
+from anabranch.core.segment_topics import kafka_topic, segment_topic
 from anabranch.core.segments import SegmentInfo
 from anabranch.wire.framing import FRAME_BYTES_MAX
 
@@ -18,6 +18,7 @@ _LAYOUT_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024  # the frame has a head, 
 _INCARNATION: Final = 10**12  # longer than those to come
 # Upper bounds of the encoded fields of a segment (binary/forms.py), each with its tag.
 _SEGMENT_BYTES: Final = 48  # without the Kafka topic's name
+_ASSIGNED_BYTES: Final = 28  # without the names of the segment and of its Kafka topic
 _SEALED_BYTES: Final = 16
 _LINK_BYTES: Final = 8
 _BUCKET_BYTES: Final = 4
@@ -49,33 +50,38 @@ def check_properties(properties: Mapping[str, str]) -> None:
 
 
 def check_layout(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> None:
-    """Raises PreconditionError when the layout would be too large to be told to clients at once."""
+    """Raises PreconditionError for a layout that is too large to be told, or assigned, at once."""
     size = layout_bytes_max(prefix, name, parts)
     if size > _LAYOUT_BYTES_MAX:
         raise PreconditionError(
-            f"the layout of {full_name(name)} would have up to {size} bytes, and clients take "
-            f"{_LAYOUT_BYTES_MAX}: let it have fewer segments or entry buckets, or a shorter name"
+            f"the layout of {full_name(name)}, or the assignment of all of it to one consumer, "
+            f"would have up to {size} bytes, and clients take {_LAYOUT_BYTES_MAX}: let it have "
+            "fewer segments or entry buckets, or a shorter name"
         )
 
 
 def fits_clients(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> bool:
-    """Whether clients can be told the layout at once."""
+    """Whether clients can be told the layout at once, and one consumer be assigned all of it."""
     return layout_bytes_max(prefix, name, parts) <= _LAYOUT_BYTES_MAX
 
 
 def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> int:
-    """An upper bound of the segments' part of the layout's message."""
+    """An upper bound of what the segments take of a message.
+
+    That is the layout's or, where it is larger, the assignment of them all to one consumer.
+    """
     parts = tuple(parts)
     if not parts:
         return 0
     last = max(parts, key=lambda part: part.segment_id)
     # All names are as long but for the segment's number, whose longest is the last one's.
-    each = _SEGMENT_BYTES + len(kafka_topic(prefix, name, _INCARNATION, last))
-    return sum(
-        each
-        + (0 if part.is_active else _SEALED_BYTES)
+    both = len(parts) * len(kafka_topic(prefix, name, _INCARNATION, last)) + sum(
+        _BUCKET_BYTES * part.buckets + _END_BYTES * len(part.end_offsets) for part in parts
+    )
+    layout = len(parts) * _SEGMENT_BYTES + sum(
+        (0 if part.is_active else _SEALED_BYTES)
         + _LINK_BYTES * (len(part.parent_ids) + len(part.child_ids))
-        + _BUCKET_BYTES * part.buckets
-        + _END_BYTES * len(part.end_offsets)
         for part in parts
     )
+    assignment = len(parts) * (_ASSIGNED_BYTES + len(segment_topic(name, last).encode()))
+    return both + max(layout, assignment)
