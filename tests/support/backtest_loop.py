@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from anabranch.broker.load.reporter import LoadSettings
 from anabranch.core.autoscale import Demand, LastActions, decide
 from anabranch.core.autoscale_decisions import Decision, Merge, NoAction, Rebucket, Split, describe
 from anabranch.core.autoscale_policy import AutoScalePolicy
@@ -24,7 +25,7 @@ from anabranch.spark_replay.backtest.model import Rules
 STEP_MS = 60_000
 BEGIN_MS = 1_700_000_000_000
 _STEP_S = STEP_MS / 1000
-_CHANGE = 0.25  # `scalableTopicLoadReportRateChangeThreshold`
+_CHANGE = LoadSettings().threshold
 
 
 class Told(msgspec.Struct):
