@@ -1,7 +1,8 @@
-"""Order, loss and repetition under random interleavings of sends, seals, lost answers, layouts."""
+"""Order, loss, repetition and what is waited for, under random interleavings of sends and seals."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from random import Random
 
 from hypothesis import given, settings
@@ -53,3 +54,21 @@ def test_what_is_given_up_harms_nothing_else(seed: int, steps: int) -> None:
             told = [value for value in values if (key, value) not in sender.unknown]
             there = [each for each in received[key] if (key, each) not in sender.unknown]
             assert there == told
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), steps=st.integers(0, 400), gives_up=st.booleans())
+def test_a_barrier_counts_what_was_sent_before_it_and_nothing_else(
+    seed: int, steps: int, gives_up: bool
+) -> None:
+    world = FlowWorld(Random(seed), 1, gives_up)
+    (sender,) = world.senders
+    with ExitStack() as until_over:
+        for _ in range(steps):
+            world.step(_KEYS)
+            if world.random.random() < 0.02:
+                sender.wait(until_over)
+            for barrier, before in sender.waits:
+                assert barrier.left == len(before & sender.unsettled)
+        world.settle()
+        assert all(barrier.left == 0 for barrier, _ in sender.waits)

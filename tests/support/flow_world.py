@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from contextlib import ExitStack
 from random import Random
 
+from anabranch.client.barriers import Barrier, Barriers
 from anabranch.client.errors import UnknownOutcomeError
 from anabranch.client.flows import Flow, FlowTable, Held, Step
 from anabranch.client.settlement import first_of
@@ -44,10 +46,16 @@ class Sender:
         self.sent: dict[bytes, list[bytes]] = defaultdict(list)
         self.behind: deque[TopicLayout] = deque()  # layouts pushed and not yet seen
         self.unknown: set[tuple[object, object]] = set()  # keys and values that were given up
+        self.unsettled: set[tuple[object, object]] = set()
+        self.barriers = Barriers()
+        self.waits: list[
+            tuple[Barrier, set[tuple[object, object]]]
+        ] = []  # each with what is before
 
     def send(self, key: bytes) -> None:
         value = b"%d:%d" % (self.number, len(self.sent[key]))
         self.sent[key].append(value)
+        self.unsettled.add((key, value))
         self._append(Held(key, value))
 
     def _append(self, held: Held) -> None:
@@ -59,6 +67,16 @@ class Sender:
             return
         flow.sent()
         self.under_way[flow].append(Append(held))
+        self.barriers.appended(held, flow)
+
+    def wait(self, until_over: ExitStack) -> None:
+        """Somebody waits for what was sent so far."""
+        barrier = until_over.enter_context(self.barriers.opened(self.table.flows()))
+        self.waits.append((barrier, set(self.unsettled)))
+
+    def _settled(self, held: Held) -> None:
+        self.barriers.settled(held)
+        self.unsettled.remove((held.key, held.value))
 
     def see_layout(self) -> None:
         if self.behind:
@@ -77,6 +95,7 @@ class Sender:
             if len(queue) > 1:  # the next one is stored, and taken for the proof of this one
                 queue.popleft()
                 flow.acked(-1)
+                self._settled(first.held)
             return
         if first.offset < 0 and not partition.sealed:
             first.offset = len(partition.records)
@@ -91,8 +110,10 @@ class Sender:
             # Kafka refuses by size before it looks whether it has the batch already.
             self.table.close(flow)
             flow.was_refused(first.held, in_doubt=first.tries > 1)
+            self.barriers.refused(first.held, flow)
         else:
             flow.acked(first.offset)
+            self._settled(first.held)
             self._open_up(flow)
 
     def give_up(self, flow: Flow) -> None:
@@ -107,6 +128,7 @@ class Sender:
             if place < arriving and append.offset < 0 and not partition.sealed:
                 partition.records.append((self.number, flow, key, value))
             flow.failed()
+            self._settled(append.held)
             self.unknown.add((key, value))
         queue.clear()
         if flow.open and self.world.random.random() < 0.5:
@@ -131,10 +153,12 @@ class Sender:
                 tail = records[flow.last_offset + 1 :]
                 beyond = sum(by is flow for _, by, _, _ in tail) - flow.unlocated
                 try:
-                    flow.resolved(first_of(len(flow.refused), beyond, flow.forgone))
+                    known = flow.resolved(first_of(len(flow.refused), beyond, flow.forgone))
                 except UnknownOutcomeError:
-                    lost = flow.fail_refused()
-                    self.unknown.update((held.key, held.value) for held in lost)
+                    known = flow.fail_refused()
+                    self.unknown.update((held.key, held.value) for held in known)
+                for held in known:
+                    self._settled(held)
                 step = flow.step(self.table.layout)
             if step is Step.MOVE:
                 for held in self.table.leave(flow):

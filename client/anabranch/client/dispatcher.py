@@ -18,6 +18,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from anabranch.client import settlement
+from anabranch.client.barriers import Barriers
 from anabranch.client.delivery_errors import delivery_error, not_settled
 from anabranch.client.errors import (
     ClientError,
@@ -69,6 +70,7 @@ class Dispatcher:
         self._topic = f"topic://{layout.topic}"
         self.writers = WriterPool(settings, kafka, self._spawn, self._ready, now)
         self._finished: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
+        self._barriers = Barriers()
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: list[Lane] = []  # whose first append is under way
         self._loop = asyncio.get_running_loop()
@@ -141,6 +143,7 @@ class Dispatcher:
 
     def fail(self, held: Held, error: Exception) -> None:
         """The message is given up."""
+        self._barriers.settled(held)
         size = len(held.value or b"")
         self.tally.count -= 1
         self.tally.bytes -= size
@@ -181,6 +184,7 @@ class Dispatcher:
         else:
             lane.sent()
             lane.mark(held.since)
+            self._barriers.appended(held, lane)
 
     def _send_on(self, messages: list[Held]) -> None:
         for held in messages:
@@ -191,6 +195,7 @@ class Dispatcher:
             now = self._now()
             held.since = held.since or now - (message.latency() or 0.0)
             lane.was_refused(held, lane.is_doubtful(message))
+            self._barriers.refused(held, lane)
             if lane.open:
                 lane.leaving_since = now
                 self.table.close(lane)
@@ -311,6 +316,7 @@ class Dispatcher:
                 refused=len(there) + len(lane.refused),
             )
             for held, (offset, timestamp_ms) in zip(there, found, strict=True):
+                self._barriers.settled(held)
                 self.delivered(lane, held, offset, timestamp_ms)
             self._written.found(lane, there)
         self._advance()
@@ -324,26 +330,23 @@ class Dispatcher:
         """What happens to messages of a topic that was deleted."""
         return TopicNotFoundError(f"{self._topic} was deleted")
 
-    async def wait_until_idle(self, timeout_s: float) -> None:
-        """Returns once nothing is under way any more. Raises DeadlineError."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self.tally.count > 0:
-                    self.changed.clear()
-                    await self.changed.wait()
-        except TimeoutError:
-            raise DeadlineError(
-                f"{self.tally.count} messages to {self._topic} are still under way after "
-                f"{timeout_s:g} s"
-            ) from None
+    async def flush(self, timeout_s: float) -> None:
+        """Returns once everything sent so far is settled. Raises DeadlineError."""
+        with self._barriers.opened(self.table.flows()) as barrier:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while barrier.left:
+                        self.changed.clear()
+                        await self.changed.wait()
+            except TimeoutError:
+                left = f"{barrier.left} messages to {self._topic} are still under way"
+                raise DeadlineError(f"{left} after {timeout_s:g} s") from None
 
     async def close(self) -> None:
         """Gives up what is under way, tells whoever waits for it, and ends the writers."""
         for timer in (self.timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
-        for lane in self.table.flows():
-            lane.pause()
         for writer in self.writers:
             writer.give_up("the producer was closed")
         for task in self._tasks:

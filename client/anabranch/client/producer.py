@@ -249,7 +249,7 @@ class Producer(Closing):
         self._check_usable()
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Returns once everything sent so far is settled.
+        """Returns once everything sent so far is settled, whatever is sent meanwhile.
 
         That takes no longer than the delivery time-out and a little. Raises DeliveryError if
         messages failed whose failure nobody has been told, DeadlineError.
@@ -257,7 +257,7 @@ class Producer(Closing):
         patience_s = timeout_s
         if patience_s is None:
             patience_s = self.settings.delivery_timeout_s + _SETTLE_S_MAX
-        await self._dispatcher.wait_until_idle(patience_s)
+        await self._dispatcher.flush(patience_s)
         self._raise_failures()
 
     async def close(self, timeout_s: float | None = None) -> None:

@@ -267,6 +267,8 @@ class SegmentWriter:
     def give_up(self, why: str) -> None:
         """Everything under way is reported as failed, by polls of the next milliseconds."""
         self.given_up = self.given_up or why
+        for lane in self.lanes:
+            lane.pause()
         # By a fault of the binding it is with `blocking=False` that it waits (2.16.1).
         self._producer.purge()
 
