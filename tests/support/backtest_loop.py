@@ -109,7 +109,7 @@ class Loop:
                     self.load[segment_id] = SegmentLoad(*news, now_ms)
             if consumers[number] != before:
                 before = consumers[number]
-                self.demand = {"s": Demand(before, True, now_ms)} if before else {}
+                self.demand = {"s": Demand(before, True, now_ms)}
             self._turn(number, now_ms)
         return self.told
 

@@ -128,6 +128,14 @@ def test_consumers_are_given_buckets_while_the_load_is_low() -> None:
     assert _told(outcome) == [(1, "rebucket 0 to 8", "below-split-rate-floor")]
 
 
+def test_buckets_stay_for_the_window_after_the_last_consumer_has_left() -> None:
+    outcome = _run([(40, 50.0)], consumers=((0, 8), (20, 0)))
+    assert _told(outcome) == [
+        (1, "rebucket 0 to 8", "below-split-rate-floor"),
+        (31, "rebucket 1 to 4", "bucket-surplus"),
+    ]
+
+
 def test_a_topic_begins_with_no_more_buckets_than_its_policy_allows_a_segment() -> None:
     policy = AutoScalePolicy(entry_bucket_budget=64, max_entry_buckets_per_segment=8)
     grid = Grid(0, 60_000, np.zeros((1, 4, 1)), (0, RING16))

@@ -193,7 +193,8 @@ class Replay:
                 news = True
         while self._consumers and self._consumers[-1][0] <= step:
             _, count = self._consumers.pop()
-            self._demand = {SUBSCRIPTION: Demand(count, True, now_ms)} if count else {}
+            if count or self._demand:  # a subscription stays when its last consumer has left
+                self._demand = {SUBSCRIPTION: Demand(count, True, now_ms)}
             news = True
         return news
 
