@@ -27,7 +27,8 @@ from anabranch.client.errors import (
     TopicNotFoundError,
 )
 from anabranch.client.flows import FlowTable, Held, Step
-from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettings
+from anabranch.client.messages import DeliveryResult, ProducerSettings
+from anabranch.client.outcomes import Outcomes
 from anabranch.client.reports import Report
 from anabranch.client.segment_writer import Lane, SegmentWriter, Tally
 from anabranch.client.topic_layout import Segment, TopicLayout
@@ -41,7 +42,6 @@ from anabranch.wire.log import get_logger
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.5
 _LAST_REPORTS_S: Final = 2.0  # for what is given up at the end; it takes milliseconds
-_FAILURES_MAX: Final = 100
 _log = get_logger(__name__)
 
 
@@ -59,8 +59,6 @@ class Dispatcher:
         self.tally = Tally()
         self._written = Written(self.tally, traffic or TopicTraffic())
         self.table: FlowTable[Lane] = FlowTable(layout, self._make_lane)
-        self.failures: list[Exception] = []  # of messages nobody waits for, the first ones
-        self.failed_count = 0
         self.awaited: set[Report] = set()
         self.changed = asyncio.Event()  # set whenever something was settled
         self.timer: asyncio.TimerHandle | None = None
@@ -69,7 +67,7 @@ class Dispatcher:
         self._kafka = kafka
         self._topic = f"topic://{layout.topic}"
         self.writers = WriterPool(settings, kafka, self._spawn, self._ready, now)
-        self._finished: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
+        self.outcomes = Outcomes(self._topic)
         self._barriers = Barriers()
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: list[Lane] = []  # whose first append is under way
@@ -139,7 +137,7 @@ class Dispatcher:
         if held.on_delivery is not None:
             segment_id = lane.segment.segment_id
             result = DeliveryResult(self._topic, segment_id, lane.bucket, offset, timestamp_ms)
-            self._finished.append((held.on_delivery, result, None))
+            self.outcomes.delivered(held, result)
 
     def fail(self, held: Held, error: Exception) -> None:
         """The message is given up."""
@@ -148,12 +146,7 @@ class Dispatcher:
         self.tally.count -= 1
         self.tally.bytes -= size
         self._written.gave_up(size)
-        if held.on_delivery is not None:
-            self._finished.append((held.on_delivery, None, error))
-            return
-        self.failed_count += 1
-        if len(self.failures) < _FAILURES_MAX:
-            self.failures.append(error)
+        self.outcomes.failed(held, error)
 
     def _append(self, held: Held, lane: Lane) -> None:
         if not lane.may_append:
@@ -255,12 +248,7 @@ class Dispatcher:
                 self._append(held, lane)
 
     def _finish(self) -> None:
-        finished, self._finished = self._finished, []
-        for on_delivery, result, error in finished:
-            try:
-                on_delivery(result, error)
-            except Exception as fault:  # noqa: BLE001 - the user's, who is told by the log
-                _log.error("producer.callback_failed", topic=self._topic, exc_info=fault)
+        self.outcomes.tell()
         self.changed.set()
 
     def _advance(self) -> None:

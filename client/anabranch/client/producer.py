@@ -258,7 +258,7 @@ class Producer(Closing):
         if patience_s is None:
             patience_s = self.settings.delivery_timeout_s + _SETTLE_S_MAX
         await self._dispatcher.flush(patience_s)
-        self._raise_failures()
+        self._dispatcher.outcomes.raise_failures()
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flushes and ends the producer; what cannot be delivered in time is given up.
@@ -354,14 +354,6 @@ class Producer(Closing):
             raise ClosedError(f"the producer of {self.topic} was closed")
         if self._watch.layout.deleted:
             raise self._dispatcher.gone()
-
-    def _raise_failures(self) -> None:
-        count, failures = self._dispatcher.failed_count, self._dispatcher.failures
-        if count:
-            self._dispatcher.failed_count, self._dispatcher.failures = 0, []
-            raise DeliveryError(f"{count} messages failed, the first: {failures[0]}") from failures[
-                0
-            ]
 
 
 def _no_route(_key: object) -> None:

@@ -1,0 +1,55 @@
+"""`Outcomes`: who is told what became of a producer's messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.client.errors import DeliveryError
+from anabranch.client.flows import Held
+from anabranch.client.messages import DeliveryResult, OnDelivery
+from anabranch.wire.log import get_logger
+
+_FAILURES_MAX: Final = 100
+_log = get_logger(__name__)
+
+
+class Outcomes:
+    """Of the messages to `topic`, a URL. Whoever waits is told by `tell`: not inside of a poll,
+    where nothing may be sent.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._untold: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
+        self._failures: list[Exception] = []  # of messages nobody waits for, the first ones
+        self._failed_count = 0
+
+    def delivered(self, held: Held, result: DeliveryResult) -> None:
+        """Kafka has the message, for which somebody waits."""
+        self._untold.append((held.on_delivery, result, None))
+
+    def failed(self, held: Held, error: Exception) -> None:
+        """The message is given up."""
+        if held.on_delivery is not None:
+            self._untold.append((held.on_delivery, None, error))
+            return
+        self._failed_count += 1
+        if len(self._failures) < _FAILURES_MAX:
+            self._failures.append(error)
+
+    def tell(self) -> None:
+        """Calls those who wait."""
+        untold, self._untold = self._untold, []
+        for on_delivery, result, error in untold:
+            try:
+                on_delivery(result, error)
+            except Exception as fault:  # noqa: BLE001 - the user's, who is told by the log
+                _log.error("producer.callback_failed", topic=self._topic, exc_info=fault)
+
+    def raise_failures(self) -> None:
+        """Raises DeliveryError if messages failed for which nobody waits; once for each."""
+        count, failures = self._failed_count, self._failures
+        if count:
+            self._failed_count, self._failures = 0, []
+            first = failures[0]
+            raise DeliveryError(f"{count} messages failed, the first: {first}") from first
