@@ -51,6 +51,13 @@ FIGURES = (
         deciding.worst,
     ),
     Figure(
+        "decide-first",
+        "the first one of a controller, 1,023 sealed segments",
+        "at most 200 us",
+        "-",
+        deciding.first,
+    ),
+    Figure(
         "propose",
         "propose to verdict, p50",
         "at most 2 x a bare round trip",

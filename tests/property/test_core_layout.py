@@ -119,6 +119,36 @@ def test_a_lineage_is_the_same_seen_from_either_end(run: Run) -> None:
         assert layout.ancestors(each) == {up for up, down in below.items() if each in down}
 
 
+def anew(layout: SegmentLayout) -> SegmentLayout:
+    """The same layout, of which nothing was worked out yet."""
+    return SegmentLayout(layout.epoch, layout.next_segment_id, layout.segments.values())
+
+
+def depths(layout: SegmentLayout) -> dict[int, int]:
+    return {each: layout.merge_depth(each) for each in layout.segments}
+
+
+@given(runs(), st.randoms(use_true_random=False))
+def test_what_a_layout_takes_over_of_merges_is_what_it_would_find_itself(
+    run: Run, rng: random.Random
+) -> None:
+    for _ in range(10):
+        before, after = rng.choice(run), rng.choice(run)  # neighbours or not, in any order
+        expected = depths(anew(after))
+        depths(before)
+        assert depths(anew(after).following(before)) == expected
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=50)
+def test_what_operations_hand_on_of_merges_is_what_a_layout_would_find_itself(seed: int) -> None:
+    rng, layout = random.Random(seed), SegmentLayout.initial(3)
+    for _ in range(40):
+        depths(layout)
+        layout = changed(layout, rng) or layout
+        assert depths(layout) == depths(anew(layout))
+
+
 @given(st.integers(1, BUCKETS_MAX), st.integers(0, RING16_END))
 def test_the_bucket_of_a_hash_is_the_last_that_begins_at_or_before_it(
     buckets: int, hash16: int

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from anabranch.core.autoscale import Demand
 from anabranch.core.autoscale_decisions import Blocked, NoAction, Reason, Rebucket, Split
 from anabranch.core.autoscaler import Trigger, demand_of, policy_of
+from anabranch.core.merges import Merges
 from anabranch.core.records import PolicyOp, TopicCause
 from anabranch.core.segment_load import SegmentLoad
 from anabranch.core.segment_tasks import Failed
+from anabranch.core.segments import SegmentInfo
 from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics import Operation, TopicMove, TopicState
 from support.autoscale import POLICY, load, policy
@@ -185,6 +189,36 @@ def test_buckets_to_spare_are_kept_for_the_window_after_a_subscription_has_ended
     scene.pass_time(INTERVAL_S)
     scene.look()
     assert scene.controller.is_idle
+
+
+def test_of_merges_only_those_of_new_segments_are_worked_out_after_an_operation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[int] = []
+    with_segments = Merges.with_segments
+
+    def counted(self: Merges, parts: Iterable[SegmentInfo]) -> Merges:
+        given = list(parts)
+        looked_at.append(len(given))
+        return with_segments(self, given)
+
+    monkeypatch.setattr(Merges, "with_segments", counted)
+    scene = Scene(segments=4)
+    scene.loads = {segment_id: load(since_ms=0) for segment_id in range(6)}
+    for _ in range(2):
+        assert scene.begin().operation is Operation.MERGE
+        scene.carry_on()
+        scene.pass_time(INTERVAL_S)
+    assert looked_at[0] == 4
+    assert sum(looked_at[1:]) == 2, "what each merge made"
+    remade = scene.topic.incarnation
+    for move in (TopicMove.DELETE, TopicMove.REMOVE):
+        scene.world.must(scene.world.topic(move))
+    scene.look()
+    scene.world.opened(5)
+    assert scene.topic.incarnation != remade
+    assert scene.begin().operation is Operation.MERGE
+    assert looked_at[-1] == 5
 
 
 # --- one operation at a time ------------------------------------------------------------------

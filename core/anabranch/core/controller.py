@@ -123,7 +123,7 @@ class TopicController:
         self._retry_at = 0.0
         self._failed_version = 0  # of the topic, for which the pause is meant
         self._preparing: tuple[int, float] = (0, 0.0)  # version, since when
-        self._layout: tuple[int, SegmentLayout] | None = None  # of the topic's version
+        self._layout: tuple[int, int, SegmentLayout] | None = None  # of incarnation and version
 
     @property
     def is_idle(self) -> bool:
@@ -284,9 +284,13 @@ class TopicController:
         return [Evaluated(evaluation), *self._propose(record, now)]
 
     def _layout_of(self, topic: ScalableTopic) -> SegmentLayout:
-        if self._layout is None or self._layout[0] != topic.version:
-            self._layout = (topic.version, topic.layout)
-        return self._layout[1]
+        known = self._layout
+        if known is None or known[:2] != (topic.incarnation, topic.version):
+            layout = topic.layout
+            if known is not None and known[0] == topic.incarnation:
+                layout = layout.following(known[2])
+            known = self._layout = (topic.incarnation, topic.version, layout)
+        return known[2]
 
     # --- the consumers --------------------------------------------------------------------
 

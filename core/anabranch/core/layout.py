@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
 from anabranch.core.hashing import RING16, bucket_starts
+from anabranch.core.merges import Merges
 from anabranch.core.segments import (
     BUCKETS_MAX,
     RING16_END,
@@ -124,27 +125,20 @@ class SegmentLayout:
 
         Those that are no longer in the DAG do not count (seed 000, "Max DAG depth on merges").
         """
-        return self._merges[segment_id].bit_count()
+        return self._merges.depth(segment_id)
 
     @cached_property
-    def _merges(self) -> Mapping[int, int]:
-        """By segment, the merges above it and itself, as a set of bits: each counts once."""
-        found: dict[int, int] = {}
-        bit = 1
-        segments = self.segments
-        for segment_id in sorted(segments):
-            parents = segments[segment_id].parent_ids  # they have lower ids
-            if len(parents) == 1:
-                found[segment_id] = found.get(parents[0], 0)
-                continue
-            above = 0
-            for parent in parents:
-                above |= found.get(parent, 0)
-            if parents:
-                above |= bit
-                bit <<= 1
-            found[segment_id] = above
-        return found
+    def _merges(self) -> Merges:
+        return Merges().with_segments(map(self.segments.__getitem__, sorted(self.segments)))
+
+    def following(self, before: SegmentLayout) -> Self:
+        """This layout, which takes over what an earlier one of the same topic has worked out."""
+        known = vars(before).get("_merges")
+        ids, earlier = list(self.segments), list(before.segments)
+        if known is not None and ids[: len(earlier)] == earlier:  # so nothing was pruned
+            new = sorted(ids[len(earlier) :])
+            self._merges = known.with_segments(map(self.segments.__getitem__, new))
+        return self
 
     def _reached(self, segment_id: int, step: Any) -> frozenset[int]:
         found: set[int] = set()
@@ -252,7 +246,7 @@ class SegmentLayout:
         for child in children:
             segments[child.segment_id] = entered(child, epoch, now_ms)
         next_id = max(self.next_segment_id, *(each + 1 for each in ids))
-        return type(self)(epoch, next_id, segments.values(), self.properties)
+        return type(self)(epoch, next_id, segments.values(), self.properties).following(self)
 
     def prune_segment(self, segment_id: int) -> Self:
         """The layout without a sealed segment; its children lose the parent.
