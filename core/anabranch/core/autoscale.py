@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from operator import add, gt, lt, truediv
+from operator import add, gt, truediv
 from typing import Final
 
 import msgspec
@@ -27,7 +27,7 @@ from anabranch.core.autoscale_decisions import (
 )
 from anabranch.core.autoscale_policy import AutoScalePolicy
 from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import Rates, SegmentLoad
+from anabranch.core.segment_load import Rates, SegmentLoad, is_cold
 from anabranch.core.segments import SegmentInfo
 
 
@@ -348,7 +348,7 @@ def _is_cold(look: _Look, part: SegmentInfo) -> bool:
     found = look.load.get(part.segment_id)
     if found is None or look.now_ms - found.modified_ms < look.policy.merge_window_seconds * 1000:
         return False
-    return all(map(lt, look.rates(part), look.merge_thresholds))
+    return is_cold(look.rates(part), look.merge_thresholds)
 
 
 def _cuts_parallelism(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:

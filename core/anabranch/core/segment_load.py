@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import lt
 from typing import Final
 
 import msgspec
@@ -95,6 +96,11 @@ def changed(
         for before, after, least in pairs
         if before >= least or after >= least
     )
+
+
+def is_cold(rates: Rates, thresholds: Rates) -> bool:
+    """Whether a segment with these rates may be merged: all are below the thresholds for that."""
+    return all(map(lt, rates, thresholds))
 
 
 def load_key(topic: str, incarnation: int, segment_id: int) -> str:

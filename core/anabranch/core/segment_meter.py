@@ -12,11 +12,10 @@ all. A message is reported a while after it came, so what came lately need not b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import lt
 from typing import Final
 
 from anabranch.core.rolling_rates import RollingRates
-from anabranch.core.segment_load import LoadRecord, Rates, changed
+from anabranch.core.segment_load import LoadRecord, Rates, changed, is_cold
 
 _NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 _COVERED: Final = 0.9
@@ -224,6 +223,6 @@ class SegmentMeter:
             return False
         if self._rates.sampled_at - self._covered_since < _SETTLED * self.window_s:
             return False
-        if not all(map(lt, load.rates, cold)):
+        if not is_cold(load.rates, cold):
             return True
         return any(was > now for was, now in zip(known.estimated, load.estimated, strict=True))
