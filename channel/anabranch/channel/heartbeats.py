@@ -20,6 +20,7 @@ from anabranch.channel.codec import decode_heartbeat, encode_heartbeat
 from anabranch.channel.connection import KafkaConnection, ProducerHealth, close_consumer
 from anabranch.channel.errors import KafkaRefusedError, NewerSchemaError, UnreadableError
 from anabranch.channel.kafka_log import is_passing, offsets
+from anabranch.channel.passed_over import PassedOver
 from anabranch.channel.topics import Topics
 from anabranch.core.leases import Heartbeat
 
@@ -42,8 +43,7 @@ class KafkaHeartbeats:
 
     def __init__(self, connection: KafkaConnection, topics: Topics) -> None:
         self._topic = topics.brokers
-        self.unreadable = 0  # heartbeats of no known schema, skipped: the next one is on its way
-        self._newer = ""  # the schema last warned of
+        self._passed_over = PassedOver("heartbeat.newer")
         self._health = ProducerHealth(self._topic)
         self._producer = connection.producer(
             self._health.note,
@@ -58,6 +58,11 @@ class KafkaHeartbeats:
             self.close()
             raise
         self._consumer.assign([TopicPartition(self._topic, 0, end)])
+
+    @property
+    def unreadable(self) -> int:
+        """How many heartbeats of no known schema were passed over: the next is on its way."""
+        return self._passed_over.count
 
     def publish(self, beat: Heartbeat, on_acked: OnAcked) -> None:
         """Sends a heartbeat; never blocks. Nothing is said of one that is lost."""
@@ -103,13 +108,8 @@ class KafkaHeartbeats:
                 continue
             try:
                 beats.append((decode_heartbeat(value), message.timestamp()[1]))
-            except UnreadableError:
-                self.unreadable += 1
-            except NewerSchemaError as newer:
-                self.unreadable += 1
-                if newer.schema != self._newer:
-                    self._newer = newer.schema
-                    _log.warning("heartbeat.newer", schema=newer.schema, sender=message.key())
+            except (UnreadableError, NewerSchemaError) as error:
+                self._passed_over.note(error, message.key())
         return beats
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ from anabranch.channel.codec import decode_load, encode_load, load_header
 from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.errors import KafkaRefusedError, NewerSchemaError, UnreadableError
 from anabranch.channel.kafka_log import is_passing
+from anabranch.channel.passed_over import PassedOver
 from anabranch.channel.topics import Topics
 from anabranch.core.segment_load import LoadRecord, SegmentLoad, load_key, parse_load_key
 
@@ -107,10 +108,9 @@ class KafkaLoads:
     def __init__(self, connection: KafkaConnection, topics: Topics) -> None:
         self._topic = topics.load
         self.is_whole = False  # whether all that there was has been read once
-        self.unreadable = 0  # records of no known schema, or with a strange key
+        self._passed_over = PassedOver("load.newer")  # records, those with a strange key too
         self.written = 0
         self._refusals: list[str] = []  # why loads were not written, since it was told last
-        self._newer = ""  # the schema last warned of
         self._lock = threading.Lock()  # of the two below
         self._waiting: dict[str, LoadRecord | None] = {}
         self._under_way: set[str] = set()  # one of a key at a time, so that the newest is the last
@@ -125,6 +125,11 @@ class KafkaLoads:
             enable_partition_eof=True,
         )
         self._consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
+
+    @property
+    def unreadable(self) -> int:
+        """How many records were passed over: of no known schema, or with a strange key."""
+        return self._passed_over.count
 
     @property
     def waiting(self) -> int:
@@ -177,22 +182,18 @@ class KafkaLoads:
             raise KafkaRefusedError(f"{self._topic} cannot be read: {error.str()}")
 
     def _read(self, message: Message) -> LoadChange | None:
-        found = parse_load_key((message.key() or b"").decode(errors="replace"))
+        key = message.key()
+        found = parse_load_key((key or b"").decode(errors="replace"))
         if found is None:
-            self.unreadable += 1
+            self._passed_over.note(None, key)
             return None
         value = message.value()
         if value is None:
             return Place(*found), None
         try:
             return Place(*found), decode_load(value).at(message.timestamp()[1])
-        except UnreadableError:
-            self.unreadable += 1
-        except NewerSchemaError as newer:
-            self.unreadable += 1
-            if newer.schema != self._newer:
-                self._newer = newer.schema
-                _log.warning("load.newer", schema=newer.schema, key=message.key())
+        except (UnreadableError, NewerSchemaError) as error:
+            self._passed_over.note(error, key)
         return None
 
     def _send(self) -> None:

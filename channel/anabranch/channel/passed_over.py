@@ -1,0 +1,27 @@
+"""`PassedOver`: what a node reads of soft state and cannot make anything of, which stops nobody."""
+
+from __future__ import annotations
+
+import structlog
+
+from anabranch.channel.errors import NewerSchemaError, UnreadableError
+
+_log = structlog.get_logger()
+
+
+class PassedOver:
+    """Of one Kafka topic. `event`: as which a schema of a newer release is told of in the log."""
+
+    def __init__(self, event: str) -> None:
+        self.count = 0
+        self._event = event
+        self._warned = ""  # the schema last told of
+
+    def note(
+        self, error: UnreadableError | NewerSchemaError | None, key: str | bytes | None
+    ) -> None:
+        """One more, with this key; None: its key is strange. Told once for each newer schema."""
+        self.count += 1
+        if isinstance(error, NewerSchemaError) and error.schema != self._warned:
+            self._warned = error.schema
+            _log.warning(self._event, schema=error.schema, key=key)
