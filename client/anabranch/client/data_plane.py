@@ -13,6 +13,10 @@ for once a second: `warm` asks before it is needed.
 librdkafka says of what comes next in a bucket, but is not in Kafka, nothing but an error, and reads
 that bucket no more. It is then begun again at the first message that is left, or, for whoever keeps
 positions of his own, it is the end of reading: he would not learn of the gap in another way.
+
+Not every offset is a message: the end of a transaction has one, and so has what one did that was
+given up. librdkafka passes over them; when it is at the end of a bucket it says at which offset
+that is, once for each. What lies between is told as `Read.reached`, behind what was read before.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import itertools
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -86,7 +92,7 @@ class DataPlane:
         missing_s: float = 30.0,
     ) -> None:
         self._settings = settings
-        told = {"error_cb": trouble.heard}
+        told = {"error_cb": trouble.heard, "enable.partition.eof": True}
         self._consumer = Consumer(
             {**CONSUMER, **settings.kafka(), **kafka, **told}, logger=LIBRDKAFKA_LOG
         )
@@ -132,14 +138,14 @@ class DataPlane:
         self._wake.set()
 
     def take(self) -> Read | None:
-        """The next batch; None if there is none, and then `on_read` will be called."""
+        """What comes next; None if there is nothing, and then `on_read` will be called."""
         with self._lock:
             if not self._reads:
                 self._told = False
                 return None
             read = self._reads.popleft()
             full = self._is_full()
-            self._buffered -= len(read.messages)
+            self._buffered -= read.weight
             self._buffered_bytes -= read.size_bytes
         if full:
             self._wake.set()
@@ -325,13 +331,26 @@ class DataPlane:
         self._consumer.incremental_unassign([TopicPartition(*place)])
         self._consumer.incremental_assign([TopicPartition(*place, first)])
 
-    def _hand_over(self, messages: list[Message]) -> None:
-        if any(map(Message.error, messages)):
-            for message in messages:
-                error = message.error()
-                if error is not None:
+    def _hand_over(self, found: list[Message]) -> None:
+        errors = list(map(Message.error, found))
+        if not any(errors):  # an error is true, whatever it is
+            self._queue_messages(found)
+            return
+        self._queue_messages(list(itertools.compress(found, map(operator.not_, errors))))
+        for message, error in zip(found, errors, strict=True):
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    self._reached_end(partition_of(message), message.offset() or 0)
+                else:
                     self._went_wrong(message, error)
-            messages = [message for message in messages if message.error() is None]
+
+    def _reached_end(self, place: Partition, offset: int) -> None:
+        """There was nothing between what was read and this offset; nearly always that is so."""
+        if place in self._numbers and offset > self._position[place]:
+            self._position[place] = offset
+            self._queue(Read([], {}, self._numbers, 0, {self._numbers[place]: offset}))
+
+    def _queue_messages(self, messages: list[Message]) -> None:
         ends = self._ends(messages)
         if ends is None:
             messages = [m for m in messages if partition_of(m) in self._numbers]
@@ -343,10 +362,12 @@ class DataPlane:
             return
         self._trouble.well()
         self._turn += 1
-        read = Read(messages, ends, self._numbers, size_of(messages, self._turn))
+        self._queue(Read(messages, ends, self._numbers, size_of(messages, self._turn)))
+
+    def _queue(self, read: Read) -> None:
         with self._lock:
             self._reads.append(read)
-            self._buffered += len(messages)
+            self._buffered += read.weight
             self._buffered_bytes += read.size_bytes
             tell, self._told = not self._told, True
         if tell:

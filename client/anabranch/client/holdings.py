@@ -198,8 +198,9 @@ class ConsumerCore:
     def on_reached(self, fetch: int, offset: int) -> None:
         """Below `offset` Kafka has nothing that was not delivered.
 
-        So messages that its retention removed, which are nobody's to acknowledge, keep no bucket
-        from being drained: once nothing is in flight they count as acknowledged.
+        So messages that its retention removed, and ends of transactions, which are nobody's to
+        acknowledge, keep no bucket from being drained: once nothing is in flight they count as
+        acknowledged.
         """
         holding = self._fetches.get(fetch)
         if holding is not None:

@@ -20,7 +20,7 @@ from anabranch.client.holdings import ConsumerCore, Fetch, Holding
 from anabranch.client.kafka_options import Partition, partition_of
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.read_trouble import Missing, ReadTrouble
-from anabranch.client.reads import ReadSettings
+from anabranch.client.reads import Read, ReadSettings
 from anabranch.client.received import (
     Batch,
     Deserializer,
@@ -185,8 +185,11 @@ class Reading:
             self._look_for_removed(self.offsets, now)
 
     def take(self) -> Batch | None:
-        """The next batch; of what is not read any more there is nothing in it."""
-        read = None if self.plane is None else self.plane.take()
+        """The next batch, once all of the one before was delivered.
+
+        Of what is not read any more there is nothing in it.
+        """
+        read = self._next_read()
         if read is None:
             return None
         self._taken.took(read.ends, len(read.messages), read.size_bytes)
@@ -199,6 +202,16 @@ class Reading:
             return Batch(read.messages, sources, read.ends)
         kept = [m for m in read.messages if partition_of(m) in sources]
         return Batch(kept, sources, {n: e for n, e in read.ends.items() if n in self._sources})
+
+    def _next_read(self) -> Read | None:
+        """The next one that has messages."""
+        while self.plane is not None and (read := self.plane.take()) is not None:
+            if not read.reached:
+                return read
+            for number, offset in read.reached.items():
+                self._core.on_reached(number, offset)
+            self._on_change()
+        return None
 
     def warm(self, layout: TopicLayout) -> None:
         """Children are granted as soon as their parents are drained: know their Kafka topics."""

@@ -13,6 +13,7 @@ from anabranch.client.kafka_options import Partition
 from anabranch.core.errors import InvalidInputError
 
 _WEIGHED: Final = 500  # messages of a batch whose sizes stand for all of it
+_NONE: Final[Mapping[int, int]] = {}
 
 
 class ReadSettings(msgspec.Struct, frozen=True):
@@ -56,10 +57,11 @@ class Read:
     """Messages in the order in which they were read; of several partitions, mixed.
 
     `ends`: by fetch number, the exclusive end of what is in here. `fetches`: whose is whose.
-    `size_bytes`: of the values, about.
+    `size_bytes`: of the values, about. `reached`: by fetch number, the offset below which there is
+    no message but those of the reads before this one; only in one without messages.
     """
 
-    __slots__ = ("ends", "fetches", "messages", "size_bytes")
+    __slots__ = ("ends", "fetches", "messages", "reached", "size_bytes")
 
     def __init__(
         self,
@@ -67,11 +69,18 @@ class Read:
         ends: dict[int, int],
         fetches: Mapping[Partition, int],
         size_bytes: int,
+        reached: Mapping[int, int] = _NONE,
     ) -> None:
         self.messages = messages
         self.ends = ends
         self.fetches = fetches
         self.size_bytes = size_bytes
+        self.reached = reached
+
+    @property
+    def weight(self) -> int:
+        """Its messages, for how many may lie here; without any it is one all the same."""
+        return len(self.messages) or 1
 
 
 def size_of(messages: list[Message], turn: int) -> int:
