@@ -188,23 +188,29 @@ class OrderedConsumer(Consumer[Message]):
         """The current batch, of which something is not given out yet."""
         if self._current is not None and self._given < len(self._current):
             return self._current
+        await asyncio.sleep(0)  # once: after a wait, it would only delay what has come
+        batch = self._taken()  # also when there is no time to wait
         try:
-            async with asyncio.timeout(timeout_s):
-                await asyncio.sleep(0)  # once: after a wait, it would only delay what has come
-                while True:
-                    if self._current is not None and self._given < len(self._current):
-                        return self._current  # another receiver took it meanwhile
-                    self._check()
-                    self._readable.clear()
-                    batch = self._reading.take()
-                    if batch is not None:
-                        self._current, self._given = batch, 0
-                        return batch
+            async with asyncio.timeout(None if batch is not None else timeout_s):
+                while batch is None:
                     await self._readable.wait()
+                    batch = self._taken()
         except TimeoutError:
             raise DeadlineError(
                 f"no message of {self.topic} came in {timeout_s:g} s{self._reading.trouble.last}"
             ) from None
+        return batch
+
+    def _taken(self) -> Batch | None:
+        """The current batch, or else the next one if it is there. Raises as `receive`."""
+        if self._current is None or self._given >= len(self._current):
+            self._check()
+            self._readable.clear()
+            batch = self._reading.take()
+            if batch is None:
+                return None
+            self._current, self._given = batch, 0
+        return self._current
 
     @property
     def _read_failure(self) -> BaseException | None:
