@@ -19,6 +19,7 @@ from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.ordered import OrderedConsumer
 from anabranch.client.reading import ConsumerSettings
+from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
@@ -60,10 +61,11 @@ class CheckpointConsumer(OrderedConsumer):
     """Receives each bucket's messages in order, from the position that the caller gives.
 
     A bucket starts at what `position_of(segment_id, bucket)` says; where that is not given, or
-    says None, at the position in `checkpoint`; else at its beginning. In a group, `position_of`
-    reads what the others have saved. The caller stores `checkpoint()` now and then, with what it
-    made of the messages, and then calls `saved` with it: only that lets a bucket go to another
-    consumer before `settle_timeout_s`, and lets the children of a sealed segment begin.
+    says None, at what this consumer has saved of it, or began with in `checkpoint`; else at its
+    beginning. In a group, `position_of` reads what the others have saved. The caller stores
+    `checkpoint()` now and then, with what it made of the messages, over what is stored of the same
+    buckets, and then calls `saved` with it: only that lets a bucket go to another consumer before
+    `settle_timeout_s`, and lets the children of a sealed segment begin.
     """
 
     _kind = ScalableConsumerType.CHECKPOINT
@@ -84,30 +86,40 @@ class CheckpointConsumer(OrderedConsumer):
         self._first = checkpoint
         self._position_of = position_of
         given = {} if checkpoint is None else checkpoint.positions
+        # Where to begin, by all that this consumer knows.
         self._saved = {
             Place(s, b): end for s, buckets in given.items() for b, end in buckets.items()
         }
+        self._incarnation = None if checkpoint is None else checkpoint.incarnation  # of the above
+        self._had: dict[Place, Holding] = {}  # the last one of each place, also when it is over
+        self._repeats = False  # something that was delivered was lost, and nobody was told
 
     def checkpoint(self) -> Checkpoint:
-        """How far everything is that was received, on top of what the consumer began with."""
-        assignment = self._core.assignment
-        begun = 0 if self._first is None else self._first.incarnation
-        found = dict(self._saved)
-        for place, holding in self._core.holdings.items():
-            if holding.delivered is not None:
-                found[place] = holding.delivered
+        """How far each bucket is that this consumer has, and each that it has read to the end.
+
+        One that went to another consumer is not named: what is stored of it is that one's. Without
+        `position_of`, what the consumer began with stands for buckets that it did not have yet.
+        """
+        self._look()
+        known = self._saved if self._position_of is None else {}
+        found = {place: end for place, end in known.items() if place not in self._had}
+        for place, each in self._had.items():
+            end = known.get(place) if each.delivered is None else each.delivered
+            if end is not None and (each.is_held or each.drained):
+                found[place] = end
         positions: dict[int, dict[int, int]] = {}
         for (segment_id, bucket), offset in sorted(found.items()):
             positions.setdefault(segment_id, {})[bucket] = offset
-        return Checkpoint(begun if assignment is None else assignment.incarnation, positions)
+        return Checkpoint(self._incarnation or 0, positions)
 
     def saved(self, checkpoint: Checkpoint) -> bool:
         """This checkpoint, with what came before it, is stored where a crash does not reach.
 
-        False if it names a bucket that is another consumer's by now and goes further than what was
-        saved of that before: those messages are delivered again, there.
+        False if something is delivered again that was delivered here: what was not saved of a
+        bucket when it went to another consumer, or the session lapsed. That is told once.
         """
         self._check_incarnation(checkpoint)
+        self._look()
         now = self._now()
         kept = True
         for segment_id, buckets in checkpoint.positions.items():
@@ -116,11 +128,45 @@ class CheckpointConsumer(OrderedConsumer):
                 holding = self._core.holdings.get(place)
                 if holding is not None and self._core.acknowledge(holding, offset, now):
                     self._core.on_committed(holding, offset, now)
-                    self._saved[place] = offset
+                    self._saved[place] = max(offset, self._saved.get(place, 0))
                 elif offset > self._saved.get(place, 0):
                     kept = False
+        self._note_repeats()
+        kept, self._repeats = kept and not self._repeats, False
         self._changed()
         return kept
+
+    def _look(self) -> None:
+        """Notes what it has, and what it had; of a topic that was made again nothing is known."""
+        assignment = self._core.assignment
+        if assignment is not None and assignment.incarnation != self._incarnation:
+            self._saved, self._had = {}, {}
+            self._incarnation = assignment.incarnation
+        self._note_repeats()
+        self._had.update(self._core.holdings)
+
+    def _note_repeats(self) -> None:
+        """Once of each bucket that is over with something delivered that was not saved."""
+        for holding in self._had.values():
+            if not holding.is_held and holding.in_flight:
+                self._repeats = True
+                holding.forget_position()
+
+    async def _prepare(self, timeout_s: float) -> None:
+        self._look()
+        self._forget_removed(self._watch.layout)
+
+    def _layout_changed(self, layout: TopicLayout) -> None:
+        super()._layout_changed(layout)
+        self._forget_removed(layout)
+
+    def _forget_removed(self, layout: TopicLayout) -> None:
+        """Drops what the layout has no more. Ids ascend: a newer one may be yet to come."""
+        if layout.incarnation != self._incarnation:
+            return
+        known, newest = layout.segments, max(layout.segments, default=0)
+        self._saved = {p: e for p, e in self._saved.items() if p[0] in known or p[0] > newest}
+        self._had = {p: h for p, h in self._had.items() if p[0] in known or p[0] > newest}
 
     def _check_incarnation(self, checkpoint: Checkpoint) -> None:
         assignment = self._core.assignment
@@ -130,6 +176,7 @@ class CheckpointConsumer(OrderedConsumer):
             )
 
     async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
+        self._look()  # before anything of these is delivered
         places = {fetch: (fetch.kafka_topic, fetch.place.bucket) for fetch in fetches}
         ranges = await group.ranges(places.values())
         return {
@@ -154,6 +201,8 @@ class CheckpointConsumer(OrderedConsumer):
         return position
 
     async def _commit(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
-        # Only what Kafka's retention removed comes here: there is nothing to store of that.
+        # Only what Kafka's retention removed comes here, and ends of transactions: there is nothing
+        # to store of that.
         for holding, end in offsets:
             self._core.on_committed(holding, end, self._now())
+            self._saved[holding.place] = max(end, self._saved.get(holding.place, 0))
