@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
+from anabranch.client import settlement
 from anabranch.client.dispatcher import Dispatcher
 from anabranch.client.errors import DeliveryError, TopicNotFoundError, UnknownOutcomeError
 from anabranch.client.flows import Held
-from anabranch.client.messages import DeliveryResult, ProducerSettings
+from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettings
 from anabranch.client.segment_writer import Lane
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.core.layout import SegmentLayout
@@ -40,13 +41,18 @@ class Stage:
         self.dispatcher.writers.brokers = brokers
 
     def send(self, value: bytes, key: bytes) -> Lane:
+        lane = self.dispatcher.table.route(key)
+        self.dispatcher.take(Held(key, value, (), 0, self.told_of(value)))
+        return lane
+
+    def told_of(self, value: bytes) -> OnDelivery:
+        """Notes what became of the message, once."""
+
         def told(result: DeliveryResult | None, error: Exception | None) -> None:
             assert value not in self.told
             self.told[value] = result or error
 
-        lane = self.dispatcher.table.route(key)
-        self.dispatcher.take(Held(key, value, (), 0, told))
-        return lane
+        return told
 
     def lane(self, bucket: int) -> tuple[Lane, bytes]:
         """A bucket's flow and a key that goes there."""
@@ -258,6 +264,41 @@ def test_buckets_share_a_writer_only_where_one_broker_leads_them_all(
         assert len({id(lane.writer) for lane in lanes}) == writers
 
     run(servers, body, brokers=brokers)
+
+
+def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_bucket_goes_on(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fault(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def body(stage: Stage) -> None:
+        monkeypatch.setattr(settlement, "found", fault)
+        lane, key = stage.proven(0)
+        stage.send(b"in doubt", key)
+        lane.was_refused(Held(key, b"in doubt", (), 0, stage.told_of(b"in doubt")), in_doubt=True)
+        stage.dispatcher.awaited.clear()
+        stage.dispatcher.table.close(lane)
+        stage.send(b"held", key)
+        plain = SegmentLayout.initial(1, 4)
+        split = plain.replaced((0,), plain.split_children(0), {0: (5, 5, 5, 5)}, 0)
+        stage.dispatcher.update(
+            TopicLayout(
+                "public/default/orders",
+                incarnation=1,
+                epoch=2,
+                segments={each: Segment(part, f"t{each}") for each, part in split.segments.items()},
+                bootstrap_servers=servers,
+            )
+        )
+        await stage.settled(b"in doubt")
+        assert isinstance(stage.told[b"in doubt"], UnknownOutcomeError)
+        assert "can't start new thread" in str(stage.told[b"in doubt"])
+        assert stage.dispatcher.table.leaving == []
+        assert stage.dispatcher.table.route(key).segment.segment_id > 0
+        assert b"held" not in stage.told
+
+    run(servers, body)
 
 
 def test_a_deleted_topic_leaves_no_flow_and_no_writer(servers: str) -> None:

@@ -291,7 +291,9 @@ class Dispatcher:
             found = await settlement.found(
                 lane, self.table.layout, self._kafka, left_s, self.changed
             )
-        except ClientError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the bucket must go on
+            if not isinstance(error, ClientError):
+                _log.error("producer.fault", topic=self._topic, exc_info=error)
             self._fail_all(lane.fail_refused(), not_settled(lane.where, f"not known: {error}"))
         else:
             there = lane.resolved(len(found))

@@ -65,7 +65,10 @@ async def found(
     if lane.writer.counts:
         kafka_id = await _kafka_id(lane, patience_s, tick)
         return await on_thread(by_number, lane, kafka_id, kafka, patience_s)
-    end = layout.segments[lane.segment.segment_id].info.end_offsets[lane.bucket]
+    part = layout.segments.get(lane.segment.segment_id)
+    if part is None:
+        raise UnknownOutcomeError("its segment was pruned")
+    end = part.info.end_offsets[lane.bucket]
     located = {"bootstrap.servers": layout.bootstrap_servers, **kafka}
     return await on_thread(by_header, lane, end, located, patience_s)
 
@@ -138,17 +141,7 @@ def by_header(lane: Lane, end: int, kafka: Mapping[str, Any], timeout_s: float) 
         return []
     deadline = time.monotonic() + timeout_s
     place = TopicPartition(lane.topic, lane.bucket, first)
-    consumer = Consumer(
-        {
-            "group.id": "anabranch-no-group",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_uncommitted",
-            "fetch.wait.max.ms": 10,
-            "enable.partition.eof": True,
-            **kafka,
-        }
-    )
+    consumer = _reader(kafka)
     try:
         consumer.assign([place])
         found = _scan(consumer, place, end, lane.writer.producer_id, deadline)
@@ -159,6 +152,21 @@ def by_header(lane: Lane, end: int, kafka: Mapping[str, Any], timeout_s: float) 
         raise UnknownOutcomeError(f"it cannot be read: {error.args[0].str()}") from None
     finally:
         consumer.close()
+
+
+def _reader(kafka: Mapping[str, Any]) -> Consumer:
+    own = {
+        "group.id": "anabranch-no-group",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_uncommitted",
+        "fetch.wait.max.ms": 10,
+        "enable.partition.eof": True,
+    }
+    try:
+        return Consumer({**own, **kafka})
+    except KafkaException as error:
+        raise UnknownOutcomeError(f"nothing can be read: {error.args[0].str()}") from None
 
 
 def _scan(
