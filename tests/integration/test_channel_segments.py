@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import (
@@ -21,6 +22,7 @@ from confluent_kafka.cimpl import NewPartitions
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded import ports
 from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.embedded.settings import Differences
 from anabranch.channel.errors import (
     KafkaPolicyError,
     KafkaUnreachableError,
@@ -284,3 +286,18 @@ def test_a_share_group_is_told_to_begin_at_the_beginning(
     found = user.describe_configs([resource])[resource].result(DEADLINE_S)
     assert found["share.auto.offset.reset"].value == "earliest"
     assert found["share.assignment.interval.ms"].value == "0"
+    assert found["share.delivery.count.limit"].value == "10"
+
+
+def test_a_share_group_has_less_where_an_operator_allows_less(tmp_path: Path) -> None:
+    strict = Differences(server={"group.share.max.delivery.count.limit": "7"})
+    with EmbeddedKafka(tmp_path / "kafka", differences=strict) as kafka:
+        connection = KafkaConnection(kafka.bootstrap_servers)
+        admin = SegmentAdmin(connection, SegmentSettings())
+        admin.start_share_groups(["queue"], DEADLINE_S)
+        admin.close()
+        resource = ConfigResource(ConfigResource.Type.GROUP, "queue")
+        user = connection.admin()
+        found = user.describe_configs([resource])[resource].result(DEADLINE_S)
+        assert found["share.assignment.interval.ms"].value == "0"
+        assert found["share.delivery.count.limit"].value == "5"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import cast
+import threading
+from typing import Any, cast
 
 from confluent_kafka import Message
 
+from anabranch.client.delivery import ACCEPT, REJECT, RELEASE, Delivery
 from anabranch.client.queue_drain import Contact, QuietClock
-from anabranch.client.share_reader import ACCEPT, REJECT, RELEASE, Delivery
 
 LOCK_S = 5.0
 
@@ -137,3 +138,22 @@ def test_settling_twice_keeps_the_last_answer_and_counts_once() -> None:
     assert not two.wait(0.0)
     two.settle(1, ACCEPT)
     assert two.end() == [RELEASE, ACCEPT]
+
+
+def test_what_is_told_to_be_settled_is_so_even_if_the_delivery_ends_at_that_moment() -> None:
+    one = delivery(1)
+    answers: list[int] = []
+    end = threading.Thread(target=lambda: answers.extend(one.end()))
+
+    class Ended(bytearray):
+        """Whoever writes an answer has passed the check that the delivery is not over."""
+
+        def __setitem__(self, *item: Any) -> None:
+            end.start()
+            end.join(0.1)
+            super().__setitem__(*item)
+
+    one._answers = Ended(1)
+    assert one.settle(0, ACCEPT)
+    end.join()
+    assert answers == [ACCEPT]

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.errors import SegmentExistsError
+from anabranch.channel.errors import KafkaPolicyError, SegmentExistsError
 from anabranch.channel.patience import Patience
 from anabranch.channel.sealing import Sealer, SegmentTopic
 from anabranch.core.segment_topics import FUTURE_MS_MAX
@@ -88,20 +88,32 @@ class SegmentAdmin:
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
         """Lets each share group begin at the first record of whatever it consumes.
 
-        Where Kafka has the setting (from 4.3), it also makes known at once who consumes a new
-        segment, which by default it collects for a second.
+        Where Kafka has the settings (from 4.3), it also makes known at once who consumes a new
+        segment, which by default it collects for a second; and it discards a message only after ten
+        deliveries, not five. No broker's default can be more.
         """
         patience = self._patience(deadline_s, groups)
         earliest = {"share.auto.offset.reset": "earliest"}
         quick = {**earliest, "share.assignment.interval.ms": "0"}
+        often = {**quick, "share.delivery.count.limit": "10"}
         for group in groups:  # librdkafka takes one group a call
-            if not self._set_up_share_group(group, quick, patience, {KafkaError.INVALID_CONFIG}):
-                self._set_up_share_group(group, earliest, patience, set())
+            self._set_up_share_group(group, (often, quick, earliest), patience)
             self._await_setting(group, "share.auto.offset.reset", "earliest", patience)
 
     def _set_up_share_group(
-        self, group: str, settings: Mapping[str, str], patience: Patience, refusals: set[int]
-    ) -> bool:
+        self, group: str, choices: Sequence[Mapping[str, str]], patience: Patience
+    ) -> None:
+        """By the first choice of which Kafka knows all, and that no operator is against."""
+        for settings in choices:
+            try:
+                self._set_of_group(group, settings, patience)
+            except KafkaPolicyError:
+                if settings is choices[-1]:
+                    raise
+            else:
+                return
+
+    def _set_of_group(self, group: str, settings: Mapping[str, str], patience: Patience) -> None:
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
             for name, value in settings.items()
@@ -112,8 +124,7 @@ class SegmentAdmin:
             futures = self._admin.incremental_alter_configs([resource])
             return {found.name: future for found, future in futures.items()}
 
-        answers = self._each([group], ask, "to set up share group", refusals, patience)
-        return not isinstance(answers[group], KafkaError)
+        self._each([group], ask, "to set up share group", set(), patience)
 
     def _await_setting(self, group: str, name: str, value: str, patience: Patience) -> None:
         """Returns once every Kafka broker knows.

@@ -29,7 +29,8 @@ from anabranch.client.errors import (
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.messages import DeliveryResult, ProducerSettings
 from anabranch.client.producer import Producer
-from anabranch.client.queue import QueueBatch, QueueConsumer, QueueMessage, QueueSettings
+from anabranch.client.queue import QueueConsumer, QueueSettings
+from anabranch.client.queue_messages import QueueBatch, QueueMessage
 from anabranch.client.reading import ConsumerSettings
 from anabranch.client.reads import ReadSettings
 from anabranch.client.received import Batch, Message

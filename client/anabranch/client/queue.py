@@ -11,29 +11,29 @@ import asyncio
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Self, overload
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Self, TypeGuard
 
 import msgspec
-from confluent_kafka import Message as KafkaMessage
 
 from anabranch.client.consumer import Consumer
 from anabranch.client.consumer_errors import KafkaReadError, SubscriptionError
+from anabranch.client.delivery import ACCEPT, REJECT, RELEASE, Delivery
 from anabranch.client.errors import DeadlineError
 from anabranch.client.holdings import Assignment, ConsumerCore, Holding, Place
 from anabranch.client.kafka_options import Partition, partition_of
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.queue_drain import QuietClock
+from anabranch.client.queue_messages import QueueBatch, QueueMessage
 from anabranch.client.received import (
     Deserializer,
-    Message,
     Source,
     check_decrypt,
     value_reader,
 )
 from anabranch.client.share_group import lock_of
-from anabranch.client.share_reader import ACCEPT, REJECT, RELEASE, Delivery, ShareReader
+from anabranch.client.share_reader import ShareReader
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire import clock
@@ -47,10 +47,10 @@ _Sources = dict[str, tuple[int, dict[int, Source]]]  # by Kafka topic: segment i
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a queue consumer works; raises InvalidInputError.
 
-    `messages_max`: of one delivery; all of one must be settled before the next comes. `lock_s`: the
-    group's `share.record.lock.duration.ms`, for where Kafka does not tell it; what is not settled
-    by then is given out again, and `LOCKS` times as long without a message lets a sealed segment be
-    drained.
+    `messages_max`: of one delivery, about; all of one must be settled before the next comes.
+    `lock_s`: the group's `share.record.lock.duration.ms`, for where Kafka does not tell it; what is
+    not settled by then is given out again, and `LOCKS` times as long without a message lets a
+    sealed segment be drained.
     """
 
     key_deserializer: Deserializer | None = None
@@ -78,66 +78,12 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(base or cls(), **changes)
 
 
-class QueueMessage(Message):
-    """A message with its place in the delivery, by which it is settled."""
-
-    __slots__ = ("delivery", "index")
-
-    def __init__(self, raw: Any, source: Source, delivery: Delivery, index: int) -> None:
-        super().__init__(raw, source)
-        self.delivery = delivery
-        self.index = index
-
-    @property
-    def delivery_count(self) -> int:
-        """How often it was given out, this time included."""
-        return int(self.raw.delivery_count() or 1)
-
-
-class QueueBatch(Sequence[QueueMessage]):
-    """Messages of one delivery; `QueueMessage` objects are made on access.
-
-    `values` costs least for whoever wants nothing else of them.
-    """
-
-    __slots__ = ("_delivery", "_indices", "_plain", "_wrapped")
-
-    def __init__(
-        self,
-        delivery: Delivery,
-        indices: range,
-        wrapped: Callable[[Delivery, int], QueueMessage],
-        plain: bool,
-    ) -> None:
-        self._delivery = delivery
-        self._indices = indices
-        self._wrapped = wrapped
-        self._plain = plain  # nothing deserializes values
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    @overload
-    def __getitem__(self, index: int) -> QueueMessage: ...
-    @overload
-    def __getitem__(self, index: slice) -> QueueBatch: ...
-    def __getitem__(self, index: int | slice) -> QueueMessage | QueueBatch:
-        if isinstance(index, slice):
-            return QueueBatch(self._delivery, self._indices[index], self._wrapped, self._plain)
-        return self._wrapped(self._delivery, self._indices[index])
-
-    def values(self) -> list[Any]:
-        """The values of all messages. Raises DeserializationError."""
-        if not self._plain:
-            return [message.value for message in self]
-        return list(map(KafkaMessage.value, self._delivery.messages_at(self._indices)))
-
-
 class QueueConsumer(Consumer[QueueMessage]):
     """One consumer of a queue subscription; made by `Client`, used on its event loop.
 
     Each message is to be settled once: `acknowledge` it, `release` it for redelivery (to anybody),
-    or `reject` it for good. What is not settled within 0.8 of the group's lock is released.
+    or `reject` it for good. What is not settled within 0.8 of the group's lock is released. Kafka
+    discards what it gave out too often without that it was acknowledged: 10 times by default.
     """
 
     _kind = ScalableConsumerType.QUEUE
@@ -228,26 +174,36 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     async def _next(self, timeout_s: float | None) -> Delivery:
         """The current delivery, of which something is not given out yet."""
-        if self._delivery is not None and self._given < len(self._delivery.messages):
-            return self._delivery
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
                     self._check()
+                    if self._has_more(self._delivery):
+                        return self._delivery
                     self._readable.clear()
                     found = None if self._reader is None else self._reader.take()
                     if found is not None:
-                        self._delivery, self._given = found, 0
-                        segments = dict(self._segments())
-                        self._count(found, segments)
-                        self._forget(found, segments)
-                        return found
-                    await self._readable.wait()
+                        self._begin(found)
+                        continue
+                    with self._reader.receiver() if self._reader else contextlib.nullcontext():
+                        await self._readable.wait()
         except TimeoutError:
             last = "" if self._reader is None else self._reader.last_trouble
             raise DeadlineError(
                 f"no message of {self.topic} came in {timeout_s:g} s{last}"
             ) from None
+
+    def _has_more(self, delivery: Delivery | None) -> TypeGuard[Delivery]:
+        """Whether something of it is not given out yet, and is ours to give."""
+        if delivery is None or delivery.is_over:
+            return False
+        return self._given < len(delivery.messages)
+
+    def _begin(self, delivery: Delivery) -> None:
+        segments = dict(self._segments())
+        self._delivery, self._given = delivery, 0
+        self._count(delivery, segments)
+        self._forget(delivery, segments)
 
     def _count(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
         """For the load of the segments; the sizes are about those of the delivery."""

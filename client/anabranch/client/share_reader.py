@@ -5,6 +5,15 @@ What librdkafka's share consumer (2.16, a preview) asks for, and what is made of
 * Everything a poll returned must be settled before the next poll. So messages come as one
   *delivery* at a time; when the application has not settled it after most of the time for which
   Kafka locks a record, the rest is released, before another consumer gets it anyway.
+* Kafka counts how often it gave a record out, and discards it when the last time that it allows
+  ends in a release. So nothing is asked for that nobody waits for: each call of `take` that finds
+  nothing allows one more delivery, and when one expires, or none is asked for in the time for which
+  it could be held, the reader leaves the group, where others have its partitions then.
+* `max.poll.records` is no bound: Kafka gives whole batches, as the producer made them, until it is
+  reached. With 1 it gives one batch of one partition, and a record that it gives out for the last
+  time alone. So a consumer begins with 1, and with 1 again after a delivery that expired. After
+  some that were settled quickly it joins once more with the full number: a new member has messages
+  after 25 to 40 ms.
 * The group's coordinator makes known partitions of a new topic only in answer to a later heartbeat,
   every five seconds by default. Another subscription makes librdkafka send one at once, so after
   each change of topics the name of a topic that is not there is added and taken away a few times.
@@ -18,17 +27,21 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
+import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
 
 from anabranch.client.consumer_errors import KafkaReadError
+from anabranch.client.delivery import ACCEPT, REJECT, RELEASE, Delivery
 from anabranch.client.queue_drain import Contact
 from anabranch.client.read_trouble import LIBRDKAFKA_LOG, ReadTrouble
 from anabranch.client.reads import size_of, topics_of
+from anabranch.client.share_pace import Pace
 from anabranch.wire.log import get_logger
 
 _log = get_logger(__name__)
@@ -46,77 +59,15 @@ _KAFKA: Final[Mapping[str, Any]] = {
 _POLL_S: Final = 0.02
 _PARKED_S: Final = 0.1
 _CLOSE_S_MAX: Final = 5.0
+_SEND_AFTER_S: Final = 0.01  # when no poll takes the answers along
 # When, after a change of topics, the coordinator is asked for the assignment once more.
 _NUDGES_S: Final = (0.005, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
 
-_OPEN: Final = 0
-ACCEPT: Final = 1
-RELEASE: Final = 2
-REJECT: Final = 3
 _TYPES: Final = {
     ACCEPT: AcknowledgeType.ACCEPT,
     RELEASE: AcknowledgeType.RELEASE,
     REJECT: AcknowledgeType.REJECT,
 }
-
-
-_NONE: Final[Mapping[str, int]] = {}
-
-
-class Delivery:
-    """What one poll returned. Settled on the event loop; over once all of it is, or at its end."""
-
-    __slots__ = ("_answers", "_left", "_over", "_settled", "counts", "messages", "size_bytes")
-
-    def __init__(
-        self,
-        messages: list[Message],
-        counts: Mapping[str, int] = _NONE,
-        size_bytes: int = 0,
-    ) -> None:
-        self.messages = messages
-        self.counts = counts  # of messages, about, by topic: all topics are named
-        self.size_bytes = size_bytes  # of the values, about
-        self._answers = bytearray(len(messages))
-        self._left = len(messages)
-        self._over = False
-        self._settled = threading.Event()
-
-    def settle(self, index: int, answer: int) -> bool:
-        """Says what becomes of one message. False if that is not ours to say any more."""
-        if self._over:
-            return False
-        if self._answers[index] == _OPEN:
-            self._left -= 1
-        self._answers[index] = answer
-        if self._left == 0:
-            self._settled.set()
-        return True
-
-    def settle_open(self, count: int, answer: int) -> bool:
-        """Says the same of all that is open among the first `count`."""
-        if self._over:
-            return False
-        before = self._answers[:count]
-        self._left -= before.count(_OPEN)
-        self._answers[:count] = before.replace(bytes([_OPEN]), bytes([answer]))
-        if self._left == 0:
-            self._settled.set()
-        return True
-
-    def messages_at(self, indices: range) -> Sequence[Message]:
-        """Some of the messages; all of them without a copy."""
-        whole = len(indices) == len(self.messages)
-        return self.messages if whole else [self.messages[index] for index in indices]
-
-    def wait(self, timeout_s: float) -> bool:
-        """For the reader: whether all was settled in time."""
-        return self._settled.wait(timeout_s)
-
-    def end(self) -> Sequence[int]:
-        """For the reader: the answers; from now on nothing is settled any more."""
-        self._over = True
-        return [answer or RELEASE for answer in self._answers]
 
 
 class ShareReader:
@@ -136,32 +87,29 @@ class ShareReader:
         on_poll: Callable[[float, float, set[str]], None],
         on_contact: Callable[[bool], None],
     ) -> None:
-        self._contact = Contact()
-        self._on_contact = on_contact
-        self._consumer = ShareConsumer(
-            {
-                **_KAFKA,
-                "max.poll.records": messages_max,
-                **kafka,
-                "logger": LIBRDKAFKA_LOG,
-                "error_cb": self._lost,
-                "stats_cb": self._counted,
-            }
-        )
+        self._kafka = kafka
         self._hold_s = lock_s * 0.8
+        self._pace = Pace(messages_max)
         self._on_read = on_read
         self._on_poll = on_poll
+        self._on_contact = on_contact
         self._loop = asyncio.get_running_loop()
-        self._deliveries: collections.deque[Delivery] = collections.deque(maxlen=1)
         self._wanted: tuple[str, ...] = ()
+        self._waiting = 0  # receivers
+        self._lock = threading.Lock()  # of the next two
+        self._ready: Delivery | None = None
+        self._asked = False
         self._topics: tuple[str, ...] = ()  # the thread's, as everything below
         self._nudges: list[float] = []
         self._nudged = False
         self._turn_number = 0
         self._unsent = False  # answers were given since the last poll
+        self._untaken = False  # nobody came for the last delivery
+        self._idle_since = time.monotonic()
         self._stopped = False
         self._wake = threading.Event()
         self._trouble = ReadTrouble(on_read)
+        self._consumer: ShareConsumer | None = self._member()
         self._thread = threading.Thread(target=self._run, name="anabranch-share", daemon=True)
         self._thread.start()
 
@@ -181,8 +129,25 @@ class ShareReader:
         self._wake.set()
 
     def take(self) -> Delivery | None:
-        """The delivery that is there."""
-        return self._deliveries.popleft() if self._deliveries else None
+        """The delivery that is there. If there is none, one is asked for, and `on_read` tells."""
+        with self._lock:
+            found, self._ready = self._ready, None
+            self._asked = self._asked or found is None
+        return found
+
+    @contextlib.contextmanager
+    def receiver(self) -> Iterator[None]:
+        """Around the waiting of a receiver whose `take` found nothing.
+
+        When nobody came for a delivery, the next one is only polled while somebody waits: whoever
+        looks in for a moment now and then would make Kafka give the same messages out in vain.
+        """
+        self._waiting += 1
+        self._wake.set()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
 
     async def close(self, current: Delivery | None) -> bool:
         """Settles what was said of the current delivery, releases the rest, leaves the group.
@@ -190,7 +155,9 @@ class ShareReader:
         False when that is not over after a while: Kafka may lock messages for this consumer yet.
         """
         self._stopped = True
-        for delivery in (current, *self._deliveries):
+        with self._lock:
+            ready = self._ready
+        for delivery in (current, ready):
             if delivery is not None:
                 delivery.settle_open(len(delivery.messages), RELEASE)
         self._wake.set()
@@ -213,16 +180,38 @@ class ShareReader:
         except Exception as error:  # noqa: BLE001 - told to whoever receives
             self._trouble.fault(error)
         finally:
-            self._leave()
+            try:
+                self._leave()
+            except KafkaException as error:
+                self._trouble.note(error.args[0])
 
     def _turn(self) -> None:
-        self._follow()
-        if not self._topics:
-            self._wake.wait(_PARKED_S)
-            self._wake.clear()
+        self._wake.clear()
+        if not (self._wanted and self._asked and (self._waiting or not self._untaken)):
+            self._rest()
             return
+        if self._consumer is None:
+            self._consumer = self._member()
+        self._follow(self._consumer)
+        self._poll(self._consumer)
+        self._idle_since = time.monotonic()
+
+    def _rest(self) -> None:
+        """While nobody asks for messages: what was answered is sent, the topics are followed."""
+        idle_s = time.monotonic() - self._idle_since
+        if self._unsent and idle_s >= _SEND_AFTER_S:
+            self._send()
+        if idle_s >= self._hold_s:
+            self._leave()
+        if self._consumer is None:
+            self._wake.wait()
+            return
+        self._follow(self._consumer)
+        self._wake.wait(_SEND_AFTER_S if self._unsent or self._nudges else _PARKED_S)
+
+    def _poll(self, consumer: ShareConsumer) -> None:
         began = time.monotonic()
-        messages = found = list(self._consumer.poll(_POLL_S))
+        messages = found = list(consumer.poll(_POLL_S))
         self._unsent = False
         if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
             for message in found:
@@ -232,58 +221,81 @@ class ShareReader:
         self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
         if messages:
             self._trouble.well()
-            self._deliver(messages, topics, began)
+            self._deliver(consumer, messages, topics, began)
 
-    def _deliver(self, messages: list[Message], topics: set[str], began: float) -> None:
+    def _deliver(
+        self, consumer: ShareConsumer, messages: list[Message], topics: set[str], began: float
+    ) -> None:
         self._turn_number += 1
         turn = self._turn_number
         counts = dict.fromkeys(topics, 0) | topics_of(messages, turn)
         delivery = Delivery(messages, counts, size_of(messages, turn))
-        self._deliveries.append(delivery)
+        with self._lock:
+            self._ready, self._asked = delivery, False
         if self._stopped:  # either we see this, or `close` sees the delivery
             delivery.settle_open(len(messages), RELEASE)
         self._loop.call_soon_threadsafe(self._on_read)
-        if not delivery.wait(began + self._hold_s - time.monotonic()):
-            _log.warning("consumer.settled_too_late", messages=len(messages))
-        answers = delivery.end()
+        in_time = delivery.wait(began + self._hold_s - time.monotonic())
+        with self._lock:
+            self._untaken, self._ready = self._ready is not None, None
+            answers = delivery.end()
         if set(answers) == {ACCEPT}:  # as nearly always; this is three times as fast
-            collections.deque(map(self._consumer.acknowledge, messages), maxlen=0)
+            collections.deque(map(consumer.acknowledge, messages), maxlen=0)
         else:
             for message, answer in zip(messages, answers, strict=True):
-                self._consumer.acknowledge(message, _TYPES[answer])
+                consumer.acknowledge(message, _TYPES[answer])
         self._unsent = True
+        if not in_time:
+            _log.warning("consumer.settled_too_late", messages=answers.count(RELEASE))
+        if self._pace.ended(in_time, time.monotonic()) and not self._stopped:
+            self._leave()
 
     def _send(self) -> None:
         """Sends the answers that no poll has taken along."""
-        if self._unsent:
+        if self._unsent and self._consumer is not None:
             self._unsent = False
             self._consumer.commit_async()
 
+    def _member(self) -> ShareConsumer:
+        """A new member of the group, for as many records as are good now."""
+        self._topics = ()
+        return ShareConsumer(
+            {
+                **_KAFKA,
+                "max.poll.records": self._pace.records,
+                **self._kafka,
+                "logger": LIBRDKAFKA_LOG,
+                "error_cb": self._lost,
+                "stats_cb": functools.partial(self._counted, Contact()),
+            }
+        )
+
     def _leave(self) -> None:
+        """Sends the answers and leaves the group."""
         try:
             self._send()
-        except KafkaException as error:
-            self._trouble.note(error.args[0])
         finally:
-            self._consumer.close()
+            consumer, self._consumer = self._consumer, None
+            if consumer is not None:
+                consumer.close()
 
-    def _follow(self) -> None:
+    def _follow(self, consumer: ShareConsumer) -> None:
         now = time.monotonic()
         if self._wanted != self._topics:
             self._send()
             self._topics = self._wanted
             self._nudges = [now + after for after in _NUDGES_S] if self._topics else []
             self._nudged = False
-            self._consumer.subscribe(list(self._topics))
+            consumer.subscribe(list(self._topics))
         elif self._nudges and now >= self._nudges[0]:
             self._send()
             self._nudges = [at for at in self._nudges if at > now]
             self._nudged = not self._nudged
             nobody = [f"{self._topics[0][:240]}.nobody"] if self._nudged else []
-            self._consumer.subscribe([*self._topics, *nobody])
+            consumer.subscribe([*self._topics, *nobody])
 
-    def _counted(self, statistics: str) -> None:
-        answered = self._contact.answered(statistics)
+    def _counted(self, contact: Contact, statistics: str) -> None:
+        answered = contact.answered(statistics)
         self._loop.call_soon_threadsafe(self._on_contact, answered)
 
     def _lost(self, error: KafkaError) -> None:

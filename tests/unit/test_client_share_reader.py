@@ -1,0 +1,227 @@
+"""What a share reader takes from Kafka: no more than somebody asks for, and few at first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import AcknowledgeType, Message
+
+from anabranch.client import share_reader
+from anabranch.client.delivery import ACCEPT, Delivery
+from anabranch.client.errors import ClosedError
+from anabranch.client.layout_watch import LayoutWatch
+from anabranch.client.nodes import Nodes
+from anabranch.client.queue import QueueConsumer, QueueSettings
+from anabranch.client.share_pace import Pace
+from anabranch.client.share_reader import ShareReader
+from anabranch.client.topic_layout import TopicLayout
+from support.waiting import until
+from support.wire import run
+
+_LOCK_S = 0.25
+_LONG_S = 1_000.0
+
+
+class Group:
+    """A share group's coordinator and its members: each poll brings two messages."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []  # of the members, as they joined
+        self.members = 0  # now
+        self.given = 0
+        self.answers: Counter[AcknowledgeType] = Counter()
+        self.sent: Counter[AcknowledgeType] = Counter()
+
+    def join(self, settings: dict[str, Any]) -> Member:
+        self.sizes.append(settings["max.poll.records"])
+        self.members += 1
+        return Member(self)
+
+
+class Member:
+    """Stands for confluent-kafka's ShareConsumer."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def subscribe(self, topics: list[str]) -> None:
+        pass
+
+    def poll(self, timeout_s: float) -> list[Message]:
+        self.commit_async()
+        self._group.given += 2
+        return [Message(topic="k", partition=0, value=b"x") for _ in range(2)]
+
+    def acknowledge(
+        self, message: Message, answer: AcknowledgeType = AcknowledgeType.ACCEPT
+    ) -> None:
+        self._group.answers[answer] += 1
+
+    def commit_async(self) -> None:
+        self._group.sent = Counter(self._group.answers)
+
+    def close(self) -> None:
+        self.commit_async()
+        self._group.members -= 1
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Group:
+    made = Group()
+    monkeypatch.setattr(share_reader, "ShareConsumer", made.join)
+    return made
+
+
+@asynccontextmanager
+async def reading(
+    lock_s: float, messages_max: int = 500
+) -> AsyncIterator[tuple[ShareReader, asyncio.Event]]:
+    came = asyncio.Event()
+    reader = ShareReader({}, lock_s, messages_max, came.set, lambda *_: None, lambda _: None)
+    reader.subscribe(["k"])
+    try:
+        yield reader, came
+    finally:
+        assert await reader.close(None)
+
+
+async def received(reader: ShareReader, came: asyncio.Event) -> Delivery:
+    """As a receiver waits for it."""
+    while True:
+        came.clear()
+        if (found := reader.take()) is not None:
+            return found
+        with reader.receiver():
+            await came.wait()
+
+
+def test_nothing_is_taken_from_kafka_before_somebody_receives(group: Group) -> None:
+    async def test() -> None:
+        async with reading(_LOCK_S):
+            await until(lambda: group.members == 0)  # others have its partitions meanwhile
+        assert group.given == 0
+
+    asyncio.run(test())
+
+
+def test_a_delivery_that_nobody_takes_is_released_and_no_other_is_polled(group: Group) -> None:
+    async def test() -> None:
+        async with reading(_LOCK_S) as (reader, came):
+            assert reader.take() is None
+            with reader.receiver():
+                pass  # it waits no longer
+            await until(lambda: group.members == 0)
+            await asyncio.sleep(3 * _LOCK_S)
+            for _ in range(3):  # nor does who looks in for a moment make Kafka count
+                assert reader.take() is None
+                with reader.receiver():
+                    pass
+                await asyncio.sleep(0.02)
+            assert group.given == group.sent[AcknowledgeType.RELEASE] == 2
+            delivery = await received(reader, came)
+            assert group.given == 4
+            delivery.settle_open(2, ACCEPT)
+
+    asyncio.run(test())
+
+
+def test_one_that_expires_while_it_is_worked_on_is_followed_by_none_unasked(group: Group) -> None:
+    async def test() -> None:
+        async with reading(_LOCK_S) as (reader, came):
+            delivery = await received(reader, came)
+            await until(lambda: delivery.is_over)
+            assert not delivery.settle(0, ACCEPT)
+            await until(lambda: group.members == 0)
+            assert group.given == group.sent[AcknowledgeType.RELEASE] == 2
+            await received(reader, came)
+
+    asyncio.run(test())
+
+
+def test_answers_are_sent_though_nobody_asks_for_more(group: Group) -> None:
+    async def test() -> None:
+        async with reading(_LONG_S) as (reader, came):
+            (await received(reader, came)).settle_open(2, ACCEPT)
+            await until(lambda: group.sent[AcknowledgeType.ACCEPT] == 2)
+            assert group.given == 2
+
+    asyncio.run(test())
+
+
+def test_it_joins_anew_with_the_full_number_once_deliveries_are_settled_quickly() -> None:
+    pace = Pace(500)
+    assert pace.records == 1
+    assert [pace.ended(True, 0.1 * number) for number in range(9)] == [False] * 7 + [True, False]
+    assert pace.records == 500
+    assert pace.ended(False, 1.0), "it leaves, so that others get what was not settled"
+    assert pace.records == 1
+    assert not any(pace.ended(True, 2.0 + 0.2 * number) for number in range(50)), "too slow"
+    assert pace.records == 1
+
+
+def test_a_reader_that_is_quick_gets_the_full_number(group: Group) -> None:
+    async def test() -> None:
+        async with reading(_LONG_S, 50) as (reader, came):
+            while group.sizes[-1] == 1:
+                (await received(reader, came)).settle_open(2, ACCEPT)
+            assert group.sizes == [1, 50]
+
+    asyncio.run(test())
+
+
+class Ready:
+    """Stands for a reader with deliveries."""
+
+    failure = None
+    last_trouble = ""
+
+    def __init__(self, *deliveries: Delivery) -> None:
+        self._deliveries = list(deliveries)
+
+    def take(self) -> Delivery | None:
+        return self._deliveries.pop(0)
+
+    async def close(self, current: Delivery | None) -> bool:
+        return True
+
+
+def delivery(name: bytes) -> Delivery:
+    return Delivery([Message(topic="k", partition=0, value=name) for _ in range(3)], {"k": 3}, 3)
+
+
+def consumer(*deliveries: Delivery) -> QueueConsumer:
+    nodes = Nodes("pulsar://127.0.0.1:1")
+    watch = LayoutWatch(nodes, "topic://public/default/orders")
+    made = QueueConsumer(nodes, watch, {}, "jobs", "one", QueueSettings())
+    made._reader = cast("ShareReader", Ready(*deliveries))
+    made._sources = {"k": (0, {})}
+    watch._layout = TopicLayout("public/default/orders", incarnation=1, epoch=1, segments={})
+    return made
+
+
+def test_what_was_released_already_is_not_given_out() -> None:
+    async def test() -> None:
+        first = delivery(b"first")
+        queue = consumer(first, delivery(b"second"))
+        assert (await queue.receive(10)).value == b"first"
+        first.end()
+        assert (await queue.receive(10)).value == b"second"
+
+    run(test)
+
+
+def test_a_closed_queue_consumer_gives_nothing_out() -> None:
+    async def test() -> None:
+        queue = consumer(delivery(b"first"))
+        assert (await queue.receive(10)).value == b"first"
+        await queue.close()
+        for receive in (queue.receive, queue.receive_many):
+            with pytest.raises(ClosedError):
+                await receive(10)
+
+    run(test)
