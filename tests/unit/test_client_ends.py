@@ -304,6 +304,7 @@ def test_a_consumer_whose_closing_is_cancelled_is_over_all_the_same(
         return 30.0
 
     monkeypatch.setattr("anabranch.client.queue.lock_of", lock_of)
+    monkeypatch.setattr("anabranch.client.consumer.LEAVE_S_MAX", 0.05)  # nobody answers
 
     async def test() -> None:
         async with slow(takes=True) as node, Client(node.url) as client:
