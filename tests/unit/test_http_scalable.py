@@ -105,7 +105,7 @@ def test_every_bad_request_has_its_own_status_and_reason() -> None:
 
 def test_a_segment_of_one_hash_cannot_be_split() -> None:
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        await created(nodes[0], 40_000)  # of one and of two hashes
+        await created(nodes[0], 33_000)  # of one and of two hashes
         body = await layout(nodes[0])
         small = next(each for each, (low, high) in ranges(body).items() if low == high)
         refused(await nodes[0].http.post(f"{TOPIC}/split/{small}"), 412, "range of size 1")
