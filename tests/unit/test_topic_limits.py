@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
 from anabranch.broker.binary.forms import Dags, Place
 from anabranch.broker.errors import PreconditionError
-from anabranch.broker.http.scalable_models import encoded
+from anabranch.broker.http import topic_stats
+from anabranch.broker.http.scalable_models import TopicStats, encoded
+from anabranch.broker.topics import wide
 from anabranch.broker.topics.limits import check_layout, layout_bytes_max
 from anabranch.broker.topics.seeker import Turns
 from anabranch.broker.topics.watches import Seen
@@ -162,6 +166,69 @@ def test_others_are_served_while_a_wide_layout_is_encoded() -> None:
             assert len(msgspec.json.decode(await encoding)["segments"]) == 5_000
 
     asyncio.run(test())
+
+
+def test_statistics_of_a_wide_topic_are_made_beside_everything_else_once_for_all_who_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arrived: list[str] = []
+    in_thread: list[str] = []
+    begin = threading.Event()
+    real_of, real_to_thread = topic_stats.StatsBodies.of, asyncio.to_thread
+
+    async def of(self: topic_stats.StatsBodies, name: str) -> bytes:
+        arrived.append(name)
+        return await real_of(self, name)
+
+    async def to_thread(make: Callable[[], object]) -> object:
+        in_thread.append(make.__qualname__)
+
+        def held() -> object:
+            assert begin.wait(60.0)
+            return make()
+
+        return await real_to_thread(held)
+
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        (node,) = nodes
+        await created(node, wide.AT_ONCE + 1)
+        for name in ("a", "b"):
+            await node.http.put(f"{TOPIC}/subscriptions/{name}")
+        with monkeypatch.context() as patched:
+            patched.setattr(topic_stats.StatsBodies, "of", of)
+            patched.setattr(asyncio, "to_thread", to_thread)
+            asked = [asyncio.create_task(node.http.get(f"{TOPIC}/stats")) for _ in range(4)]
+            await until(lambda: len(arrived) == 4 and in_thread != [])
+            assert (await node.http.get(f"{TOPIC}/properties")).status_code == 200
+            begin.set()
+            shared = [(await each).json() for each in asked]
+            assert sorted(in_thread) == [
+                "Backlogs._find.<locals>.<lambda>",
+                "Backlogs._find.<locals>.<lambda>",
+                "StatsBodies._made.<locals>.<lambda>",
+            ]
+            for module in (wide, topic_stats):
+                patched.setattr(module, "AT_ONCE", 10_000)
+            direct = (await node.http.get(f"{TOPIC}/stats")).json()
+            assert len(in_thread) == 3
+        for body in (direct, *shared):
+            assert body["autoScale"]["now"].pop("atMs") > 0
+        assert shared == [direct] * 4
+        assert len(direct["segments"]) == len(direct["subscriptions"]["b"]["segments"]) == 501
+
+    with_http(test)
+
+
+def test_statistics_are_what_their_model_says() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        (node,) = nodes
+        await created(node, 2)
+        await node.http.put(f"{TOPIC}/subscriptions/billing")
+        await node.http.post(f"{TOPIC}/split/0")
+        body = (await node.http.get(f"{TOPIC}/stats")).json()
+        assert TopicStats.model_validate(body).model_dump() == body
+
+    with_http(test)
 
 
 def test_a_wide_layout_is_made_for_the_binary_protocol_once_and_beside_everything_else() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,6 +9,7 @@ import msgspec
 
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.topics.watches import Mark, Seen
+from anabranch.broker.topics.wide import AT_ONCE, Shared, beside
 from anabranch.core.coordinator import Assignment
 from anabranch.core.hashing import bucket_starts
 from anabranch.core.instances import Bucket
@@ -27,7 +27,6 @@ from anabranch.wire.anabranch_pb2 import (
 )
 
 _DAGS_MAX: Final = 256
-_AT_ONCE: Final = 500  # segments, which take some 10 ms
 _FEW: Final = 10_000
 
 
@@ -50,30 +49,19 @@ class Dags:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._known: dict[str, tuple[Mark, ScalableTopicDAG]] = {}
-        self._making: dict[str, tuple[Mark, asyncio.Task[ScalableTopicDAG]]] = {}
+        self._shared: Shared[ScalableTopicDAG] = Shared()
 
     async def of(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
         """The message, which must not be changed."""
         known = self._known.get(name)
         if known is not None and known[0] == seen.mark:
             return known[1]
-        if len(topic.segments) <= _AT_ONCE:
-            return self._keep(name, seen, self._made(name, topic, seen))
-        making = self._making.get(name)
-        if making is None or making[0] != seen.mark:
-            task = asyncio.create_task(self._beside(name, topic, seen), name="layout")
-            making = self._making[name] = (seen.mark, task)
-        return await asyncio.shield(making[1])
+        if len(topic.segments) <= AT_ONCE:
+            return await self._kept(name, topic, seen)
+        return await self._shared.of(name, seen.mark, lambda: self._kept(name, topic, seen))
 
-    async def _beside(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
-        try:
-            dag = await asyncio.to_thread(self._made, name, topic, seen)
-        finally:
-            if self._making.get(name, ((), None))[1] is asyncio.current_task():
-                del self._making[name]
-        return self._keep(name, seen, dag)
-
-    def _keep(self, name: str, seen: Seen, dag: ScalableTopicDAG) -> ScalableTopicDAG:
+    async def _kept(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
+        dag = await beside(topic, lambda: self._made(name, topic, seen))
         while len(self._known) >= _DAGS_MAX:
             del self._known[next(iter(self._known))]
         self._known[name] = (seen.mark, dag)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
 from pydantic import BaseModel, Field
 
 from anabranch.broker.topics.operations import TopicOperations
+from anabranch.core.autoscale import Demand
 from anabranch.core.autoscale_decisions import Decision, NoAction, describe
-from anabranch.core.autoscaler import Evaluation, demand_of, evaluate
+from anabranch.core.autoscale_policy import EffectivePolicy
+from anabranch.core.autoscaler import Evaluation, Loads, demand_of, evaluate
 from anabranch.core.segment_load import SegmentLoad
 from anabranch.core.topics import ScalableTopic
 
@@ -68,15 +73,34 @@ def load_stats(load: SegmentLoad | None) -> LoadStats | None:
     )
 
 
-def auto_scale_stats(topics: TopicOperations, name: str, topic: ScalableTopic) -> AutoScaleStats:
-    """As the topic's controller sees it."""
+class AutoScaleFacts(msgspec.Struct, frozen=True):
+    """What decides about a topic's segments, and what was decided, oldest first."""
+
+    effective: EffectivePolicy
+    loads: Loads
+    demand: Mapping[str, Demand]
+    at_ms: int
+    decisions: tuple[Evaluation, ...]
+
+
+def auto_scale_facts(topics: TopicOperations, name: str, topic: ScalableTopic) -> AutoScaleFacts:
+    """As they are at this moment. Raises NotFoundError."""
     service = topics.access.service
-    effective = topics.policies.effective(name)
-    values = effective.values
-    at_ms = service.runtime.log_ms
     loads = service.load(name, topic.incarnation)
-    demand = demand_of(service.runtime.view, name)
-    now = evaluate(effective, topic, topic.layout, loads, demand, at_ms)
+    return AutoScaleFacts(
+        topics.policies.effective(name),
+        None if loads is None else dict(loads),
+        demand_of(service.runtime.view, name),
+        service.runtime.log_ms,
+        tuple(service.scaling.decisions(name)),
+    )
+
+
+def auto_scale_stats(topic: ScalableTopic, facts: AutoScaleFacts) -> AutoScaleStats:
+    """As the topic's controller sees it."""
+    effective, at_ms = facts.effective, facts.at_ms
+    values = effective.values
+    now = evaluate(effective, topic, topic.layout, facts.loads, facts.demand, at_ms)
     return AutoScaleStats(
         policy={
             field: PolicyField(value=values[field], level=level.value)
@@ -84,7 +108,7 @@ def auto_scale_stats(topics: TopicOperations, name: str, topic: ScalableTopic) -
         },
         fault=effective.fault,
         now=_decision(at_ms, None, now),
-        decisions=[_evaluated(each) for each in reversed(service.scaling.decisions(name))],
+        decisions=[_evaluated(each) for each in reversed(facts.decisions)],
     )
 
 

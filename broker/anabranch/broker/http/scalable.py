@@ -15,10 +15,9 @@ from anabranch.broker.http.scalable_models import (
     SegmentDetail,
     TopicStats,
     encoded,
-    segment_detail,
-    stats_body,
 )
 from anabranch.broker.http.staleness import Marked
+from anabranch.broker.http.topic_stats import StatsBodies, segment_detail
 from anabranch.broker.topics.operations import TopicOperations, parse
 from anabranch.broker.topics.properties import change_properties
 from anabranch.core import names
@@ -87,11 +86,13 @@ def _topics(routes: APIRouter, topics: TopicOperations) -> None:
 def _stats(routes: APIRouter, topics: TopicOperations) -> None:
     path = "/{tenant}/{namespace}/{topic}"
     refusals = problems(307, 404, 412, 503, 504)
+    bodies = StatsBodies(topics)
 
     @routes.get(path + "/stats", dependencies=[Marked], responses=refusals)
-    async def get_stats(tenant: str, namespace: str, topic: str) -> TopicStats:
+    async def get_stats(tenant: str, namespace: str, topic: str, response: Response) -> TopicStats:
         """Segments, and subscriptions with their consumers and what they have yet to read."""
-        return await stats_body(topics, await _controlled(topics, tenant, namespace, topic))
+        name = await _controlled(topics, tenant, namespace, topic)
+        return _raw(await bodies.of(name), response.headers)  # type: ignore[return-value]  # its bytes
 
     stats = path + "/segments/{segmentId}/stats"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from pydantic import BaseModel, Field
@@ -11,16 +10,11 @@ from pydantic import BaseModel, Field
 from anabranch.broker.http.autoscale_models import (
     AutoScaleStats,
     LoadStats,
-    auto_scale_stats,
-    load_stats,
 )
-from anabranch.broker.topics.operations import TopicOperations
+from anabranch.broker.topics.wide import beside
 from anabranch.core.autoscale_policy import override_of
-from anabranch.core.segment_topics import segment_topic
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.topics import ScalableTopic
-
-_AT_ONCE: Final = 500  # segments, which take a few ms
 
 
 class HashRange(BaseModel):
@@ -144,9 +138,7 @@ def layout_body(topic: ScalableTopic) -> dict[str, Any]:
 
 async def encoded(topic: ScalableTopic) -> bytes:
     """`LayoutBody` as JSON; a wide one is made in a thread, so that the others are served."""
-    if len(topic.segments) <= _AT_ONCE:
-        return msgspec.json.encode(layout_body(topic))
-    return await asyncio.to_thread(lambda: msgspec.json.encode(layout_body(topic)))
+    return await beside(topic, lambda: msgspec.json.encode(layout_body(topic)))
 
 
 def _derived(part: SegmentInfo) -> dict[str, Any]:
@@ -158,74 +150,3 @@ def _derived(part: SegmentInfo) -> dict[str, Any]:
         "leaf": not part.child_ids,
         "legacy": False,
     }
-
-
-async def stats_body(topics: TopicOperations, name: str) -> TopicStats:
-    """The topic's statistics as its controller knows them."""
-    topic = topics.topic(name)
-    subscriptions = topics.subscriptions(name)
-    known = {each: said for each, said, _ in subscriptions}
-    backlogs = await topics.reading.backlogs.of(name, topic, known)
-    active = sum(part.is_active for part in topic.segments)
-    return TopicStats(
-        epoch=topic.epoch,
-        totalSegments=len(topic.segments),
-        activeSegments=active,
-        sealedSegments=len(topic.segments) - active,
-        segments={
-            str(part.segment_id): segment_stats(topics, name, topic, part)
-            for part in topic.segments
-        },
-        subscriptions={
-            each: SubscriptionStats(
-                type=said.kind.name,
-                consumerCount=len(consumers),
-                consumers=[
-                    ConsumerStats(consumerName=one, connected=connected)
-                    for one, connected in consumers.items()
-                ],
-                msgBacklog=backlogs[each].messages,
-                segments={str(i): count for i, count in backlogs[each].segments.items()},
-                backlogUnknown=backlogs[each].unknown,
-                drainedSegments=list(said.drained),
-                groupId=topics.consumers.group_id(name, each, said),
-            )
-            for each, said, consumers in subscriptions
-        },
-        operation=topic.operation.name,
-        lastFailure=topics.access.service.failures.get(name, ""),
-        autoScale=auto_scale_stats(topics, name, topic),
-    )
-
-
-def segment_stats(
-    topics: TopicOperations, name: str, topic: ScalableTopic, part: SegmentInfo
-) -> SegmentStats:
-    """One segment's part of the statistics."""
-    return SegmentStats(
-        hashRange=HashRange(start=part.start, end=part.end),
-        name=segment_topic(name, part),
-        state=part.state.name,
-        kafkaTopic=topics.kafka_topic(name, topic, part),
-        entryBuckets=part.buckets,
-        load=load_stats(
-            (topics.access.service.load(name, topic.incarnation) or {}).get(part.segment_id)
-        ),
-    )
-
-
-async def segment_detail(
-    topics: TopicOperations, name: str, topic: ScalableTopic, part: SegmentInfo
-) -> SegmentDetail:
-    """One segment's statistics by themselves."""
-    known = {each: said for each, said, _ in topics.subscriptions(name)}
-    backlogs = await topics.reading.backlogs.of(name, topic, known)
-    return SegmentDetail(
-        **segment_stats(topics, name, topic, part).model_dump(),
-        segmentId=part.segment_id,
-        parentIds=list(part.parent_ids),
-        childIds=list(part.child_ids),
-        subscriptions={
-            each: backlog.segments.get(part.segment_id) for each, backlog in backlogs.items()
-        },
-    )

@@ -10,6 +10,7 @@ import msgspec
 
 from anabranch.broker.errors import OperationError
 from anabranch.broker.topics.positions import Part, Positions, backlogs
+from anabranch.broker.topics.wide import beside
 from anabranch.core.segment_topics import kafka_group, kafka_topic
 from anabranch.core.subscriptions import Subscription, SubscriptionKind
 from anabranch.core.topics import ScalableTopic
@@ -72,45 +73,74 @@ class Backlogs:
     async def _find(
         self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, Backlog]:
-        groups: dict[str, list[Part]] = {}
-        named: dict[str, str] = {}
-        answers: dict[str, Backlog] = {}
-        for each, known in subscriptions.items():
-            left = _undrained(self._prefix, name, topic, known)
-            why = _NO_POSITIONS.get(known.kind, "")
-            if not why and len(groups) >= _GROUPS_MAX:
-                why = f"only {_GROUPS_MAX} subscriptions of a topic are looked up"
-            if why:
-                answers[each] = _unknown(topic, left, why)
-                continue
-            named[each] = kafka_group(self._prefix, name, each, known.created_offset)
-            groups[named[each]] = left
-        asked = {part.kafka_topic: part for some in groups.values() for part in some}
-        buckets = sum(part.segment.buckets for part in asked.values())
+        question = await beside(topic, lambda: _question(self._prefix, name, topic, subscriptions))
         why, found = "", {}
-        if buckets > _BUCKETS_MAX:
-            why = f"{buckets} entry buckets are more than the {_BUCKETS_MAX} that are looked up"
-        elif groups:
+        if question.buckets > _BUCKETS_MAX:
+            why = (
+                f"{question.buckets} entry buckets are more than the {_BUCKETS_MAX} that are "
+                "looked up"
+            )
+        elif question.groups:
             try:
                 found = await self._positions.ask(
-                    lambda keeper, left_s: backlogs(keeper, groups, left_s), _ANSWER_S
+                    lambda keeper, left_s: backlogs(keeper, question.groups, left_s), _ANSWER_S
                 )
             except OperationError as error:
                 why = error.reason
-        for each, group in named.items():
-            answers[each] = (
-                _unknown(topic, groups[group], why) if why else _backlog(topic, found[group])
-            )
-        return answers
+        return await beside(topic, lambda: _answers(topic, question, found, why))
 
 
-def _undrained(prefix: str, name: str, topic: ScalableTopic, known: Subscription) -> list[Part]:
-    drained = set(known.drained)
-    return [
-        Part(part, kafka_topic(prefix, name, topic.incarnation, part))
-        for part in topic.segments
-        if part.segment_id not in drained
+class _Question(msgspec.Struct, frozen=True):
+    """What Kafka is asked for: `groups`, and what each has yet to read, of `buckets` in all.
+
+    `left`, `group`: the same by subscription; `unasked`: why Kafka is not asked for one.
+    """
+
+    left: Mapping[str, list[Part]]
+    group: Mapping[str, str]
+    unasked: Mapping[str, str]
+    groups: Mapping[str, list[Part]]
+    buckets: int
+
+
+def _question(
+    prefix: str, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
+) -> _Question:
+    parts = [
+        Part(part, kafka_topic(prefix, name, topic.incarnation, part)) for part in topic.segments
     ]
+    left: dict[str, list[Part]] = {}
+    group: dict[str, str] = {}
+    unasked: dict[str, str] = {}
+    for each, known in subscriptions.items():
+        drained = set(known.drained)
+        left[each] = [part for part in parts if part.segment.segment_id not in drained]
+        why = _NO_POSITIONS.get(known.kind, "")
+        if not why and len(group) >= _GROUPS_MAX:
+            why = f"only {_GROUPS_MAX} subscriptions of a topic are looked up"
+        if why:
+            unasked[each] = why
+        else:
+            group[each] = kafka_group(prefix, name, each, known.created_offset)
+    groups = {named: left[each] for each, named in group.items()}
+    asked = {part.segment.segment_id: part.segment for some in groups.values() for part in some}
+    buckets = sum(segment.buckets for segment in asked.values())
+    return _Question(left, group, unasked, groups, buckets)
+
+
+def _answers(
+    topic: ScalableTopic, question: _Question, found: Mapping[str, Mapping[int, int]], why: str
+) -> dict[str, Backlog]:
+    """`why`: nothing was found; else what was, by group."""
+    answers = {}
+    for each, left in question.left.items():
+        unknown = question.unasked.get(each, why)
+        answers[each] = (
+            _unknown(topic, left, unknown)
+            if unknown
+            else _backlog(topic, found[question.group[each]])
+        )
+    return answers
 
 
 def _backlog(topic: ScalableTopic, found: Mapping[int, int]) -> Backlog:
