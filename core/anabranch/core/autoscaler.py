@@ -9,7 +9,7 @@ for which a look may have waited (seed 000, "Evaluation triggers").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, unique
 from typing import Final
 
@@ -22,7 +22,7 @@ from anabranch.core.layout import SegmentLayout
 from anabranch.core.names import namespace_of
 from anabranch.core.segment_load import SegmentLoad
 from anabranch.core.state import StateReader
-from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.core.subscriptions import Subscription, SubscriptionKind
 from anabranch.core.topics import ScalableTopic
 
 _REPEAT_S: Final = 1.0
@@ -81,10 +81,15 @@ class _Rolling(msgspec.Struct, frozen=True):
 
 
 def demand_of(state: StateReader, topic: str) -> dict[str, Demand]:
+    """The consumers of a topic that count."""
+    return demand_in(state.subscriptions(topic))
+
+
+def demand_in(subscriptions: Iterable[tuple[str, Subscription]]) -> dict[str, Demand]:
     """The consumers that count: those of a queue share every segment anyway."""
     return {
         name: Demand(len(each.consumers), each.kind is SubscriptionKind.STREAM, each.since_ms)
-        for name, each in state.subscriptions(topic)
+        for name, each in subscriptions
         if each.kind is not SubscriptionKind.QUEUE
     }
 
@@ -153,6 +158,7 @@ class AutoScaler:
         state: StateReader,
         topic: ScalableTopic,
         layout: SegmentLayout,
+        demand: Mapping[str, Demand],
         now: float,
         at_ms: int,
     ) -> Evaluation | None:
@@ -169,7 +175,6 @@ class AutoScaler:
             return Evaluation(at_ms, Trigger.OPERATION, following, done)
         loads = self._load(self.name, topic.incarnation)
         is_loaded = loads is not None and all(p.segment_id in loads for p in layout.active)
-        demand = demand_of(state, self.name)
         if self._seen is not None and any(name not in demand for name, _ in self._seen.consumers):
             self._ended_ms = at_ms
         trigger = self._trigger(state, topic, demand, now, is_loaded=is_loaded)
@@ -178,7 +183,7 @@ class AutoScaler:
         effective = policy_of(state, self.name, topic, self.settings.policy)
         window_ms = effective.policy.rebucket_down_window_seconds * 1000
         if at_ms - self._ended_ms < window_ms:
-            demand[_ENDED] = Demand(0, False, self._ended_ms)
+            demand = {**demand, _ENDED: Demand(0, False, self._ended_ms)}
         else:
             self._ended_ms = 0
         found = evaluate(effective, topic, layout, loads, demand, at_ms)

@@ -7,13 +7,19 @@ topic with what is being done, so a controller that takes over goes on where the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from anabranch.core.autoscale_decisions import Blocked, NoAction
-from anabranch.core.autoscaler import AutoScaler, AutoScaleSettings, Evaluation, LoadOf
+from anabranch.core.autoscaler import (
+    AutoScaler,
+    AutoScaleSettings,
+    Evaluation,
+    LoadOf,
+    demand_in,
+)
 from anabranch.core.coordinator import Assignment, SubscriptionCoordinator, Timing
 from anabranch.core.instances import Bucket
 from anabranch.core.layout import SegmentLayout
@@ -143,11 +149,12 @@ class TopicController:
             return []
         if not self._may_act(now):
             return []
+        subscriptions = dict(self.state.subscriptions(self.name))
         effects = self._protocol(topic, now, log_ms)
         if topic.state is TopicState.STABLE and not effects:
-            effects += self._scale(topic, now, log_ms)
+            effects += self._scale(topic, subscriptions, now, log_ms)
         if topic.is_open:
-            effects += self._consumers(topic, now)
+            effects += self._consumers(topic, subscriptions, now)
         return effects
 
     def finished(
@@ -181,7 +188,11 @@ class TopicController:
         anew: bool = False,
     ) -> bool:
         """A consumer whose registration is folded has subscribed; False when it is not."""
-        self._sync(now)
+        topic = self.state.topic(self.name)
+        if topic is None:
+            self.coordinators.clear()
+            return False
+        self._sync(topic, dict(self.state.subscriptions(self.name)), now)
         coordinator = self.coordinators.get(subscription)
         return coordinator is not None and coordinator.opened(
             consumer, instance, connection, holdings, drained, now, anew=anew
@@ -264,11 +275,18 @@ class TopicController:
         )
         return self._propose(record, now)
 
-    def _scale(self, topic: ScalableTopic, now: float, log_ms: int) -> list[ControllerEffect]:
+    def _scale(
+        self,
+        topic: ScalableTopic,
+        subscriptions: Mapping[str, Subscription],
+        now: float,
+        log_ms: int,
+    ) -> list[ControllerEffect]:
         if self._is_proposed(topic_key(self.name), topic.version, now):
             return []
         layout = self._layout_of(topic)
-        evaluation = self.scaler.due(self.state, topic, layout, now, log_ms)
+        demand = demand_in(subscriptions.items())
+        evaluation = self.scaler.due(self.state, topic, layout, demand, now, log_ms)
         if evaluation is None:
             return []
         decision = evaluation.decision
@@ -294,16 +312,14 @@ class TopicController:
 
     # --- the consumers --------------------------------------------------------------------
 
-    def _sync(self, now: float) -> None:
-        topic = self.state.topic(self.name)
-        found = dict(self.state.subscriptions(self.name)) if topic is not None else {}
-        for name in [name for name in self.coordinators if name not in found]:
+    def _sync(
+        self, topic: ScalableTopic, subscriptions: Mapping[str, Subscription], now: float
+    ) -> None:
+        for name in self.coordinators.keys() - subscriptions.keys():
             del self.coordinators[name]
         inherits, self._inherits = self._inherits, False
-        if topic is None:
-            return
         layout = self._layout_of(topic)
-        for name, subscription in found.items():
+        for name, subscription in subscriptions.items():
             known = self.coordinators.get(name)
             if known is None or not known.is_of(subscription):
                 idle = known.idle if known is not None else ()
@@ -311,13 +327,13 @@ class TopicController:
                 self.coordinators[name] = made
             self.coordinators[name].changed(layout, subscription, now)
 
-    def _consumers(self, topic: ScalableTopic, now: float) -> list[ControllerEffect]:
-        self._sync(now)
+    def _consumers(
+        self, topic: ScalableTopic, subscriptions: Mapping[str, Subscription], now: float
+    ) -> list[ControllerEffect]:
+        self._sync(topic, subscriptions, now)
         effects: list[ControllerEffect] = []
         for name, coordinator in self.coordinators.items():
-            before = self.state.subscription(self.name, name)
-            if before is None:
-                continue
+            before = subscriptions[name]
             effects += [Drop(each, name) for each in coordinator.silent(now)]
             effects += [
                 Push(connection, name, assignment)
