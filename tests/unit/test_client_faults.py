@@ -21,7 +21,6 @@ from anabranch.client.nodes import Nodes
 from anabranch.client.read_trouble import Missing, ReadTrouble
 from anabranch.client.reads import ReadSettings, size_of
 from anabranch.client.session import ConsumerSession, Identity
-from anabranch.core.errors import InvalidInputError
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
@@ -142,9 +141,3 @@ def test_the_size_of_a_long_batch_is_told_by_some_of_its_messages() -> None:
     long = batch(*(1_000 if number % 4 == 0 else 0 for number in range(2_000)))
     told = [size_of(long, turn) for turn in range(4)]
     assert sum(told) / 4 == 500_000, "no pattern hides the large ones for long"
-
-
-@pytest.mark.parametrize("changes", [{"bytes_max": 0}, {"batch_messages_max": -1}])
-def test_read_settings_refuse_what_reads_nothing(changes: dict[str, int]) -> None:
-    with pytest.raises(InvalidInputError, match=next(iter(changes))):
-        ReadSettings(**changes)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
-from anabranch.client import Client, ConsumerSettings, ProducerSettings, QueueSettings
+from anabranch.client import (
+    Client,
+    ConsumerSettings,
+    ProducerSettings,
+    QueueSettings,
+    ReadSettings,
+)
+from anabranch.client.kafka_options import CONSUMER
 from anabranch.client.messages import event_time, header_pairs
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.segment_topics import FUTURE_MS_MAX
@@ -85,6 +94,45 @@ def test_headers_that_cannot_be_are_refused(given: Any) -> None:
 def test_settings_of_a_wrong_type_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(given))):
         ProducerSettings(**given)
+
+
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [
+        *((ReadSettings, {"bytes_max": each}) for each in (0, 2**63, 1e6, "64 MiB", True, None)),
+        *((ReadSettings, {"batch_messages_max": each}) for each in (-1, 1_000_001, 1.5)),
+        *((ReadSettings, {"buffered_messages_max": each}) for each in (0, "many")),
+        *((ReadSettings, {"queued_messages_min": each}) for each in (0, 10_000_001, 1.5)),
+        *((ReadSettings, {"fetch_wait_ms": each}) for each in (-1, 300_001, 0.5)),
+        *((ConsumerSettings, {"commit_interval_s": each}) for each in (-1, math.nan, "1", None)),
+        *((ConsumerSettings, {"commit_again_s": each}) for each in (0, math.nan, "1")),
+        *((ConsumerSettings, {"settle_timeout_s": each}) for each in (-1, math.nan, True)),
+        *((ConsumerSettings, {"subscribe_timeout_s": each}) for each in (-1, math.nan)),
+        *((ConsumerSettings, {"read": each}) for each in (None, 64 * 1024 * 1024)),
+        *((QueueSettings, {"messages_max": each}) for each in (0, 0.5, 1.5, 2**31, "1", True)),
+        *((QueueSettings, {"lock_s": each}) for each in (0, math.nan, "30")),
+        *((QueueSettings, {"subscribe_timeout_s": each}) for each in (0, math.nan, "30")),
+    ],
+)
+def test_settings_of_consumers_that_cannot_be_are_refused(
+    settings: Any, given: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(given))):
+        settings(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        *({"bytes_max": each} for each in (1, 2**40, 2**63 - 1)),
+        *({"queued_messages_min": each} for each in (1, 10_000_000)),
+        *({"fetch_wait_ms": each} for each in (0, 300_000)),
+    ],
+)
+def test_kafkas_client_takes_what_read_settings_take(given: dict[str, int]) -> None:
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "group.id": "billing", "log_level": 0}
+    Consumer({**CONSUMER, **ReadSettings(**given).kafka(), **nowhere}).close()
 
 
 @pytest.mark.parametrize("settings", [ConsumerSettings, QueueSettings])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
+from anabranch.client.bounds import check_positive, number
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.segment_topics import FUTURE_MS_MAX
 
@@ -66,9 +66,8 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"compression {self.compression!r} is not one of {', '.join(_COMPRESSIONS)}"
             )
         for name in ("buffer_messages_max", "buffer_bytes_max", "delivery_timeout_s"):
-            if not _number(name, getattr(self, name)) > 0:
-                raise InvalidInputError(f"{name} must be greater than 0: {getattr(self, name)}")
-        if not 0 <= _number("linger_ms", self.linger_ms) <= 60_000:
+            check_positive(name, getattr(self, name))
+        if not 0 <= number("linger_ms", self.linger_ms) <= 60_000:
             raise InvalidInputError(f"linger_ms must be in [0, 60000]: {self.linger_ms}")
         for name in ("key_serializer", "value_serializer"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
@@ -147,9 +146,3 @@ def header_pairs(headers: Headers | None) -> list[tuple[str, bytes]]:
             f"headers are a mapping, or pairs of name and content: {headers!r:.100}"
         ) from None
     return pairs
-
-
-def _number(name: str, given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
-        raise InvalidInputError(f"{name} must be a number: {given!r}")
-    return given

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
+from anabranch.client.bounds import check_not_negative, check_positive
 from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.data_plane import DataPlane
 from anabranch.client.errors import TopicNotFoundError
@@ -65,10 +66,10 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_decrypt(self.decrypt)
         for name in ("commit_interval_s", "settle_timeout_s", "subscribe_timeout_s"):
-            if getattr(self, name) < 0:
-                raise InvalidInputError(f"{name} must not be negative: {getattr(self, name)}")
-        if not self.commit_again_s > 0:
-            raise InvalidInputError(f"commit_again_s must be greater than 0: {self.commit_again_s}")
+            check_not_negative(name, getattr(self, name))
+        check_positive("commit_again_s", self.commit_again_s)
+        if not isinstance(self.read, ReadSettings):
+            raise InvalidInputError(f"read must be ReadSettings: {self.read!r}")
 
     @classmethod
     def of(cls, base: Self | None, changes: Mapping[str, Any]) -> Self:

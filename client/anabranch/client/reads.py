@@ -9,10 +9,18 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Message
 
+from anabranch.client.bounds import check_whole
 from anabranch.client.kafka_options import Partition
-from anabranch.core.errors import InvalidInputError
 
 _WEIGHED: Final = 500  # messages of a batch whose sizes stand for all of it
+_QUEUED_KBYTES_MAX: Final = 2_097_151
+_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {  # mostly librdkafka's
+    "bytes_max": (1, 2**63 - 1),
+    "batch_messages_max": (1, 1_000_000),
+    "buffered_messages_max": (1, 2**31 - 1),
+    "queued_messages_min": (1, 10_000_000),
+    "fetch_wait_ms": (0, 300_000),
+}
 _NONE: Final[Mapping[int, int]] = {}
 
 
@@ -32,9 +40,8 @@ class ReadSettings(msgspec.Struct, frozen=True):
     fetch_wait_ms: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("bytes_max", "batch_messages_max", "buffered_messages_max"):
-            if not getattr(self, name) > 0:
-                raise InvalidInputError(f"{name} must be greater than 0: {getattr(self, name)}")
+        for name, (least, most) in _BOUNDS.items():
+            check_whole(name, getattr(self, name), least, most)
 
     @property
     def quarter_bytes(self) -> int:
@@ -45,7 +52,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
         fetch = min(50 * 1024 * 1024, self.quarter_bytes)
         return {
             "queued.min.messages": self.queued_messages_min,
-            "queued.max.messages.kbytes": self.quarter_bytes // 1_024,
+            "queued.max.messages.kbytes": min(_QUEUED_KBYTES_MAX, self.quarter_bytes // 1_024),
             "fetch.message.max.bytes": min(1024 * 1024, fetch),
             "message.max.bytes": min(1_000_000, fetch),  # else it is the least of the next
             "fetch.max.bytes": fetch,
