@@ -16,6 +16,7 @@ from typing import Any, Final, Self, TypeGuard
 
 import msgspec
 
+from anabranch.client.bounds import check_positive, check_whole
 from anabranch.client.consumer import Consumer
 from anabranch.client.consumer_errors import KafkaReadError, SubscriptionError
 from anabranch.client.delivery import ACCEPT, REJECT, RELEASE, Delivery
@@ -62,9 +63,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_decrypt(self.decrypt)
-        for name in ("messages_max", "lock_s", "subscribe_timeout_s"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise InvalidInputError(f"{name} must be greater than 0: {getattr(self, name)}")
+        check_whole("messages_max", self.messages_max, 1, 2**31 - 1)
+        check_positive("subscribe_timeout_s", self.subscribe_timeout_s)
+        if self.lock_s is not None:
+            check_positive("lock_s", self.lock_s)
 
     @classmethod
     def of(cls, base: Self | None, changes: Mapping[str, Any]) -> Self:
