@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from anabranch.client.errors import DeliveryError, UnknownOutcomeError
+from anabranch.client.errors import BufferFullError, DeliveryError, UnknownOutcomeError
 
 _GIVEN_UP: Final = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE})
 # After these nobody knows whether Kafka has the message. What is purged from a queue may have been
@@ -51,4 +51,12 @@ def not_settled(where: str, why: str) -> UnknownOutcomeError:
     """The error for a message that was in doubt when its segment was sealed, and stays so."""
     return UnknownOutcomeError(
         f"a message to {where} may or may not be there; the segment is sealed and {why}"
+    )
+
+
+def no_room(where: str) -> BufferFullError:
+    """The error for a message that Kafka's client refused to take."""
+    return BufferFullError(
+        f"a message to {where} was not sent: Kafka's client holds as many bytes as it can, lower "
+        "the producer's buffer_bytes_max"
     )

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from anabranch.client import settlement
 from anabranch.client.barriers import Barriers
-from anabranch.client.delivery_errors import delivery_error, not_settled
+from anabranch.client.delivery_errors import delivery_error, no_room, not_settled
 from anabranch.client.errors import (
     ClientError,
     DeadlineError,
@@ -174,6 +174,9 @@ class Dispatcher:
                 lane.held.append(held)
             else:
                 self.fail(held, delivery_error(error.args[0], lane.where, "", ""))
+        except BufferError:
+            self.awaited.discard(report)
+            self.fail(held, no_room(lane.where))
         else:
             lane.sent()
             lane.mark(held.since)

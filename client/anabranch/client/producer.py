@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -174,6 +175,8 @@ class Producer(Closing):
                 except KafkaException as error:
                     self._dispatcher.awaited.discard(report)
                     lane.writer.broke(error.args[0])  # the long way tells, or waits
+                except BufferError:
+                    self._dispatcher.awaited.discard(report)  # the long way tells
                 else:
                     lane.appended += 1
                     tally.count += 1
@@ -196,38 +199,53 @@ class Producer(Closing):
             kind = type(messages).__name__
             raise InvalidInputError(f"send_many takes pairs of key and value: {kind}") from None
         while chunk := list(itertools.islice(iterator, _CHUNK)):
-            if not self._has_room():
-                await self.room()
-            self._send_chunk(chunk)
-            count += len(chunk)
-            await asyncio.sleep(0)
+            while chunk:
+                if not self._has_room():
+                    await self.room()
+                room = math.ceil(min(_CHUNK, self._count_max - self._tally.count))
+                taken = self._send_chunk(chunk[:room])
+                count += taken
+                del chunk[:taken]
+                await asyncio.sleep(0)
         return count
 
-    def _send_chunk(self, chunk: list[tuple[Any, Any]]) -> None:
+    def _send_chunk(self, chunk: list[tuple[Any, Any]]) -> int:
+        """Sends until the buffer has all the bytes it takes; returns how many, which is some."""
         route = self._routes.get if self._raw else _no_route
         dispatcher, tally, small = self._dispatcher, self._tally, self._small_bytes_max
-        count = size = 0
+        count = size = long_way = 0
+        room = self._bytes_max - tally.bytes
         try:
             for key, value in chunk:
+                if size >= room:
+                    break
                 lane = route(key)
-                if lane is None or not lane.ready or value.__class__ is not bytes:
-                    self._take(value, key)
-                    continue
-                length = len(value)
-                if length > small:
-                    self._take(value, key)
-                    continue
-                try:
-                    lane.produce(
-                        lane.topic, value, key, lane.bucket, lane.report, None, 0, lane.headers
-                    )
-                except KafkaException as error:
-                    lane.writer.broke(error.args[0])
-                    self._take(value, key)
-                    continue
-                lane.appended += 1
-                count += 1
-                size += length
+                if lane is not None and lane.ready and value.__class__ is bytes:
+                    length = len(value)
+                    if length <= small:
+                        try:
+                            lane.produce(
+                                lane.topic,
+                                value,
+                                key,
+                                lane.bucket,
+                                lane.report,
+                                None,
+                                0,
+                                lane.headers,
+                            )
+                        except KafkaException as error:
+                            lane.writer.broke(error.args[0])
+                        except BufferError:
+                            pass  # the long way tells
+                        else:
+                            lane.appended += 1
+                            count += 1
+                            size += length
+                            continue
+                self._take(value, key)
+                long_way += 1
+                room = self._bytes_max - tally.bytes
         except (TypeError, ValueError) as error:
             if isinstance(error, AnabranchError):
                 raise
@@ -236,6 +254,7 @@ class Producer(Closing):
             tally.count += count
             tally.bytes += size
             dispatcher.arm()
+        return count + long_way
 
     # --- waiting ------------------------------------------------------------------------
 

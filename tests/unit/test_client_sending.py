@@ -1,0 +1,95 @@
+"""What a producer's ways of sending have in common, with librdkafka's mock of Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from anabranch.client.errors import BufferFullError, DeliveryError
+from anabranch.client.messages import ProducerSettings
+from anabranch.client.producer import Producer
+from support.mock_kafka import MockKafka
+from support.still_watch import lone_producer
+from support.waiting import until
+
+_TURNS = 50  # of the event loop, in which nothing more must be sent
+
+
+@pytest.fixture
+def kafka() -> Iterator[MockKafka]:
+    with MockKafka("t0") as broker:
+        yield broker
+
+
+def run(
+    kafka: MockKafka, body: Callable[[Producer], Awaitable[None]], settings: ProducerSettings
+) -> None:
+    async def test() -> None:
+        producer = await lone_producer(kafka.servers, settings)
+        try:
+            await body(producer)
+        finally:
+            await producer.abandon()
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+@pytest.mark.parametrize("values", [[b"v" * 300_000], ["v" * 300_000], [b"v" * 300_000, "v"]])
+@pytest.mark.parametrize(("messages_max", "bytes_max"), [(7, 10**9), (10**6, 1_000_000)])
+def test_send_many_fills_the_buffer_and_no_more(
+    kafka: MockKafka, values: list[Any], messages_max: int, bytes_max: int
+) -> None:
+    async def body(producer: Producer) -> None:
+        await producer.send(b"first", b"key")
+        kafka.stand_still()
+        pairs = ((b"key", values[number % len(values)]) for number in range(1_000))
+        sending = asyncio.create_task(producer.send_many(pairs))
+        tally = producer._tally
+        await until(lambda: tally.count >= messages_max or tally.bytes >= bytes_max)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        assert tally.count <= messages_max
+        assert tally.bytes < bytes_max + 300_000, "more than the message that filled it"
+        sending.cancel()
+
+    settings = ProducerSettings(buffer_messages_max=messages_max, buffer_bytes_max=bytes_max)
+    run(kafka, body, settings)
+
+
+def test_send_many_goes_on_where_it_stopped_when_there_is_room_again(kafka: MockKafka) -> None:
+    async def body(producer: Producer) -> None:
+        pairs = [(b"key-%d" % (number % 9), b"v" * (number % 100)) for number in range(2_000)]
+        assert await producer.send_many(iter(pairs)) == 2_000
+        await producer.flush(30)
+        flows = producer._dispatcher.table.flows()
+        assert sum(flow.acked_count for flow in flows) == 2_000
+
+    run(kafka, body, ProducerSettings(buffer_messages_max=33, buffer_bytes_max=1_000))
+
+
+def test_a_message_that_kafkas_client_has_no_room_for_fails_and_leaves_no_trace(
+    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise BufferError("Local: Queue full")
+
+    async def body(producer: Producer) -> None:
+        await producer.send(b"first", b"key")
+        lane = producer._routes[b"key"]
+        monkeypatch.setattr(lane, "produce", full)
+        with pytest.raises(BufferFullError, match="buffer_bytes_max"):
+            await producer.send(b"one", b"key")
+        for _ in range(2):
+            producer.send_nowait(b"two", b"key")
+        await producer.send_many([(b"key", b"three")])
+        with pytest.raises(DeliveryError, match=r"^3 messages failed"):
+            await producer.flush(30)
+        assert (producer.under_way, producer._tally.bytes) == (0, 0)
+        assert not producer._dispatcher.awaited
+        monkeypatch.undo()
+        await producer.send(b"goes on", b"key")
+
+    run(kafka, body, ProducerSettings())
