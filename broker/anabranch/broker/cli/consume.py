@@ -168,8 +168,9 @@ class _Saved:
         now = self._consumer.checkpoint()
         if now == self._written or not now.positions:
             return
+        self._known = merged(self._known, now)  # what it does not name stays as it was stored
         fresh = self._file.with_name(self._file.name + ".new")
-        fresh.write_bytes(merged(self._known, now).to_json())
+        fresh.write_bytes(self._known.to_json())
         fresh.replace(self._file)
         self._consumer.saved(now)
         self._written = now
