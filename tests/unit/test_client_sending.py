@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.client.errors import BufferFullError, DeliveryError
+from anabranch.client.errors import BufferFullError, DeliveryError, SerializationError
 from anabranch.client.messages import ProducerSettings
 from anabranch.client.producer import Producer
 from support.mock_kafka import MockKafka
@@ -91,5 +91,53 @@ def test_a_message_that_kafkas_client_has_no_room_for_fails_and_leaves_no_trace(
         assert not producer._dispatcher.awaited
         monkeypatch.undo()
         await producer.send(b"goes on", b"key")
+
+    run(kafka, body, ProducerSettings())
+
+
+def _ways(producer: Producer) -> dict[str, Callable[[Any], Awaitable[Any]]]:
+    async def nowait(key: Any) -> None:
+        producer.send_nowait(b"x", key)
+
+    async def told(key: Any) -> None:
+        producer.send_nowait(b"x", key, on_delivery=lambda *_: None)
+
+    return {
+        "send": lambda key: producer.send(b"x", key),
+        "post": lambda key: producer.post(b"x", key),
+        "send_nowait": nowait,
+        "send_nowait, told": told,
+        "send_many": lambda key: producer.send_many([(key, b"x")]),
+    }
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, str, None])
+def test_each_kind_of_key_is_taken_again_and_again_by_each_way_of_sending(
+    kafka: MockKafka, kind: Callable[[bytes], Any] | None
+) -> None:
+    async def body(producer: Producer) -> None:
+        for number, (name, send) in enumerate(_ways(producer).items()):
+            text = b"key-%d" % number
+            for turn in range(3):
+                key = None if kind is None else text.decode() if kind is str else kind(text)
+                try:
+                    await send(key)
+                except Exception as error:
+                    raise AssertionError(f"{name}, turn {turn}") from error
+                await producer.flush(30)
+        assert (producer.under_way, producer._tally.bytes) == (0, 0)
+        assert not producer._dispatcher.awaited
+
+    run(kafka, body, ProducerSettings())
+
+
+@pytest.mark.parametrize("key", [5, 1.5, (b"key",), [b"key"], object()])
+def test_what_can_be_no_key_is_refused_alike_by_each_way_of_sending(
+    kafka: MockKafka, key: Any
+) -> None:
+    async def body(producer: Producer) -> None:
+        for send in _ways(producer).values():
+            with pytest.raises(SerializationError, match=f"key .* is a {type(key).__name__}"):
+                await send(key)
 
     run(kafka, body, ProducerSettings())

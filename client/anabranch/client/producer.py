@@ -51,8 +51,8 @@ class Producer(Closing):
     client, or at the end of an `async with` block of its own.
 
     A message's key decides its segment and bucket; messages without one go round. Keys and values
-    are bytes or str, unless serializers are set. `event_time_ms` becomes the Kafka timestamp; 0
-    leaves it to the time of sending.
+    are bytes (or bytearray, memoryview) or str, unless serializers are set. `event_time_ms` becomes
+    the Kafka timestamp; 0 leaves it to the time of sending.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Producer(Closing):
             try:
                 lane = self._routes.get(key)
             except TypeError:
-                lane = None  # no key can be so; the long way tells
+                lane = None  # what has no hash takes the long way
             size = len(value)
             if lane is not None and lane.ready and size <= self._small_bytes_max:
                 if event_time_ms.__class__ is not int or event_time_ms:
@@ -175,8 +175,8 @@ class Producer(Closing):
                 except KafkaException as error:
                     self._dispatcher.awaited.discard(report)
                     lane.writer.broke(error.args[0])  # the long way tells, or waits
-                except BufferError:
-                    self._dispatcher.awaited.discard(report)  # the long way tells
+                except (BufferError, TypeError):
+                    self._dispatcher.awaited.discard(report)  # the long way tells, or can
                 else:
                     lane.appended += 1
                     tally.count += 1
@@ -219,7 +219,10 @@ class Producer(Closing):
             for key, value in chunk:
                 if size >= room:
                     break
-                lane = route(key)
+                try:
+                    lane = route(key)
+                except TypeError:
+                    lane = None
                 if lane is not None and lane.ready and value.__class__ is bytes:
                     length = len(value)
                     if length <= small:
@@ -236,8 +239,8 @@ class Producer(Closing):
                             )
                         except KafkaException as error:
                             lane.writer.broke(error.args[0])
-                        except BufferError:
-                            pass  # the long way tells
+                        except (BufferError, TypeError):
+                            pass  # the long way tells, or can
                         else:
                             lane.appended += 1
                             count += 1
