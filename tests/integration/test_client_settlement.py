@@ -72,7 +72,7 @@ def test_a_partition_that_is_not_there_is_said_to_be_unknown(
     ("security", "can"),
     [
         ({}, True),
-        ({"security.protocol": "SSL", "ssl.ca.location": "ca.pem"}, True),
+        ({"security.protocol": "SSL", "ssl.certificate.location": "me.pem"}, True),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, False),
         ({"security.protocol": "ssl", "ssl.keystore.location": "x.p12"}, False),
     ],

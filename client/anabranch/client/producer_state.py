@@ -15,6 +15,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from anabranch.client.errors import UnknownOutcomeError
@@ -25,6 +26,7 @@ _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _PASSING: Final = (5, 6, 7)  # no leader, not the leader, timed out
 _NOT_YET: Final = (3, *_PASSING)  # or it does not know the partition
 _AGAIN_S: Final = 0.002
+_FALSE: Final = ("false", "f", "0")  # so librdkafka reads what is true or not
 _SSL: Final = frozenset(
     {
         "security.protocol",
@@ -48,7 +50,13 @@ class ProducerState(NamedTuple):
 
 
 def can_ask(kafka: Mapping[str, Any]) -> bool:
-    """Whether a Kafka with these security properties can be asked."""
+    """Whether a Kafka with these security properties can be asked.
+
+    What librdkafka finds by itself, in a folder or by looking around ("probe"), we do not.
+    """
+    authorities = kafka.get("ssl.ca.location")
+    if authorities is not None and (authorities == "probe" or not Path(str(authorities)).is_file()):
+        return False
     protocol = str(kafka.get("security.protocol", "plaintext")).lower()
     return protocol in ("plaintext", "ssl") and set(kafka) <= _SSL
 
@@ -137,10 +145,15 @@ class _Connection:
 def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socket.socket:
     if str(kafka.get("security.protocol", "plaintext")).lower() != "ssl":
         return plain
+    return ssl_context(kafka).wrap_socket(plain, server_hostname=host)
+
+
+def ssl_context(kafka: Mapping[str, Any]) -> ssl.SSLContext:
+    """What librdkafka makes of the same properties. Raises OSError."""
     context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"))
-    if str(kafka.get("ssl.endpoint.identification.algorithm", "https")) == "none":
+    if str(kafka.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
         context.check_hostname = False
-    if str(kafka.get("enable.ssl.certificate.verification", "true")).lower() == "false":
+    if str(kafka.get("enable.ssl.certificate.verification", "true")).lower() in _FALSE:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if "ssl.certificate.location" in kafka:
@@ -149,7 +162,7 @@ def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socke
             kafka.get("ssl.key.location"),
             kafka.get("ssl.key.password"),
         )
-    return context.wrap_socket(plain, server_hostname=host)
+    return context
 
 
 def _request(topic: str, partitions: Sequence[int]) -> bytes:
