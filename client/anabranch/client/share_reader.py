@@ -187,6 +187,8 @@ class ShareReader:
 
     def _turn(self) -> None:
         self._wake.clear()
+        if self._stopped:  # said before: nothing would wake us
+            return
         if not (self._wanted and self._asked and (self._waiting or not self._untaken)):
             self._rest()
             return
