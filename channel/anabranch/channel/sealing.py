@@ -156,8 +156,7 @@ class Sealer:
     def _get_acquainted(self, names: Iterable[str], patience: Patience) -> None:
         """Tells both clients who leads: the consumer would find out in its own time, a second."""
         for name in names:
-            for client in (self._consumer, self._producer):
-                _find_leaders(client, name, patience)
+            _find_leaders((self._consumer, self._producer), name, patience)
 
     def _probe(self, places: Sequence[_Place], patience: Patience) -> bool:
         """Returns once all of them refuse appends; whether they did so at once."""
@@ -266,7 +265,7 @@ class Sealer:
             left = [place for place in places if place not in found]
             for topic in {topic for topic, _ in left}:
                 # It takes a partition that it has heard nothing of for one without a leader.
-                _find_leaders(self._admin, topic, patience)
+                _find_leaders((self._admin,), topic, patience)
             look = self._look(left, patience)
 
     def _nothing_beyond(
@@ -298,10 +297,14 @@ class Sealer:
             self._consumer.unassign()
 
 
-def _find_leaders(client: Consumer | Producer | AdminClient, name: str, patience: Patience) -> None:
+def _find_leaders(
+    clients: Sequence[Consumer | Producer | AdminClient], name: str, patience: Patience
+) -> None:
+    """Tells them; where Kafka does not answer the first, the others are not asked in vain."""
     doing = f"to find the leaders of topic {name}"
     try:
-        client.list_topics(name, timeout=patience.left_s(doing))
+        for client in clients:
+            client.list_topics(name, timeout=patience.left_s(doing))
     except KafkaException as error:
         patience.passing(error.args[0], doing)
 
