@@ -100,12 +100,15 @@ def test_what_kafkas_client_does_not_report_in_time_is_failed_and_its_later_word
         told = Told(producer)
         sends = await told.send(kafka)
         producer.send_nowait(b"nobody waits", _KEYS[0])
+        flushing = asyncio.create_task(producer.flush(600.0))
+        await asyncio.sleep(0)
         monkeypatch.setattr(dispatcher, "_LAST_REPORTS_S", 0.0)
         for writer in producer._dispatcher.writers:
             monkeypatch.setattr(writer, "poll", lambda _: 0)
         with pytest.raises(ClientError):
             await producer.close(0.1)
         await told.ends(sends)
+        await asyncio.wait_for(flushing, 30)
         await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
         await told.ends(sends)
 

@@ -358,6 +358,7 @@ class Lane(Flow):
     def cut_off(self) -> None:
         """Reports that come from now on, on whichever thread, reach nobody."""
         self.tally, self.troubled = Tally(), _ignored
+        self.settled = self.appended  # nobody waits for more
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         """Takes Kafka's report of a message that nobody else waits for."""
