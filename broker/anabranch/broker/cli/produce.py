@@ -63,11 +63,14 @@ def produce(
     async def main(stopping: asyncio.Event) -> None:
         async with open_client(url, service_url, kafka_properties) as client:
             sender.producer = await client.create_producer(topic)
+            sender.stopping = stopping
             async for line in _lines(file, stopping):
                 await sender.send(line)
             await sender.producer.close()
 
     run_stoppable(main)
+    if sender.unheard is not None:
+        raise sender.unheard
     if not (verbose or as_json):
         click.echo(f"sent {sender.sent} message{'' if sender.sent == 1 else 's'}")
     return 1 if sender.failed else 0
@@ -77,12 +80,14 @@ class _Sender:
     """Sends lines, and says what became of each."""
 
     producer: Producer
+    stopping: asyncio.Event  # set where nobody hears what became of them any more
 
     def __init__(
         self, key: bytes | None, headers: list[tuple[str, str]], verbose: bool, as_json: bool
     ) -> None:
         self.sent = 0
         self.failed = 0
+        self.unheard: OSError | None = None  # of the first line that could not be written
         self._number = 0
         self._key = key
         self._headers = headers
@@ -101,9 +106,9 @@ class _Sender:
             self.sent += 1
             if self._as_json:
                 said = {"line": number, "key": _text(key), **msgspec.structs.asdict(result)}
-                click.echo(msgspec.json.encode(said).decode())
+                self._say(msgspec.json.encode(said).decode())
             elif self._verbose:
-                click.echo(
+                self._say(
                     f"{number}  {_text(key) or '-'}  segment {result.segment_id}, bucket "
                     f"{result.bucket}, offset {result.offset}"
                 )
@@ -114,6 +119,16 @@ class _Sender:
             raise
         except (ClientError, InvalidInputError) as error:
             self._refused(number, error)
+
+    def _say(self, line: str) -> None:
+        """A delivery's callback must not raise: the end of the output ends the input instead."""
+        if self.unheard is not None:
+            return
+        try:
+            click.echo(line)
+        except OSError as error:
+            self.unheard = error
+            self.stopping.set()
 
     def _refused(self, number: int, error: Exception | None) -> None:
         self.failed += 1

@@ -1,0 +1,72 @@
+"""`topics produce` with a producer that keeps what it is given."""
+
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.broker.cli import produce as produce_module
+from anabranch.client.messages import DeliveryResult
+
+TOPIC = "public/default/orders"
+
+
+class Kept:
+    """Client and producer: each message is there at once."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+        self.closed = False
+
+    async def create_producer(self, _topic: str) -> "Kept":
+        return self
+
+    async def post(
+        self,
+        value: bytes,
+        _key: bytes | None,
+        *,
+        headers: object,
+        on_delivery: Callable[[DeliveryResult | None, Exception | None], None],
+    ) -> None:
+        self.values.append(value)
+        on_delivery(DeliveryResult(TOPIC, 0, 0, len(self.values) - 1, 1_000), None)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    found = Kept()
+
+    @contextlib.asynccontextmanager
+    async def opened(*_: Any) -> AsyncIterator[Kept]:
+        yield found
+
+    monkeypatch.setattr(produce_module, "open_client", opened)
+    return found
+
+
+@pytest.mark.parametrize("how", ["--verbose", "--json"])
+def test_when_nobody_reads_the_output_any_more_the_input_ends_and_what_was_read_is_sent(
+    how: str, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{n}\n" for n in range(1_000)))
+    read, write = os.pipe()
+    os.close(read)
+    with (
+        monkeypatch.context() as patched,
+        contextlib.suppress(BrokenPipeError),
+        os.fdopen(write, "w") as nobody,
+    ):
+        patched.setattr(sys, "stdout", nobody)
+        with pytest.raises(BrokenPipeError):  # which `main` ends quietly for
+            produce_module.produce.main([TOPIC, how, "--file", str(lines)], standalone_mode=False)
+    assert kept.values == [b"0"]
+    assert kept.closed
