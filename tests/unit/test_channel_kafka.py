@@ -17,6 +17,7 @@ from anabranch.channel.errors import (
 )
 from anabranch.channel.kafka_log import KafkaLogWriter, append_error
 from anabranch.channel.topics import Topics, TopicSettings, check_release, check_topic
+from anabranch.client.read_trouble import LIBRDKAFKA_LOG
 from anabranch.core.errors import FaultError, InvalidInputError
 
 MUST = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "max.message.bytes": "9000"}
@@ -93,14 +94,22 @@ def test_passwords_do_not_show() -> None:
     assert "secret" not in repr(KafkaConnection("host:9092", {"sasl.password": "secret"}))
 
 
-def test_librdkafka_says_each_kind_of_thing_once_in_a_while(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("part", ["channel", "client"])
+def test_librdkafka_says_each_thing_once_in_a_while(
+    part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = logging.getLogger("anabranch.channel.librdkafka")
+    log = logging.getLogger(LIBRDKAFKA_LOG.name.replace("client", part))
+    failed = "FAIL [rdkafka#%s-%d] Connect to 10.0.0.%d:9092 failed (after %dms%s)"
     for number in range(100):
-        log.error("FROBNICATE [x] attempt %d failed", number)
+        more = f", {number} identical error(s) suppressed" if number else ""
+        for kind in ("producer", "consumer"):
+            log.error(failed, kind, number, number, number, more)
     log.error("TWIST [x] once")
-    assert [record.getMessage().split()[0] for record in caplog.records] == ["FROBNICATE", "TWIST"]
+    assert [record.getMessage().split("-")[0] for record in caplog.records] == [
+        "FAIL [rdkafka#producer",
+        "FAIL [rdkafka#consumer",
+        "TWIST [x] once",
+    ]
 
 
 def test_every_name_of_a_cluster_starts_with_its_prefix() -> None:

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError, ProducerLostError
+from anabranch.core.calm import Calm
 from anabranch.core.errors import AnabranchError, InvalidInputError
 
 _T = TypeVar("_T")
@@ -75,27 +76,11 @@ _REFUSED: Final = frozenset(
     }
 )
 _REFUSED_S: Final = 15.0  # it is tried again meanwhile, at most 5 s apart
-_CALM_S: Final = 30.0
 _CLOSE_S_MAX: Final = 5.0
 
 
-class _Calm(logging.Filter):
-    """Lets each kind of message of librdkafka pass once in a while: it repeats itself a lot."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._passed: dict[str, float] = {}  # kinds are few and fixed: FAIL, REQTMOUT, GETPID, ...
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        kind = record.getMessage().partition(" ")[0]
-        calm = record.created - self._passed.get(kind, -math.inf) < _CALM_S
-        if not calm:
-            self._passed[kind] = record.created
-        return not calm
-
-
 _log = logging.getLogger("anabranch.channel.librdkafka")  # the one thing librdkafka can log to
-_log.addFilter(_Calm())
+_log.addFilter(Calm())
 _log.addHandler(logging.NullHandler())  # without a handler of its own Python would print to stderr
 
 

@@ -11,10 +11,12 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from anabranch.client.consumer_errors import KafkaReadError
+from anabranch.core.calm import Calm
 from anabranch.wire.log import get_logger
 
 LIBRDKAFKA_LOG: Final = logging.getLogger("anabranch.client.librdkafka")  # else it is stderr
 LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
+LIBRDKAFKA_LOG.addFilter(Calm())  # else thousands of lines a minute while Kafka is away
 _log = get_logger(__name__)
 _FOR_GOOD: Final = frozenset(
     {
