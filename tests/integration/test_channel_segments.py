@@ -16,7 +16,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # it is public
+from confluent_kafka.admin import ConfigResource
 from confluent_kafka.cimpl import NewPartitions
 
 from anabranch.channel.connection import KafkaConnection

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
+from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,

@@ -22,7 +22,7 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it is public
+from confluent_kafka.admin import OffsetSpec
 
 from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.sealing import SegmentTopic

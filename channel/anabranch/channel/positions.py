@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is public all the same
+from confluent_kafka.admin import (
     OffsetSpec,
 )
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is public all the same
+from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
 )

@@ -18,7 +18,7 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is public all the same
+from confluent_kafka.admin import (
     AdminClient,
     OffsetSpec,
 )

@@ -19,11 +19,11 @@ from anabranch.core.topics import ScalableTopic
 class LoadStats(BaseModel):
     """`SegmentLoadStats`: rates per second over the last minute."""
 
-    msgRateIn: float  # noqa: N815
-    bytesRateIn: float  # noqa: N815
-    msgRateOut: float  # noqa: N815
-    bytesRateOut: float  # noqa: N815
-    modifiedMs: int = Field(description="When it changed by much the last time.")  # noqa: N815
+    msgRateIn: float
+    bytesRateIn: float
+    msgRateOut: float
+    bytesRateOut: float
+    modifiedMs: int = Field(description="When it changed by much the last time.")
     estimated: list[str] = Field(description="Which of the byte rates are estimates.")
 
 
@@ -37,7 +37,7 @@ class PolicyField(BaseModel):
 class DecisionStats(BaseModel):
     """What came of one look at the load."""
 
-    atMs: int  # noqa: N815
+    atMs: int
     trigger: str | None = Field(
         description="tick, consumers, operation or policy; null for the look of this request."
     )

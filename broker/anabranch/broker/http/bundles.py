@@ -166,7 +166,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         tenant: str,
         namespace: str,
         bundle: _Bundle,
-        destinationBroker: Annotated[  # noqa: N803
+        destinationBroker: Annotated[
             str,
             Query(description="Broker id, host:port, that shall own it; if left, the next asked."),
         ] = "",
@@ -188,7 +188,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         namespace: str,
         bundle: Annotated[str, Path(description="A bundle's range; LARGEST and HOT find none.")],
         unload: Annotated[bool, Query(description="Also unload the children.")] = False,
-        splitAlgorithmName: Annotated[  # noqa: N803
+        splitAlgorithmName: Annotated[
             str, Query(description=f"One of {', '.join(_ALGORITHMS)}.")
         ] = _HALVES,
         positions: Annotated[

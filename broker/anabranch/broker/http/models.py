@@ -30,8 +30,8 @@ class TenantInfo(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    adminRoles: _Roles  # noqa: N815
-    allowedClusters: _Roles  # noqa: N815
+    adminRoles: _Roles
+    allowedClusters: _Roles
 
 
 class BundlesData(BaseModel):
@@ -40,7 +40,7 @@ class BundlesData(BaseModel):
     boundaries: list[str] = Field(
         default_factory=list, description="Ends of the bundles, ascending, 0x and 8 hex digits."
     )
-    numBundles: int = Field(description="How many bundles there are.")  # noqa: N815
+    numBundles: int = Field(description="How many bundles there are.")
 
 
 class BundlesWanted(BaseModel):
@@ -51,7 +51,7 @@ class BundlesWanted(BaseModel):
     boundaries: list[str] = Field(
         default_factory=list, description="May be left out; if given, those of equal ranges."
     )
-    numBundles: int | None = None  # noqa: N815
+    numBundles: int | None = None
 
 
 class PoliciesWanted(BaseModel):
@@ -63,7 +63,7 @@ class PoliciesWanted(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     bundles: BundlesWanted | None = None
-    numBundles: int | None = None  # noqa: N815
+    numBundles: int | None = None
     replication_clusters: list[str] = Field(
         default_factory=list, description="May be left out, or name this cluster alone."
     )
@@ -84,8 +84,8 @@ class BundleOwnership(BaseModel):
     broker: str = Field(description="The owner; while it moves, the next one; else empty.")
     source: str = Field(description="While it moves, the broker that gives it up; else empty.")
     version: int = Field(description="How many moves the log has accepted for it.")
-    sinceMillis: int = Field(description="When the last of them was logged.")  # noqa: N815
-    sinceOffset: int = Field(description="Where in the log that is.")  # noqa: N815
+    sinceMillis: int = Field(description="When the last of them was logged.")
+    sinceOffset: int = Field(description="Where in the log that is.")
 
 
 class NamespaceOwnership(BaseModel):
@@ -106,24 +106,24 @@ class TopicHashPositions(BaseModel):
 
     namespace: str
     bundle: str
-    topicHashPositions: dict[str, int]  # noqa: N815
+    topicHashPositions: dict[str, int]
 
 
 class LookupData(BaseModel):
     """Where the owner of a topic's bundle answers; null for what it does not offer."""
 
-    brokerUrl: str | None  # noqa: N815
-    brokerUrlTls: str | None  # noqa: N815
-    httpUrl: str | None  # noqa: N815
-    httpUrlTls: str | None  # noqa: N815
-    nativeUrl: str | None  # noqa: N815
+    brokerUrl: str | None
+    brokerUrlTls: str | None
+    httpUrl: str | None
+    httpUrlTls: str | None
+    nativeUrl: str | None
 
 
 class LeaderBroker(BaseModel):
     """The broker that leads the cluster."""
 
-    brokerId: str  # noqa: N815
-    serviceUrl: str  # noqa: N815
+    brokerId: str
+    serviceUrl: str
 
 
 class NamespaceOwnershipStatus(BaseModel):
@@ -137,13 +137,13 @@ class NamespaceOwnershipStatus(BaseModel):
 class NodeStatus(BaseModel):
     """How the node that was asked is doing."""
 
-    brokerId: str  # noqa: N815
-    clusterName: str  # noqa: N815
-    serviceUrl: str = Field(description="Where clients connect to.")  # noqa: N815
+    brokerId: str
+    clusterName: str
+    serviceUrl: str = Field(description="Where clients connect to.")
     version: str
     mode: str = Field(description="joining, serving, safe, draining or stopped.")
     leader: str = Field(description="The leader as this node sees it; empty when there is none.")
-    nextOffset: int = Field(description="First offset of the log not applied yet.")  # noqa: N815
+    nextOffset: int = Field(description="First offset of the log not applied yet.")
     digest: str = Field(description="Hash of the whole applied state, equal on equal nodes.")
     horizon: int = Field(description="Offset up to which a snapshot stands; -1 for none.")
-    leaseMillis: int = Field(description="What is left of its lease; 0 when lapsed.")  # noqa: N815
+    leaseMillis: int = Field(description="What is left of its lease; 0 when lapsed.")

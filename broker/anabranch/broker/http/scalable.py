@@ -101,7 +101,7 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
         tenant: str,
         namespace: str,
         topic: str,
-        segmentId: _SegmentId,  # noqa: N803
+        segmentId: _SegmentId,
         authoritative: Authoritative = False,
     ) -> SegmentDetail:
         """The same of one segment."""
@@ -157,7 +157,7 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
         tenant: str,
         namespace: str,
         topic: str,
-        segmentId: _SegmentId,  # noqa: N803
+        segmentId: _SegmentId,
     ) -> None:
         """Divides an active segment at its midpoint; returns when the children have taken over."""
         await topics.split(parse(tenant, namespace, topic), segmentId)
@@ -167,8 +167,8 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
         tenant: str,
         namespace: str,
         topic: str,
-        segmentId1: _SegmentId,  # noqa: N803
-        segmentId2: _SegmentId,  # noqa: N803
+        segmentId1: _SegmentId,
+        segmentId2: _SegmentId,
     ) -> None:
         """Makes one segment of two active neighbours; returns when it has taken over."""
         await topics.merge(parse(tenant, namespace, topic), segmentId1, segmentId2)
@@ -178,7 +178,7 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
         tenant: str,
         namespace: str,
         topic: str,
-        segmentId: _SegmentId,  # noqa: N803
+        segmentId: _SegmentId,
         buckets: Annotated[int, Query(alias="bucketCount")],
     ) -> None:
         """Replaces an active segment by one of the same range with other entry buckets."""

@@ -27,19 +27,19 @@ class HashRange(BaseModel):
 class SegmentBody(BaseModel):
     """One segment of a layout."""
 
-    segmentId: int  # noqa: N815
-    hashRange: HashRange  # noqa: N815
+    segmentId: int
+    hashRange: HashRange
     state: str = Field(description="ACTIVE or SEALED.")
-    parentIds: list[int]  # noqa: N815
-    childIds: list[int]  # noqa: N815
-    createdAtEpoch: int  # noqa: N815
-    sealedAtEpoch: int = Field(description="0 while it is active.")  # noqa: N815
-    createdAtMs: int  # noqa: N815
-    sealedAtMs: int = Field(description="-1 while it is active.")  # noqa: N815
-    entryBucketSplits: list[int] = Field(  # noqa: N815
+    parentIds: list[int]
+    childIds: list[int]
+    createdAtEpoch: int
+    sealedAtEpoch: int = Field(description="0 while it is active.")
+    createdAtMs: int
+    sealedAtMs: int = Field(description="-1 while it is active.")
+    entryBucketSplits: list[int] = Field(
         description="First hash of every entry bucket but the first."
     )
-    endOffsets: list[int] = Field(  # noqa: N815
+    endOffsets: list[int] = Field(
         description="Of a sealed segment: the first offset that each Kafka partition never has."
     )
     sealed: bool
@@ -53,10 +53,10 @@ class LayoutBody(BaseModel):
     """The DAG of a topic's segments."""
 
     epoch: int
-    nextSegmentId: int  # noqa: N815
+    nextSegmentId: int
     segments: dict[str, SegmentBody]
     properties: dict[str, str]
-    autoScalePolicy: dict[str, Any] | None = Field(  # noqa: N815
+    autoScalePolicy: dict[str, Any] | None = Field(
         None, description="What the topic overrides; absent when that is nothing."
     )
 
@@ -64,18 +64,18 @@ class LayoutBody(BaseModel):
 class SegmentStats(BaseModel):
     """One segment in a topic's statistics."""
 
-    hashRange: HashRange  # noqa: N815
+    hashRange: HashRange
     name: str
     state: str
-    kafkaTopic: str = Field(description="Where its messages are.")  # noqa: N815
-    entryBuckets: int = Field(description="Partitions of that topic.")  # noqa: N815
+    kafkaTopic: str = Field(description="Where its messages are.")
+    entryBuckets: int = Field(description="Partitions of that topic.")
     load: LoadStats | None = Field(description="Its traffic; null before it had any.")
 
 
 class ConsumerStats(BaseModel):
     """One consumer of a subscription."""
 
-    consumerName: str  # noqa: N815
+    consumerName: str
     connected: bool = Field(description="False while its share waits for it to come back.")
 
 
@@ -83,27 +83,25 @@ class SubscriptionStats(BaseModel):
     """One subscription in a topic's statistics."""
 
     type: str
-    consumerCount: int  # noqa: N815
+    consumerCount: int
     consumers: list[ConsumerStats]
-    msgBacklog: int | None = Field(  # noqa: N815
+    msgBacklog: int | None = Field(
         description="Records that are not acknowledged, as of some seconds ago; null: not known."
     )
     segments: dict[str, int | None] = Field(description="The same by segment.")
-    backlogUnknown: str = Field(  # noqa: N815
-        description="Why the backlog is not known; empty when it is."
-    )
-    drainedSegments: list[int] = Field(  # noqa: N815
+    backlogUnknown: str = Field(description="Why the backlog is not known; empty when it is.")
+    drainedSegments: list[int] = Field(
         description="Sealed segments that it has read to their ends."
     )
-    groupId: str = Field(description="Its consumer group, or share group, in Kafka.")  # noqa: N815
+    groupId: str = Field(description="Its consumer group, or share group, in Kafka.")
 
 
 class SegmentDetail(SegmentStats):
     """One segment's statistics by themselves."""
 
-    segmentId: int  # noqa: N815
-    parentIds: list[int]  # noqa: N815
-    childIds: list[int]  # noqa: N815
+    segmentId: int
+    parentIds: list[int]
+    childIds: list[int]
     subscriptions: dict[str, int | None] = Field(
         description="The backlog of each subscription here; null: not known."
     )
@@ -113,16 +111,16 @@ class TopicStats(BaseModel):
     """What there is of a topic."""
 
     epoch: int
-    totalSegments: int  # noqa: N815
-    activeSegments: int  # noqa: N815
-    sealedSegments: int  # noqa: N815
+    totalSegments: int
+    activeSegments: int
+    sealedSegments: int
     segments: dict[str, SegmentStats]
     subscriptions: dict[str, SubscriptionStats]
     operation: str = Field(description="What is under way: NONE, SPLIT, MERGE or REBUCKET.")
-    lastFailure: str = Field(  # noqa: N815
+    lastFailure: str = Field(
         description="Why the last step in Kafka failed; empty when it did not."
     )
-    autoScale: AutoScaleStats  # noqa: N815
+    autoScale: AutoScaleStats
 
 
 def layout_body(topic: ScalableTopic) -> dict[str, Any]:
