@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.broker.cli import main as main_module
+from anabranch.broker.cli.log import shown_from
 from anabranch.broker.cli.main import cli
 from support.processes import free_ports
 
@@ -96,3 +97,23 @@ def test_a_fault_is_told_in_a_line_and_its_stack_kept_in_a_file(
     kept = Path(said.strip().rpartition(" ")[2])
     assert "Traceback" in kept.read_text()
     kept.unlink()
+
+
+@pytest.mark.parametrize(
+    ("start", "oldest", "begin", "said"),
+    [
+        (None, 0, 0, ""),
+        (None, 9, 9, "before offset 9 was trimmed or can no longer be judged; the archive has it"),
+        ("0", 5, 5, "before offset 5 was trimmed"),
+        ("5", 5, 5, ""),
+        ("end", 5, 9, ""),
+        ("9", 0, 9, ""),
+        ("10", 0, 10, "--from 10 lies behind the end of the log, which is 9"),
+    ],
+)
+def test_log_tail_says_what_it_cannot_show(
+    start: str | None, oldest: int, begin: int, said: str
+) -> None:
+    first, note = shown_from(start, oldest, 9)
+    assert (first, bool(note)) == (begin, bool(said))
+    assert said in note

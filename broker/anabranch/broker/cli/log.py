@@ -72,10 +72,12 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     finally:
         close_consumer(probe, _KAFKA_S_MAX)
     replica = _replica(connection, topics, first)
-    shown_from = _shown_from(start, replica.next_offset, end)
+    begin, note = shown_from(start, replica.next_offset, end)
+    if note:
+        click.echo(f"anabranch: {note}", err=True)
     try:
         for folded in _folded(connection, topics, replica, None if follow else end):
-            if folded.offset >= shown_from:
+            if folded.offset >= begin:
                 sys.stdout.write(_json(folded) if as_json else _line(folded))
                 sys.stdout.flush()
     except KeyboardInterrupt:
@@ -83,20 +85,24 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     return 0
 
 
-def _shown_from(start: str | None, oldest: int, end: int) -> int:
-    if start is None:
-        return oldest
+def shown_from(start: str | None, oldest: int, end: int) -> tuple[int, str]:
+    """The first offset to print, and what to say about it, or "". Raises InvalidInputError.
+
+    `oldest`: the first that can be judged; all before it is in the snapshot alone.
+    """
     if start == "end":
-        return end
-    if not start.isdecimal():
+        return end, ""
+    if start is not None and not start.isdecimal():
         raise InvalidInputError(f"--from {start!r} is neither an offset nor `end`")
-    if int(start) < oldest:
-        click.echo(
-            f"anabranch: what lies before offset {oldest} was trimmed or can no longer be judged; "
-            "the archive has it",
-            err=True,
+    first = 0 if start is None else int(start)
+    if first > end:
+        return first, f"--from {first} lies behind the end of the log, which is {end}"
+    if first < oldest:
+        return oldest, (
+            f"what lies before offset {oldest} was trimmed or can no longer be judged; "
+            "the archive has it"
         )
-    return int(start)
+    return first, ""
 
 
 def _replica(connection: KafkaConnection, topics: Topics, first_offset: int) -> MemoryReplica:
