@@ -8,7 +8,7 @@ from urllib.parse import quote
 import click
 import httpx
 
-from anabranch.core.errors import AnabranchError
+from anabranch.core.errors import AnabranchError, InvalidInputError
 
 _SECONDS_MAX: Final = 60.0  # a node gives up before: what it has begun, it answers itself
 STALE_HEADER: Final = "X-Anabranch-Stale"
@@ -36,7 +36,8 @@ class Api:
     """Requests to any node; one that sends them on to another (307) is followed."""
 
     def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+        self._url = _http(url)
+        self.answered_by = self._url  # since the last answer: the node that it was sent on to
         self._client = httpx.Client(timeout=_SECONDS_MAX, follow_redirects=True)
 
     def get(self, path: str, **query: Any) -> Any:
@@ -51,10 +52,8 @@ class Api:
         try:
             answer = self._client.request(verb, self._url + path, json=body, params=query or None)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise UnreachableError(
-                f"no node answers at {self._asked(error)} ({error}); start one with `anabranch "
-                "dev`, or name another with --url"
-            ) from error
+            raise UnreachableError(self._unanswered(error)) from error
+        self.answered_by = _node_of(answer.url)
         if answer.headers.get(STALE_HEADER):
             click.echo(
                 "anabranch: the node cannot reach the log; its answer may be out of date", err=True
@@ -72,13 +71,42 @@ class Api:
         reason = said.get("reason", said) if isinstance(said, dict) else said
         raise RefusedError(f"{answer.status_code}: {reason}")
 
-    def _asked(self, error: Exception) -> str:
-        """Who was asked last: a request may have been sent on to a node that is gone."""
+    def _unanswered(self, error: Exception) -> str:
+        """What to say; a request may have been sent on to a node that is gone."""
         try:
-            asked: httpx.URL = error.request.url  # type: ignore[attr-defined]
+            asked = _node_of(error.request.url)  # type: ignore[attr-defined]
         except (AttributeError, RuntimeError):
-            return self._url
-        return f"{asked.scheme}://{asked.netloc.decode()}"
+            asked = self._url
+        if asked != _node_of(httpx.URL(self._url)):
+            return (
+                f"{asked} is in charge of this by the log, and does not answer ({error}); if it "
+                "is gone another node takes over within seconds: try again"
+            )
+        if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+            return (
+                f"what answers at {asked} does not speak HTTP, or ended just now ({error}): --url "
+                "is a node's webServicePort (8080), not Kafka's port or the clients'"
+            )
+        return (
+            f"no node answers at {asked} ({error}); start one with `anabranch dev`, or name "
+            "another with --url"
+        )
+
+
+def _http(url: str) -> str:
+    """A node's address with its scheme, which may be left out. Raises InvalidInputError."""
+    scheme, sep, rest = url.partition("://")
+    if not sep:
+        scheme, rest = "http", url
+    if scheme not in ("http", "https") or not rest.strip("/"):
+        raise InvalidInputError(
+            f"{url!r} is no node's address: write http://host:port, with its webServicePort"
+        )
+    return f"{scheme}://{rest.rstrip('/')}"
+
+
+def _node_of(url: httpx.URL) -> str:
+    return f"{url.scheme}://{url.netloc.decode()}"
 
 
 def quoted(part: str) -> str:

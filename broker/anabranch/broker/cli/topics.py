@@ -57,10 +57,14 @@ def topics() -> None:
 @click.option("--segments", default=1, show_default=True, help="How many to begin with.")
 @click.option("--property", "given", multiple=True, metavar="K=V", help="May be repeated.")
 @url_option
-def create(topic: str, segments: int, given: tuple[str, ...], url: str) -> None:
+@json_option
+def create(topic: str, segments: int, given: tuple[str, ...], url: str, as_json: bool) -> None:
     """Create TOPIC."""
     path, properties = path_of(topic), properties_of(given)
     Api(url).send("PUT", path, properties or None, numInitialSegments=segments)
+    if as_json:
+        write_json({"topic": full_of(topic), "segments": segments, "properties": properties})
+        return
     click.echo(f"{full_of(topic)} is created, with {count_of(segments, 'segment')}")
 
 
@@ -222,14 +226,15 @@ def properties(
 @click.argument("topic")
 @click.argument("segment", type=click.IntRange(0))
 @url_option
-def split(topic: str, segment: int, url: str) -> None:
+@json_option
+def split(topic: str, segment: int, url: str, as_json: bool) -> None:
     """Split a segment at the middle of its range.
 
     SEGMENT is its id, as `topics show` has it. Messages of its keys go to the two new ones.
     """
     api = Api(url)
     api.send("POST", path_of(topic, "split", segment))
-    _say_children(api, topic, segment, f"segment {segment} is split")
+    _say_children(api, topic, [segment], f"segment {segment} is split", as_json)
 
 
 @topics.command(epilog="Example: anabranch topics merge public/default/orders 2 3")
@@ -237,14 +242,16 @@ def split(topic: str, segment: int, url: str) -> None:
 @click.argument("first", type=click.IntRange(0))
 @click.argument("second", type=click.IntRange(0))
 @url_option
-def merge(topic: str, first: int, second: int, url: str) -> None:
+@json_option
+def merge(topic: str, first: int, second: int, url: str, as_json: bool) -> None:
     """Merge two neighbouring segments.
 
     FIRST and SECOND are their ids, in any order, as `topics show` has them.
     """
     api = Api(url)
     api.send("POST", path_of(topic, "merge", first, second))
-    _say_children(api, topic, first, f"segments {first} and {second} are merged")
+    what = f"segments {first} and {second} are merged"
+    _say_children(api, topic, [first, second], what, as_json)
 
 
 @topics.command(epilog="Example: anabranch topics rebucket public/default/orders 1 8")
@@ -252,20 +259,28 @@ def merge(topic: str, first: int, second: int, url: str) -> None:
 @click.argument("segment", type=click.IntRange(0))
 @click.argument("buckets", type=click.IntRange(1))
 @url_option
-def rebucket(topic: str, segment: int, buckets: int, url: str) -> None:
+@json_option
+def rebucket(topic: str, segment: int, buckets: int, url: str, as_json: bool) -> None:
     """Give a segment another number of buckets.
 
     SEGMENT (an id) is replaced by one of the same range with BUCKETS buckets (Kafka partitions).
     """
     api = Api(url)
     api.send("POST", path_of(topic, "rebucket", segment), bucketCount=buckets)
-    _say_children(api, topic, segment, f"segment {segment} is replaced")
+    _say_children(api, topic, [segment], f"segment {segment} is replaced", as_json)
 
 
-def _say_children(api: Api, topic: str, parent: int, what: str) -> None:
-    """What came of it; another change may have followed, or cleaned the parent away."""
-    segments: dict[str, Any] = api.get(path_of(topic))["segments"]
-    children = [segments[str(each)] for each in segments.get(str(parent), {}).get("childIds", [])]
+def _say_children(api: Api, topic: str, parents: list[int], what: str, as_json: bool) -> None:
+    """What came of it; another change may have followed, or cleaned the parents away.
+
+    The node that did it is asked: others may not have read so far.
+    """
+    segments: dict[str, Any] = Api(api.answered_by).get(path_of(topic))["segments"]
+    ids = segments.get(str(parents[0]), {}).get("childIds", [])
+    children = [segments[str(each)] for each in ids if str(each) in segments]
+    if as_json:
+        write_json({"topic": full_of(topic), "parents": parents, "children": children})
+        return
     shown = ", ".join(
         f"{each['segmentId']} [{each['hashRange']['start']:04x}-{each['hashRange']['end']:04x}]"
         for each in children

@@ -1,0 +1,117 @@
+"""How the commands ask nodes, with nodes that say what the test wants."""
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from click.testing import CliRunner, Result
+
+from anabranch.broker.cli.api import Api, UnreachableError
+from anabranch.broker.cli.main import cli
+from anabranch.core.errors import InvalidInputError
+from support.processes import free_ports
+
+TOPIC = "public/default/orders"
+Answer = tuple[int, dict[str, str], object]
+
+
+@contextlib.contextmanager
+def node(answer: Callable[[str, str], Answer]) -> Iterator[str]:
+    """The address of a server that answers a verb and a path with status, headers and JSON."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _any(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, headers, body = answer(self.command, self.path)
+            data = b"" if body is None else json.dumps(body).encode()
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(data))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_PUT = do_POST = do_DELETE = _any  # noqa: N815 - the server's names
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+def sent_on(url: str) -> Callable[[str, str], Answer]:
+    return lambda _verb, path: (307, {"Location": url + path}, None)
+
+
+def ran(*words: str) -> Result:
+    return CliRunner().invoke(cli, words)
+
+
+def _segments(*children: int) -> dict[str, object]:
+    ring = {"start": 0, "end": 0xFFFF}
+    parent = {"segmentId": 0, "hashRange": ring, "childIds": list(children)}
+    return {
+        "0": parent,
+        **{str(n): {"segmentId": n, "hashRange": ring, "childIds": []} for n in children},
+    }
+
+
+def test_what_came_of_a_split_is_asked_of_the_node_that_did_it() -> None:
+    def controller(verb: str, _path: str) -> Answer:
+        return (200, {}, {"segments": _segments(1, 2)}) if verb == "GET" else (204, {}, None)
+
+    with node(controller) as did:
+
+        def behind(verb: str, path: str) -> Answer:
+            if verb == "GET":
+                return 200, {}, {"segments": _segments()}
+            return sent_on(did)(verb, path)
+
+        with node(behind) as asked:
+            said = ran("topics", "split", TOPIC, "0", "--url", asked)
+            shown = ran("topics", "split", TOPIC, "0", "--url", asked, "--json")
+    assert said.output == "segment 0 is split: 1 [0000-ffff], 2 [0000-ffff]\n"
+    found = json.loads(shown.output)
+    assert found["parents"] == [0]
+    assert [child["segmentId"] for child in found["children"]] == [1, 2]
+
+
+def test_a_node_that_is_gone_and_was_not_named_is_said_to_be_in_charge() -> None:
+    gone = f"http://127.0.0.1:{free_ports(1)}"
+    with node(sent_on(gone)) as asked, pytest.raises(UnreachableError) as refused:
+        Api(asked).send("POST", "/admin/v2/anything")
+    assert str(refused.value).startswith(f"{gone} is in charge of this by the log")
+    assert "try again" in str(refused.value)
+    assert "start one" not in str(refused.value)
+
+
+def test_an_address_may_leave_out_its_scheme_and_have_no_other() -> None:
+    with node(lambda _verb, _path: (200, {}, {"here": 1})) as asked:
+        assert Api(asked.removeprefix("http://") + "/").get("/") == {"here": 1}
+    for wrong in ("pulsar://localhost:6650", "", "http://"):
+        with pytest.raises(InvalidInputError, match=r"http://host:port.*webServicePort"):
+            Api(wrong)
+
+
+def test_a_port_that_does_not_speak_http_is_said_to_be_the_wrong_one() -> None:
+    def hang_up(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            server.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closing = threading.Thread(target=hang_up, args=(server,))
+        closing.start()
+        with pytest.raises(UnreachableError, match=r"does not speak HTTP.*webServicePort"):
+            Api(f"http://127.0.0.1:{server.getsockname()[1]}").get("/")
+        closing.join()
