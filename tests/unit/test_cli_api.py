@@ -87,6 +87,24 @@ def test_what_came_of_a_split_is_asked_of_the_node_that_did_it() -> None:
     assert [child["segmentId"] for child in found["children"]] == [1, 2]
 
 
+def test_a_subscription_is_created_or_was_there_and_one_of_another_type_is_refused() -> None:
+    there: dict[str, object] = {}
+
+    def answer(verb: str, path: str) -> Answer:
+        if verb == "GET":
+            return 200, {}, {"subscriptions": there}
+        there.setdefault("billing", {"type": path.rpartition("=")[2]})
+        return 204, {}, None
+
+    with node(answer) as asked:
+        words = ("topics", "subscriptions", "create", TOPIC, "billing", "--url", asked, "--type")
+        said = [ran(*words, kind) for kind in ("stream", "stream", "queue")]
+    full = f"subscription billing of topic://{TOPIC}"
+    assert [each.output for each in said[:2]] == [f"{full} is created\n", f"{full} was there\n"]
+    assert (said[2].exit_code, "with the type stream" in said[2].output) == (1, True)
+    assert "delete it first" in said[2].output
+
+
 def test_a_node_that_is_gone_and_was_not_named_is_said_to_be_in_charge() -> None:
     gone = f"http://127.0.0.1:{free_ports(1)}"
     with node(sent_on(gone)) as asked, pytest.raises(UnreachableError) as refused:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from anabranch.broker.cli.api import Api, json_option, url_option
+from anabranch.broker.cli.api import Api, RefusedError, json_option, url_option
 from anabranch.broker.cli.output import table, write_json
 from anabranch.broker.cli.topic_paths import full_of, path_of
 from anabranch.core.names import subscription as subscription_name
@@ -56,8 +56,24 @@ def tell(found: Mapping[str, Mapping[str, Any]]) -> None:
 def create(topic: str, name: str, kind: str, url: str) -> None:
     """Create the subscription NAME of TOPIC, from the earliest message on."""
     path = path_of(topic, "subscriptions", subscription_name(name))
-    Api(url).send("PUT", path, type=kind.upper())
-    click.echo(f"subscription {name} of {full_of(topic)} is there")
+    api = Api(url)
+    was_there = name in _subscriptions(api, topic)
+    if not was_there:
+        api.send("PUT", path, type=kind.upper())
+    # A node leaves one of another type as it is, and says nothing.
+    found = _subscriptions(Api(api.answered_by), topic).get(name, {}).get("type", kind.upper())
+    if found != kind.upper():
+        raise RefusedError(
+            f"subscription {name} of {full_of(topic)} is there, with the type {found.lower()}: use "
+            "it as such, delete it first, or choose another name"
+        )
+    done = "was there" if was_there else "is created"
+    click.echo(f"subscription {name} of {full_of(topic)} {done}")
+
+
+def _subscriptions(api: Api, topic: str) -> dict[str, Any]:
+    found: dict[str, Any] = api.get(path_of(topic, "stats"))["subscriptions"]
+    return found
 
 
 @subscriptions.command(
@@ -71,7 +87,7 @@ def list_(topic: str, url: str, as_json: bool) -> None:
 
     JSON also has consumers, and backlogs by segment.
     """
-    found = Api(url).get(path_of(topic, "stats"))["subscriptions"]
+    found = _subscriptions(Api(url), topic)
     if as_json:
         write_json(found)
     elif found:
