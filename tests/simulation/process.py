@@ -206,7 +206,7 @@ class Process:
         for beat, log_ms in fresh + fresh if again else fresh:
             if self._host is not None:
                 self._host.log_time(log_ms)
-            self.do(self.core.heard(beat, log_ms, self.local_now()))
+            self.core.heard(beat, log_ms, self.local_now())
 
     def _read_wal(self) -> None:
         if not self.link.works("log_reads"):
@@ -239,7 +239,7 @@ class Process:
 
         def take() -> None:
             for _ in range(2 if self._sched.chance(self.cluster.plan.delivered_twice) else 1):
-                self.do(self.core.beat_acked(beat, self.local_now()))
+                self.core.beat_acked(beat, self.local_now())
 
         self.later(0.0, take)
 

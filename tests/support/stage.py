@@ -60,7 +60,7 @@ class Actor:
                     self.beats.append(beat)
                     if self.connected:
                         self.stage.beats.append((beat, self.stage.now_ms))
-                        self.do(self.core.beat_acked(beat, self.stage.now))
+                        self.core.beat_acked(beat, self.stage.now)
                 case Open(unit):
                     self.opened.append(unit)
                 case Close(unit):
@@ -85,7 +85,7 @@ class Actor:
         if folded:
             self.do(self.core.folded(folded, now))
         for beat, stamp in self.stage.beats[self._heard :]:
-            self.do(self.core.heard(beat, stamp, now))
+            self.core.heard(beat, stamp, now)
         self._heard = len(self.stage.beats)
         return folded
 

@@ -166,7 +166,7 @@ class Runtime:
             return
         now = clock.now()
         for beat, log_ms in beats:
-            self._do(self.core.heard(beat, log_ms, now))
+            self.core.heard(beat, log_ms, now)
             self._alarm(self._digests.heard(beat))
             self.ahead = max(self.ahead, beat.next_offset)
             self.log_ms = max(self.log_ms, log_ms)
@@ -355,7 +355,7 @@ class Runtime:
         self._loop.call_soon_threadsafe(self._acked, beat)
 
     def _acked(self, beat: Heartbeat) -> None:
-        self._do(self.core.beat_acked(beat, clock.now()))
+        self.core.beat_acked(beat, clock.now())
 
     def _end(self, ended: Ended) -> None:
         if self.ended.done():

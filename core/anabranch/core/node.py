@@ -2,9 +2,9 @@
 
 The shell (asyncio and Kafka in production, the scheduler in simulation) calls one method for each
 thing that happened, with the time on its own monotonic clock, and carries out the effects returned.
-Inputs may repeat. Effects on units come from reconciling: the folded state is compared with what
-the node is actually doing, and the difference acted upon: a restart, a missed event and a live one
-take the same path.
+Heartbeats have none: what they change is acted upon at the next tick. Inputs may repeat. Effects on
+units come from reconciling: the folded state is compared with what the node is actually doing, and
+the difference acted upon: a restart, a missed event and a live one take the same path.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class NodeCore:
         effects += self._look_after(now)
         return effects
 
-    def heard(self, beat: Heartbeat, log_ms: int, now: float) -> list[Effect]:
+    def heard(self, beat: Heartbeat, log_ms: int, now: float) -> None:
         """A heartbeat, possibly this node's own, was read from the `brokers` topic."""
         self._duties.log_time(log_ms)
         lapsed = beat.state == BrokerState.SAFE.value
@@ -157,12 +157,10 @@ class NodeCore:
             self._contact.read_beat()
         elif beat.broker != self.me and self.lease.holds(now):
             self._contact.heard(beat.next_offset, self.state.next_offset, now)
-        return []
 
-    def beat_acked(self, beat: Heartbeat, now: float) -> list[Effect]:
+    def beat_acked(self, beat: Heartbeat, now: float) -> None:
         """A heartbeat is in the log for certain."""
         self._membership.beat_acked(beat, now)
-        return []
 
     def closed(self, name: str, now: float) -> list[Effect]:
         """Nothing of the unit is served here any more."""

@@ -191,21 +191,20 @@ class View(StoredState):
             )
 
     def _change(self, key: str, after: Entity | None) -> None:
-        kind = type(after)
         if key not in self._before:
             before = self._before[key] = self._entity(key)
-            if before is None and kind is Unit:
+            if before is None and isinstance(after, Unit):
                 insort(self._born.setdefault(key.rpartition("/")[0], []), key)
         self._recent[key] = after
-        if kind is Unit:
+        if isinstance(after, Unit):
             if key == LEADERSHIP:
-                self._leadership = after  # type: ignore[assignment]
-        elif kind is Session:
-            self._sessions[key.partition(":")[2]] = after  # type: ignore[assignment]
-        elif kind is Cluster:
-            self._cluster = after  # type: ignore[assignment]
-        elif kind is ScalableTopic:
-            self._weigh(key, after)  # type: ignore[arg-type]
+                self._leadership = after
+        elif isinstance(after, Session):
+            self._sessions[key.partition(":")[2]] = after
+        elif isinstance(after, Cluster):
+            self._cluster = after
+        elif isinstance(after, ScalableTopic):
+            self._weigh(key, after)
 
     def _write(self, touched: dict[str, int]) -> None:
         batch = new_batch()
