@@ -126,7 +126,7 @@ def test_a_file_that_is_no_checkpoint_is_said_before_anything_is_asked(
     file.write_text("[]")
     arguments = ["topics", "consume", TOPIC, "--subscription", "s", "--type", "checkpoint"]
     status, error = ended([*arguments, "--checkpoint", str(file), "--url", "http://127.0.0.1:9"])
-    assert (status, "this is no checkpoint" in error) == (2, True), error
+    assert (status, f"{file}: this is no checkpoint" in error) == (2, True), error
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -19,6 +19,7 @@ from anabranch.client.messages import PRODUCER_HEADER
 from anabranch.client.queue import QueueConsumer
 from anabranch.client.received import Message
 from anabranch.client.stream import StreamConsumer
+from anabranch.core.errors import InvalidInputError
 
 _BATCH_MAX: Final = 1_000
 _SAVE_S: Final = 0.5  # at most so much is received again after a crash
@@ -81,7 +82,7 @@ def consume(
     if (kind == "checkpoint") != (file is not None):
         raise click.UsageError("--type checkpoint and --checkpoint FILE go together")
     show = _print_json if as_json else _print_line
-    known = Checkpoint.from_json(file.read_bytes()) if file and file.exists() else None
+    known = stored(file) if file and file.exists() else None
 
     async def main(stopping: asyncio.Event) -> None:
         async with open_client(url, service_url, kafka_properties) as client:
@@ -109,6 +110,16 @@ def consume(
 
     run_stoppable(main)
     return 0
+
+
+def stored(file: Path) -> Checkpoint:
+    """What an earlier run has written. Raises InvalidInputError, which names the file."""
+    try:
+        return Checkpoint.from_json(file.read_bytes())
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{file}: {error}; delete it to begin at the first message again"
+        ) from error
 
 
 class _Stream:
