@@ -41,9 +41,9 @@ _POLICY = {
     "rebucketCooldownSeconds": 0.5,
     "mergeCooldownSeconds": 0.5,
     "mergeWindowSeconds": 1,
-    "splitMsgRateInThreshold": 150,
-    "mergeMsgRateInThreshold": 60,
-    "splitVsRebucketMinMsgRateInThreshold": 100,
+    "splitMsgRateInThreshold": 60,
+    "mergeMsgRateInThreshold": 25,
+    "splitVsRebucketMinMsgRateInThreshold": 40,
 }
 
 
