@@ -1,6 +1,7 @@
 """`topics produce` with a producer that keeps what it is given."""
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -70,3 +71,16 @@ def test_when_nobody_reads_the_output_any_more_the_input_ends_and_what_was_read_
             produce_module.produce.main([TOPIC, how, "--file", str(lines)], standalone_mode=False)
     assert kept.values == [b"0"]
     assert kept.closed
+
+
+def test_a_document_has_the_names_of_rest_and_a_key_that_is_no_text_in_base_64_too(
+    kept: Kept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"eve\tone\n\xff\ttwo\n")
+    produce_module.produce.main([TOPIC, "--json", "--file", str(lines)], standalone_mode=False)
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    place = {"topic": TOPIC, "segmentId": 0, "bucket": 0, "eventTimeMs": 1_000}
+    assert first == {"line": 1, "key": "eve", "offset": 0, **place}
+    assert second == {"line": 2, "key": "\ufffd", "keyBase64": "/w==", "offset": 1, **place}
+    assert kept.values == [b"one", b"two"]

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from anabranch.broker.cli.api import json_option, url_option
+from anabranch.broker.cli.output import said_as
 from anabranch.broker.cli.sdk import client_options, open_client, run_stoppable, unless_stopped
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
 from anabranch.client.errors import DeadlineError
@@ -77,7 +78,8 @@ def consume(
     """Print the messages of TOPIC, each with its place: SEGMENT/BUCKET@OFFSET, key and value.
 
     Several that run with one --subscription share the messages. What was printed is acknowledged.
-    Goes on until --max or Ctrl-C, which gives this consumer's share to the others at once.
+    Goes on until --max or Ctrl-C, which gives this consumer's share to the others at once. With
+    --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too.
     """
     if (kind == "checkpoint") != (file is not None):
         raise click.UsageError("--type checkpoint and --checkpoint FILE go together")
@@ -209,8 +211,8 @@ def _print_line(message: Message) -> None:
 
 def _print_json(message: Message) -> None:
     said = {
-        "key": _text(message.key),
-        "value": _text(message.value),
+        **said_as("key", message.key),
+        **said_as("value", message.value),
         "headers": [
             [name, _text(value)] for name, value in message.headers if name != PRODUCER_HEADER
         ],

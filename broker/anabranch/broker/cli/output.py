@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,21 @@ import msgspec
 def write_json(value: Any) -> None:
     """One JSON document on standard output, indented."""
     click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def said_as(name: str, data: bytes | None) -> dict[str, str | None]:
+    r"""Bytes as fields of a document: text, and in base 64 too where they are no UTF-8.
+
+    >>> said_as("key", b"eve"), said_as("key", None), said_as("key", b"\xff")
+    ({'key': 'eve'}, {'key': None}, {'key': '�', 'keyBase64': '/w=='})
+    """
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        encoded = base64.b64encode(data).decode()
+        return {name: data.decode(errors="replace"), f"{name}Base64": encoded}
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from anabranch.broker.cli.api import json_option, url_option
+from anabranch.broker.cli.output import said_as
 from anabranch.broker.cli.sdk import client_options, open_client, run_stoppable, unless_stopped
 from anabranch.client.errors import ClientError, TopicNotFoundError
 from anabranch.client.messages import DeliveryResult
@@ -53,7 +54,8 @@ def produce(
     """Send each line to TOPIC, as KEY<TAB>VALUE, or without a key as VALUE.
 
     Ends at the end of the input, or with Ctrl-C, once Kafka has all that was read. --json prints a
-    document for each message, as --verbose prints a line.
+    document for each message, as --verbose prints a line; a key that is no UTF-8 is in keyBase64
+    too.
 
     Exit status 0: all are sent. 1: some, told on standard error, are not. 2: could not begin.
     """
@@ -105,8 +107,7 @@ class _Sender:
                 return
             self.sent += 1
             if self._as_json:
-                said = {"line": number, "key": _text(key), **msgspec.structs.asdict(result)}
-                self._say(msgspec.json.encode(said).decode())
+                self._say(msgspec.json.encode(_document(number, key, result)).decode())
             elif self._verbose:
                 self._say(
                     f"{number}  {_text(key) or '-'}  segment {result.segment_id}, bucket "
@@ -145,6 +146,19 @@ def split_line(line: bytes, key: bytes | None) -> tuple[bytes | None, bytes]:
         return key, line
     before, tab, after = line.partition(b"\t")
     return (before, after) if tab else (None, line)
+
+
+def _document(number: int, key: bytes | None, result: DeliveryResult) -> dict[str, object]:
+    """Named as `topics consume --json` and the REST interface name things."""
+    return {
+        "line": number,
+        **said_as("key", key),
+        "topic": result.topic,
+        "segmentId": result.segment_id,
+        "bucket": result.bucket,
+        "offset": result.offset,
+        "eventTimeMs": result.timestamp_ms,
+    }
 
 
 def _header(text: str) -> tuple[str, str]:
