@@ -183,7 +183,10 @@ async def _lines(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes
         while more:
             room.acquire()
             # Not by the file: its lock, held by this thread, would break the interpreter's end.
-            chunk = os.read(file.fileno(), _CHUNK_BYTES)
+            try:
+                chunk = os.read(file.fileno(), _CHUNK_BYTES)
+            except ValueError:  # the file was closed: nobody reads on
+                return
             more = bool(chunk)
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
