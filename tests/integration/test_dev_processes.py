@@ -69,6 +69,14 @@ def test_a_node_without_kafka_says_what_to_check(tmp_path: Path) -> None:
     assert "Traceback" not in found.stderr
 
 
+def test_dev_is_told_of_a_wrong_setting_before_kafka_is_started(tmp_path: Path) -> None:
+    folder = tmp_path / "dev"
+    found = run("dev", "--data-dir", str(folder), "--set", "nope=1")
+    assert found.returncode == 2
+    assert "nope" in found.stderr
+    assert not folder.exists()
+
+
 def test_a_node_is_told_of_every_setting_that_is_wrong(tmp_path: Path) -> None:
     found = run("node", "--set", "leaseMillis=soon", "--set", "nope=1")
     assert found.returncode == 2

@@ -37,7 +37,8 @@ class Dev:
             self.process = subprocess.Popen(
                 [
                     *(*COMMAND, "dev", "--nodes", str(nodes), "--http-port", str(self.port)),
-                    *("--service-port", "0", "--data-dir", str(folder / "data")),
+                    *("--service-port", "0", "--kafka-port", "0"),
+                    *("--data-dir", str(folder / "data")),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,

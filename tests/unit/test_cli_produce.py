@@ -3,14 +3,17 @@
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from anabranch.broker.cli import produce as produce_module
+from anabranch.client.errors import MessageTooLargeError
 from anabranch.client.messages import DeliveryResult
 
 TOPIC = "public/default/orders"
@@ -22,6 +25,7 @@ class Kept:
     def __init__(self) -> None:
         self.values: list[bytes] = []
         self.closed = False
+        self.under_way = 0
 
     async def create_producer(self, _topic: str) -> "Kept":
         return self
@@ -84,3 +88,36 @@ def test_a_document_has_the_names_of_rest_and_a_key_that_is_no_text_in_base_64_t
     assert first == {"line": 1, "key": "eve", "offset": 0, **place}
     assert second == {"line": 2, "key": "\ufffd", "keyBase64": "/w==", "offset": 1, **place}
     assert kept.values == [b"one", b"two"]
+
+
+def test_failures_are_counted_once_ten_are_told(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(_value: bytes, _key: bytes | None, **_: object) -> None:
+        raise MessageTooLargeError("too large")
+
+    monkeypatch.setattr(kept, "post", refused)
+    lines = tmp_path / "lines"
+    lines.write_text("one\n" * 25)
+    found = CliRunner().invoke(produce_module.produce, [TOPIC, "--file", str(lines)])
+    told = found.stderr.splitlines()
+    assert [line for line in told if "too large" in line] == told[:10]
+    (last,) = told[10:]
+    assert last.startswith("anabranch: 25 lines are not sent, or not known to be; the first 10")
+
+
+def test_who_ends_the_input_early_is_told_what_is_waited_for(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def kept_waiting(value: bytes, _key: bytes | None, **_: object) -> None:
+        kept.values.append(value)
+        kept.under_way = len(kept.values)
+        if len(kept.values) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(kept, "post", kept_waiting)
+    lines = tmp_path / "lines"
+    lines.write_text("one\n" * 3)
+    found = CliRunner().invoke(produce_module.produce, [TOPIC, "--file", str(lines)])
+    assert found.stderr.startswith("waiting for Kafka to take 3 messages; Ctrl-C again")
+    assert kept.closed

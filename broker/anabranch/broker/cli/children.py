@@ -21,6 +21,12 @@ from typing import Final
 from anabranch.core.errors import AnabranchError
 
 HOST: Final = "127.0.0.1"
+ON_ONE_MACHINE: Final = (
+    f"bindAddress={HOST}",
+    f"advertisedAddress={HOST}",
+    "replicationFactor=1",
+    "minInsyncReplicas=1",
+)
 _START_SECONDS_MAX: Final = 60.0
 _STOP_SECONDS_MAX: Final = 20.0
 _PROBE_SECONDS: Final = 0.05
@@ -53,11 +59,9 @@ class NodeProcess:
             *(sys.executable, "-m", "anabranch.broker.cli", "node", "--end-with-parent"),
             *("--bootstrap-servers", bootstrap_servers, "--http-port", str(http_port)),
             *("--service-port", str(service_port)),
-            *("--data-dir", str(data_dir / name), "--set", f"bindAddress={HOST}"),
-            *("--set", f"advertisedAddress={HOST}", "--set", "replicationFactor=1"),
-            *("--set", "minInsyncReplicas=1"),
+            *("--data-dir", str(data_dir / name)),
         ]
-        for setting in settings:
+        for setting in (*ON_ONE_MACHINE, *settings):
             self._command += ["--set", setting]
         self._process: subprocess.Popen[bytes] | None = None
 

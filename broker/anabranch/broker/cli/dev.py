@@ -11,7 +11,14 @@ from typing import Final
 
 import click
 
-from anabranch.broker.cli.children import HOST, NodeProcess, await_ready, stop_all
+from anabranch.broker.cli.children import (
+    HOST,
+    ON_ONE_MACHINE,
+    NodeProcess,
+    await_ready,
+    stop_all,
+)
+from anabranch.broker.cli.flags import collect
 from anabranch.channel.embedded import ports
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.core.errors import AnabranchError
@@ -48,9 +55,10 @@ class PortsError(AnabranchError):
 )
 @click.option(
     "--kafka-port",
-    default=0,
+    default=9092,
+    show_default=True,
     type=click.IntRange(0, 65_535),
-    help="Port of the embedded Kafka; any free one if left.",
+    help="Port of the embedded Kafka. 0: any free one.",
 )
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of all nodes."
@@ -71,7 +79,11 @@ def dev(
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    # Wrong settings are told before Kafka is started.
+    collect(None, None, None, None, (*ON_ONE_MACHINE, *settings)).load()
     _check_ports("--http-port", http_port, nodes)
+    if kafka_port:
+        _check_ports("--kafka-port", kafka_port, 1)
     service_ports = [service_port and service_port + number for number in range(nodes)]
     if service_port:
         _check_ports("--service-port", service_port, nodes)
@@ -102,7 +114,7 @@ def _run(
     try:
         click.echo("starting Kafka")
         kafka.start()
-        click.echo(f"starting {count} node{'s' if count > 1 else ''}")
+        click.echo(f"starting {count} node{'' if count == 1 else 's'}")
         for number, service_port in enumerate(service_ports):
             child = NodeProcess(
                 f"node-{number}",
@@ -139,9 +151,9 @@ def _say_ready(children: list[NodeProcess], kafka: EmbeddedKafka, data_dir: Path
             f"{child.name}: {child.url}, {child.service_url()} (process {child.pid}, log "
             f"{child.log_file})"
         )
+    nodes = f"{len(children)} node{'' if len(children) == 1 else 's'}"
     click.echo(
-        f"ready: {len(children)} nodes, Kafka at {kafka.bootstrap_servers}, data in {data_dir}; "
-        "Ctrl-C stops all"
+        f"ready: {nodes}, Kafka at {kafka.bootstrap_servers}, data in {data_dir}; Ctrl-C stops all"
     )
 
 

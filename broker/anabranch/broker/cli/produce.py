@@ -22,6 +22,7 @@ from anabranch.core.errors import InvalidInputError
 
 _CHUNK_BYTES: Final = 64 * 1024
 _CHUNKS_MAX: Final = 8
+_FAILURES_TOLD: Final = 10  # one by one
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -68,9 +69,14 @@ def produce(
             sender.stopping = stopping
             async for line in _lines(file, stopping):
                 await sender.send(line)
+            if stopping.is_set():
+                sender.say_what_is_left()
             await sender.producer.close()
 
-    run_stoppable(main)
+    try:
+        run_stoppable(main)
+    finally:
+        sender.say_what_failed()
     if sender.unheard is not None:
         raise sender.unheard
     if not (verbose or as_json):
@@ -133,7 +139,27 @@ class _Sender:
 
     def _refused(self, number: int, error: Exception | None) -> None:
         self.failed += 1
-        click.echo(f"anabranch: line {number}: {error}", err=True)
+        if self.failed <= _FAILURES_TOLD:
+            click.echo(f"anabranch: line {number}: {error}", err=True)
+
+    def say_what_is_left(self) -> None:
+        """Why the command does not end at once after Ctrl-C."""
+        left = self.producer.under_way
+        if left and self.unheard is None:
+            click.echo(
+                f"waiting for Kafka to take {left} message{'' if left == 1 else 's'}; Ctrl-C "
+                f"again gives {'it' if left == 1 else 'them'} up",
+                err=True,
+            )
+
+    def say_what_failed(self) -> None:
+        """How many, where not each was told of."""
+        if self.failed > _FAILURES_TOLD:
+            click.echo(
+                f"anabranch: {self.failed} lines are not sent, or not known to be; the first "
+                f"{_FAILURES_TOLD} are named above ({self.sent} are sent)",
+                err=True,
+            )
 
 
 def split_line(line: bytes, key: bytes | None) -> tuple[bytes | None, bytes]:
