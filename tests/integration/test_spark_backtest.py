@@ -37,11 +37,18 @@ def _csv(path: Path, *lines: str) -> Path:
     return path
 
 
-def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs it in that folder."""
     command = [sys.executable, "-m", "anabranch.broker.cli", "backtest", *arguments]
     environment = os.environ | {"PYTHONWARNINGS": "ignore"}
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=300, env=environment
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env=environment,
+        cwd=folder,
     )
 
 
@@ -58,7 +65,8 @@ def test_the_command_compares_policies_and_names_what_it_leaves_out(tmp_path: Pa
     )
     json_path, html_path = tmp_path / "result.json", tmp_path / "result.html"
     answer = _command(
-        *("--load", str(load), "--json", str(json_path), "--html", str(html_path)),
+        tmp_path,
+        *("--load", load.name, "--json", json_path.name, "--html", html_path.name),
         *("--policy", "default", "--policy", 'off={"enabled": false}'),
         *("--policy", 'wrong={"minSegments": 0}'),
     )
@@ -84,6 +92,7 @@ def test_the_command_compares_policies_and_names_what_it_leaves_out(tmp_path: Pa
     assert "shop/orders" in page
     assert "<svg" in page
     assert "shop/returns  off" in answer.stdout
+    assert set(tmp_path.iterdir()) == {load, json_path, html_path}
 
 
 def test_the_sample_is_replayed_when_no_load_is_named(spark: SparkSession) -> None:
@@ -170,7 +179,7 @@ def test_what_is_no_load_at_all_is_refused(spark: SparkSession, tmp_path: Path) 
 
 
 def test_a_missing_file_is_said_before_spark_is_started(tmp_path: Path) -> None:
-    answer = _command("--load", str(tmp_path / "none.parquet"))
+    answer = _command(tmp_path, "--load", "none.parquet")
     assert answer.returncode == 2
     assert "there is no load in" in answer.stderr
     assert "Traceback" not in answer.stderr

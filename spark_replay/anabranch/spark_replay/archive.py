@@ -127,7 +127,7 @@ class Archive:
 
     def __init__(self, options: ArchiveOptions) -> None:
         self._options = options
-        self._folder = options.archive_dir
+        self._folder = options.archive_dir.absolute()
         self._kafka = _source(options)
         self._topic = _topic(self._kafka, options)
         found = self._kafka.extent(self._topic)

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -51,13 +51,15 @@ def local_session(
 ) -> Iterator[SparkSession]:
     """A Spark session whose files are below `scratch` (default: a temporary directory).
 
-    Raises EmbeddedError when Java or the connectors' jars are missing.
+    Its process runs there too, since it makes a directory where it runs: what it is to read or
+    write must be named by an absolute path. Raises EmbeddedError when Java or the connectors' jars
+    are missing.
     """
     find_java()
     connectors = os.pathsep.join(str(jar) for jar in resolve("spark"))
     if scratch is not None:
         scratch.mkdir(parents=True, exist_ok=True)
-    home = Path(tempfile.mkdtemp(prefix="anabranch-spark-", dir=scratch))
+    home = Path(tempfile.mkdtemp(prefix="anabranch-spark-", dir=scratch)).absolute()
     settings = _FIXED | {
         "spark.app.name": name,
         "spark.driver.extraClassPath": connectors,
@@ -76,7 +78,7 @@ def local_session(
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _stderr_to(home / "spark.log"):
+    with _stderr_to(home / "spark.log"), chdir(home):
         spark = builder.getOrCreate()
     try:
         yield spark

@@ -155,7 +155,7 @@ def read_archive(spark: SparkSession, folder: Path | None) -> DataFrame | None:
         raise AuditError(f"there is no archive in {folder}: check the path, or leave it out")
     if not (folder / METADATA_LOG).is_dir():
         return None
-    frame = spark.read.parquet(str(folder))
+    frame = spark.read.parquet(str(folder.absolute()))
     missing = [name for name in LOG_COLUMNS if name not in frame.columns]
     if missing:
         raise AuditError(f"{folder} is not an archive of a WAL: it has no column {missing[0]!r}")

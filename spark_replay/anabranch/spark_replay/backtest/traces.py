@@ -78,8 +78,8 @@ def _read(spark: SparkSession, path: Path) -> DataFrame:
         raise InvalidInputError(f"there is no load in {path}: check the path")
     try:
         if path.suffix == ".csv" or path.name.endswith(".csv.gz"):
-            return spark.read.option("header", "true").csv(str(path))
-        return spark.read.parquet(str(path))
+            return spark.read.option("header", "true").csv(str(path.absolute()))
+        return spark.read.parquet(str(path.absolute()))
     except SPARK_ERRORS as error:
         reason = cause(error)
         raise InvalidInputError(
