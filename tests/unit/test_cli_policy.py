@@ -8,10 +8,14 @@ import sys
 from asyncio.subprocess import PIPE
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from anabranch.broker.cli.main import cli
+from anabranch.broker.cli.policy import NODE_SETTINGS
+from anabranch.broker.settings import SETTING_NAMES
+from anabranch.core.autoscale_policy import OVERRIDE_FIELDS, AutoScalePolicy
 from anabranch.core.records import Cause, NamespaceChange, PolicyOp, TopicCause
 from anabranch.core.topic_proposals import topic_change
 from anabranch.core.topics import TopicMove
@@ -130,6 +134,7 @@ def test_what_another_release_has_set_and_nobody_here_can_read_can_be_removed() 
         (("set", TOPIC, "maxSegments=many"), "neither a number nor true or false"),
         (("set", TOPIC, "maxSegments=inf"), "neither a number nor true or false"),
         (("set", TOPIC, "splitCooldownSeconds=nan"), "neither a number nor true or false"),
+        (("set", TOPIC, "entryBucketBudget=8"), "scalableTopicEntryBucketBudget"),
         (("remove", TOPIC, "everything"), "no field of a policy"),
     ],
 )
@@ -139,3 +144,9 @@ def test_wrong_usage_is_said_in_words_and_asks_no_node(
     found = CliRunner().invoke(cli, ["policy", *arguments, "--url", "http://127.0.0.1:1"])
     assert found.exit_code == 2
     assert said in found.output
+
+
+def test_the_settings_named_are_those_that_a_policy_shows_and_nobody_overrides() -> None:
+    shown = {field.encode_name for field in msgspec.structs.fields(AutoScalePolicy)}
+    assert set(NODE_SETTINGS) == shown - set(OVERRIDE_FIELDS)
+    assert set(NODE_SETTINGS.values()) <= set(SETTING_NAMES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,6 +14,11 @@ from anabranch.core.autoscale_policy import OVERRIDE_FIELDS
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import parse_namespace, parse_scalable_topic
 
+# Shown with a policy's fields, and the same on every node.
+NODE_SETTINGS: Final = {
+    "maxEntryBucketsPerSegment": "scalableTopicEntryBucketMaxPerSegment",
+    "entryBucketBudget": "scalableTopicEntryBucketBudget",
+}
 _EXAMPLES = """\b
 Examples:
   anabranch policy show public/default/orders
@@ -120,6 +125,11 @@ def _fields(given: Sequence[str]) -> dict[str, Any]:
 
 
 def _must_be_field(name: str) -> None:
+    if name in NODE_SETTINGS:
+        raise click.BadParameter(
+            f"{name!r} is no field that a topic or a namespace overrides, but a setting of the "
+            f"nodes: {NODE_SETTINGS[name]}"
+        )
     if name not in OVERRIDE_FIELDS:
         raise click.BadParameter(
             f"{name!r} is no field of a policy; there are {', '.join(OVERRIDE_FIELDS)}"
