@@ -17,6 +17,8 @@ from support.hand_made_topic import HandMadeTopic
 
 pytestmark = pytest.mark.integration
 
+_LOOK_S = 0.05
+
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
@@ -57,6 +59,9 @@ def test_a_message_for_a_deleted_segment_is_not_acknowledged(
             admin = SegmentAdmin(connection, SegmentSettings())
             await asyncio.to_thread(admin.delete, [name], DEADLINE_S)
             await asyncio.to_thread(admin.close)
+            # Its controller has deleted it; the broker may still take appends for a moment.
+            while name in await asyncio.to_thread(_topics, connection):
+                await asyncio.sleep(_LOOK_S)
             with pytest.raises(ClientError):
                 await producer.send(b"two", b"key")
             assert name not in await asyncio.to_thread(_topics, connection)

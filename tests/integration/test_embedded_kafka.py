@@ -84,8 +84,6 @@ _PARENT = """
 import os, signal, sys, threading
 from pathlib import Path
 from anabranch.channel.embedded.kafka import EmbeddedKafka
-from support.quiet import QUIET
-from support.quiet import QUIET
 
 kafka = EmbeddedKafka(Path(sys.argv[1]))
 starter = threading.Thread(target=kafka.start)
