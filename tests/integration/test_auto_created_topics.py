@@ -12,12 +12,10 @@ from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.sealing import SegmentTopic
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
 from anabranch.client import Client, ClientError
-from support.channel import DEADLINE_S
+from support.channel import DEADLINE_S, until
 from support.hand_made_topic import HandMadeTopic
 
 pytestmark = pytest.mark.integration
-
-_LOOK_S = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +58,9 @@ def test_a_message_for_a_deleted_segment_is_not_acknowledged(
             await asyncio.to_thread(admin.delete, [name], DEADLINE_S)
             await asyncio.to_thread(admin.close)
             # Its controller has deleted it; the broker may still take appends for a moment.
-            while name in await asyncio.to_thread(_topics, connection):
-                await asyncio.sleep(_LOOK_S)
+            await asyncio.to_thread(
+                until, lambda: name not in _topics(connection), "the topic is gone"
+            )
             with pytest.raises(ClientError):
                 await producer.send(b"two", b"key")
             assert name not in await asyncio.to_thread(_topics, connection)
