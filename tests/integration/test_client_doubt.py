@@ -266,6 +266,7 @@ import asyncio, os, signal, sys
 from anabranch.client import Client, sync
 
 how, url, topic = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where it began ignored
 
 async def main():
     async with Client(url) as client:
