@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from anabranch.channel.codec import encode_entity
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.core.records import scope_of
 from anabranch.core.segment_topics import kafka_topic
+from anabranch.spark_replay import audit as audit_module
 from anabranch.spark_replay.archive import ArchiveOptions, archive_once
 from anabranch.spark_replay.audit import AuditOptions, audit
 from anabranch.spark_replay.report.summary import Summary
@@ -103,6 +105,34 @@ def test_an_archive_and_the_rest_of_the_wal_are_one_log(
     assert _violated(summary) == [], table(summary)
     assert summary.records == history.next_offset
     assert (summary.log.wal_from, summary.log.archived_until) == (later - 10, later)
+
+
+def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
+    spark: SparkSession,
+    kafka: EmbeddedKafka,
+    topic_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = mixed()
+    topics = publish(kafka, topic_prefix, history, history.snapshot())
+    options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
+    archive_once(spark, _archive_options(options))
+    gather = audit_module._gather
+    begun: list[int] = []
+
+    def trimmed(*given: Any, **named: Any) -> Any:
+        gathered = gather(*given, **named)
+        if not begun:
+            trim(kafka, topics, history.next_offset)
+        begun.append(gathered.wal.first_offset)
+        return gathered
+
+    monkeypatch.setattr(audit_module, "_gather", trimmed)
+    summary = audit(spark, options)
+    assert _violated(summary) == [], table(summary)
+    assert begun == [0, history.next_offset]
+    assert summary.records == history.next_offset
 
 
 def test_a_record_that_archive_and_wal_hold_differently_is_found(

@@ -24,7 +24,6 @@ from urllib.parse import unquote, urlparse
 import msgspec
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -33,6 +32,7 @@ from anabranch.channel.embedded.errors import EmbeddedError
 from anabranch.channel.embedded.java import find_java
 from anabranch.channel.topics import Topics
 from anabranch.core.errors import AnabranchError
+from anabranch.spark_replay.failures import SPARK_ERRORS, cause
 from anabranch.spark_replay.session import local_session
 from anabranch.spark_replay.sources import METADATA_LOG, AuditError, KafkaSource, log_columns
 
@@ -91,8 +91,8 @@ def archive_once(spark: SparkSession, options: ArchiveOptions) -> int:
         query = archive.start(spark, once=True)
         try:
             query.awaitTermination()
-        except PySparkException as error:
-            raise AuditError(f"Spark failed: {_first_line(error)}") from error
+        except SPARK_ERRORS as error:
+            raise AuditError(f"Spark failed: {cause(error)}") from error
         finally:
             query.stop()
         return archive.publish()
@@ -116,9 +116,9 @@ def archive_until(spark: SparkSession, options: ArchiveOptions, stop: threading.
             if error is None or stop.is_set():
                 continue
             failures = 1 if reached > before else failures + 1
-            _log.warning("archive_failed", reason=_first_line(error), in_a_row=failures)
+            _log.warning("archive_failed", reason=cause(error), in_a_row=failures)
             if failures > _RESTARTS_MAX:
-                raise AuditError(f"Spark failed: {_first_line(error)}") from error
+                raise AuditError(f"Spark failed: {cause(error)}") from error
             stop.wait(options.interval_s)
 
 
@@ -306,9 +306,3 @@ def _sync(folder: Path, after_batch: int) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    causes = [line.strip() for line in lines if line.startswith("Caused by")]
-    return causes[-1] if causes else lines[0] if lines else type(error).__name__

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (its customary name)
 
@@ -22,6 +21,7 @@ from anabranch.core.errors import AnabranchError
 from anabranch.spark_replay import sources
 from anabranch.spark_replay.checks.digests import Claim
 from anabranch.spark_replay.checks.offsets import Chunk
+from anabranch.spark_replay.failures import SPARK_ERRORS, cause
 from anabranch.spark_replay.job import replayed
 from anabranch.spark_replay.replay import Part, Plan, SchemaNeededError
 from anabranch.spark_replay.report import output
@@ -116,11 +116,11 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
             break
         except SchemaNeededError:
             with_schemas = True
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             # The WAL may be trimmed while it is read; the archive then has what is gone.
             moved = kafka.extent(kafka.names.wal).first_offset != gathered.wal.first_offset
             if not moved or attempt > _ATTEMPTS_MAX:
-                raise AuditError(f"Spark failed: {_first_line(error)}") from error
+                raise AuditError(f"Spark failed: {cause(error)}") from error
         finally:
             gathered.snapshot.forget()
     archived = gathered.archived
@@ -369,9 +369,3 @@ def _disagreements(
         )
         for (chunk,) in differ
     )
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by")]
-    return causes[-1] if causes else text.splitlines()[0] if text else type(error).__name__

@@ -25,7 +25,8 @@ from anabranch.spark_replay.backtest.policies import DEFAULT, parse_policies
 from anabranch.spark_replay.backtest.recorded import read_recorded
 from anabranch.spark_replay.backtest.spread import parse_spread
 from anabranch.spark_replay.backtest.table import table
-from anabranch.spark_replay.backtest.traces import SAMPLE, SPARK_ERRORS, Assumed, cause, read_traces
+from anabranch.spark_replay.backtest.traces import SAMPLE, Assumed, read_traces
+from anabranch.spark_replay.failures import SPARK_ERRORS, cause
 from anabranch.spark_replay.report import output
 from anabranch.spark_replay.report.charts import Bins
 from anabranch.spark_replay.session import local_session

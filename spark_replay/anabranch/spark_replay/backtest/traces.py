@@ -15,15 +15,13 @@ from typing import Final
 import msgspec
 import numpy as np
 import pandas as pd
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (its customary name)
 
 from anabranch.core.errors import InvalidInputError
 from anabranch.spark_replay.backtest.grid import Rows
+from anabranch.spark_replay.failures import SPARK_ERRORS, cause
 
-SPARK_ERRORS: Final = (PySparkException, Py4JError)  # some reach Python as they are
 SAMPLE: Final = Path(str(files(__package__).joinpath("data/load_sample.parquet")))
 _RATES: Final = ("msg_rate_in", "bytes_rate_in", "msg_rate_out", "bytes_rate_out")
 _WHOLE: Final = ("consumers", "hash_start", "hash_end")
@@ -45,13 +43,6 @@ def read_traces(spark: SparkSession, paths: Sequence[Path], assumed: Assumed) ->
     if found is None:
         raise InvalidInputError("no load is named")
     return found
-
-
-def cause(error: Exception) -> str:
-    """What Spark says went wrong, in a line."""
-    text = str(error).strip()
-    causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by")]
-    return causes[-1] if causes else text.splitlines()[0] if text else type(error).__name__
 
 
 def rows_of(frame: pd.DataFrame) -> Rows:
