@@ -258,15 +258,21 @@ def test_of_several_parts_that_do_not_close_well_one_is_raised_and_the_others_ar
     run(test)
 
 
-@pytest.mark.parametrize("make", [_subscribe, _queue])
-def test_a_consumer_whose_closing_is_cancelled_leaves_and_later_calls_wait_for_that(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def known_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue's consumer asks no Kafka for how long it locks a record."""
+
     async def lock_of(*_: object) -> float:
         return 30.0
 
     monkeypatch.setattr("anabranch.client.queue.lock_of", lock_of)
 
+
+@pytest.mark.usefixtures("known_lock")
+@pytest.mark.parametrize("make", [_subscribe, _queue])
+def test_a_consumer_whose_closing_is_cancelled_leaves_and_later_calls_wait_for_that(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
         async with slow(takes=True) as node, Client(node.url) as client:
             consumer = await make(client)
@@ -296,14 +302,11 @@ def test_a_consumer_whose_closing_is_cancelled_leaves_and_later_calls_wait_for_t
     run(test)
 
 
+@pytest.mark.usefixtures("known_lock")
 @pytest.mark.parametrize("make", [_subscribe, _queue])
 def test_a_consumer_whose_closing_is_cancelled_is_over_all_the_same(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lock_of(*_: object) -> float:
-        return 30.0
-
-    monkeypatch.setattr("anabranch.client.queue.lock_of", lock_of)
     monkeypatch.setattr("anabranch.client.consumer.LEAVE_S_MAX", 0.05)  # nobody answers
 
     async def test() -> None:
