@@ -103,11 +103,12 @@ check: lint
 	$(BIN)/pytest $(wildcard tests/unit tests/property) $(PYTEST_ARGS)
 
 # Integration tests of one file share an embedded Kafka, so a file stays with one worker. They wait
-# more than they work: two of them at once take little more than half of the time.
+# more than they work: two of them at once take little more than half of the time. Both kinds run,
+# whatever becomes of the other, so that one run tells all that is wrong.
 .PHONY: test
 test: java lint jars
-	$(BIN)/pytest -n 2 -m 'not integration and not spark' $(PYTEST_ARGS)
-	$(BIN)/pytest -n 2 --dist loadfile -m 'integration or spark' $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 -m 'not integration and not spark' $(PYTEST_ARGS) || pure=$$?; \
+	$(BIN)/pytest -n 2 --dist loadfile -m 'integration or spark' $(PYTEST_ARGS) && exit $${pure:-0}
 
 .PHONY: format
 format: setup
