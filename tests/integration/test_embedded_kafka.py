@@ -19,11 +19,12 @@ from anabranch.channel.embedded.artifacts import Artifact, committed
 from anabranch.channel.embedded.errors import ChecksumMismatchError, KafkaStartError
 from anabranch.channel.embedded.jars import resolve
 from anabranch.channel.embedded.kafka import EmbeddedKafka
+from support.processes import descendants
 from support.quiet import QUIET
 
 pytestmark = pytest.mark.integration
 
-_DEADLINE_S = 30.0
+_DEADLINE_S = 60.0
 
 
 def _create_topic(kafka: EmbeddedKafka, topic: str) -> None:
@@ -77,6 +78,22 @@ def test_data_and_port_outlive_a_stop_and_a_crash(tmp_path: Path) -> None:
         assert kafka.bootstrap_servers == address
         # Kafka promises acknowledged records to outlive its process: they are in the page cache.
         assert _consume(kafka, "kept", 2) == [b"before the stop", b"before the crash"]
+
+
+def test_a_machine_that_stands_still_for_some_seconds_leaves_kafka_its_only_broker(
+    tmp_path: Path,
+) -> None:
+    with EmbeddedKafka(tmp_path) as kafka:
+        assert kafka._supervisor is not None
+        (process,) = descendants(kafka._supervisor.pid)
+        os.kill(process, signal.SIGSTOP)
+        try:
+            time.sleep(4.0)
+        finally:
+            os.kill(process, signal.SIGCONT)
+        for number in range(20):
+            _create_topic(kafka, f"made-{number}")
+        assert "Fencing broker" not in kafka.log_file.read_text()
 
 
 # Told to, it stops its supervisor, which then cannot end Kafka, and dies.

@@ -33,8 +33,9 @@ _FIXED: Final = {
     # Metadata waits for no company: topics are made, and the broker registers, without the pause
     # in which the controller would collect more records.
     "controller.quorum.append.linger.ms": "0",
-    # After a crash the controller admits the broker only when its former session has lapsed.
-    "broker.session.timeout.ms": "2000",
+    # After a crash the controller admits the broker only when its former session has lapsed. But
+    # one that lapses because the machine stood still leaves no broker to make topics on.
+    "broker.session.timeout.ms": "8000",
     "broker.heartbeat.interval.ms": "250",
     "group.initial.rebalance.delay.ms": "0",
     # The default takes a quarter of our heap.
