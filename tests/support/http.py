@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -10,6 +9,7 @@ import httpx
 
 from anabranch.broker.http.app import create_app
 from anabranch.broker.http.server import HttpServer, bind
+from support import steady
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster
 
 
@@ -39,7 +39,6 @@ async def serving(node: MemoryNode) -> AsyncIterator[HttpNode]:
             await server.stop()
 
 
-# Long enough that a busy machine breaks no lease.
 PATIENT = {"heartbeatIntervalMillis": 50, "leaseMillis": 4_000, "livenessTimeoutMillis": 6_000}
 
 Test = Callable[[list[HttpNode], MemoryCluster], Awaitable[None]]
@@ -56,4 +55,4 @@ def with_http(test: Test, count: int = 1, **settings: object) -> None:
             nodes = [await stack.enter_async_context(serving(node)) for node in cluster.nodes]
             await test(nodes, cluster)
 
-    asyncio.run(body())
+    steady.run(body())

@@ -1,4 +1,8 @@
-"""Whole nodes without Kafka: runtimes that share a log in memory, in one event loop."""
+"""Whole nodes without Kafka: runtimes that share a log in memory, in one event loop.
+
+Leases, silence and consumers' sessions are measured on the loop's own clock: with `support.steady`
+no stall of the machine breaks one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+
+import pytest
 
 from anabranch.broker.metrics import Metrics
 from anabranch.broker.operations import Operations
@@ -19,12 +25,12 @@ from anabranch.core.outcome import Folded
 from anabranch.core.records import Record
 from anabranch.core.replica import MemoryReplica
 from anabranch.core.segment_load import SegmentLoad
+from anabranch.wire import clock
 from support.memory_positions import MemoryPositions
 from support.memory_segments import MemorySegments
 from support.waiting import WAIT_S as WAIT_S
 from support.waiting import until as until
 
-# Short, but a busy machine must not let a lease lapse that a test does not mean to.
 FAST = {"heartbeatIntervalMillis": 50, "leaseMillis": 1_500, "livenessTimeoutMillis": 2_000}
 
 
@@ -93,6 +99,7 @@ class MemoryCluster:
         self.positions = MemoryPositions(self.segments)
         self.loads: dict[str, dict[int, SegmentLoad]] = {}  # by topic and segment
         self._loop = asyncio.get_running_loop()
+        self.ahead_s = time.time() - self._loop.time()  # of the nodes' clock: the log has its own
 
     def node(self, number: int, **settings: object) -> MemoryNode:
         """A node that is not started yet."""
@@ -107,8 +114,13 @@ class MemoryCluster:
         await until(lambda: node.runtime.has_lease)
         return node
 
+    @property
+    def log_ms(self) -> int:
+        """Now, by the log's clock."""
+        return round((self._loop.time() + self.ahead_s) * 1000)
+
     def append_raw(self, key: bytes, value: bytes) -> None:
-        entry = Entry(len(self.entries), round(time.time() * 1000), key, value, None)
+        entry = Entry(len(self.entries), self.log_ms, key, value, None)
         self.entries.append(entry)
         for node in self.nodes:
             self._loop.call_soon(node.pump)
@@ -117,10 +129,9 @@ class MemoryCluster:
         self.append_raw(record.key.encode(), encode_record(record))
 
     def publish(self, beat: Heartbeat) -> None:
-        now_ms = round(time.time() * 1000)
         for node in self.nodes:
             if node.connected:
-                self._loop.call_soon(node.runtime.heard, [(beat, now_ms)])
+                self._loop.call_soon(node.runtime.heard, [(beat, self.log_ms)])
 
     def tick(self) -> None:
         for node in self.nodes:
@@ -139,15 +150,17 @@ async def memory_cluster(count: int = 3, **settings: object) -> AsyncIterator[Me
             cluster.tick()
             await asyncio.sleep(0.005)
 
-    ticking = asyncio.create_task(ticks())
-    try:
-        for number in range(1, count + 1):
-            await cluster.start(cluster.node(number, **settings))
-        await until(lambda: all(len(n.operations.brokers()) == count for n in cluster.nodes))
-        await until(lambda: all(n.operations.leader() for n in cluster.nodes))
-        yield cluster
-    finally:
-        ticking.cancel()
-        await asyncio.gather(ticking, return_exceptions=True)
-        for node in cluster.nodes:
-            await node.operations.topics.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "now", asyncio.get_running_loop().time)
+        ticking = asyncio.create_task(ticks())
+        try:
+            for number in range(1, count + 1):
+                await cluster.start(cluster.node(number, **settings))
+            await until(lambda: all(len(n.operations.brokers()) == count for n in cluster.nodes))
+            await until(lambda: all(n.operations.leader() for n in cluster.nodes))
+            yield cluster
+        finally:
+            ticking.cancel()
+            await asyncio.gather(ticking, return_exceptions=True)
+            for node in cluster.nodes:
+                await node.operations.topics.stop()

@@ -15,6 +15,7 @@ from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.connection import Limits
 from anabranch.wire.framing import FrameDecoder, encode_frame
 from anabranch.wire.server import OpenSession, Peer, Routes, WireServer, serve
+from support import steady
 
 WAIT_S = 20.0
 HOST = "127.0.0.1"
@@ -106,5 +107,5 @@ async def raw(port: int) -> AsyncIterator[Raw]:
 
 def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
     """On both event loops: nodes run on uvloop, clients on whichever their program has."""
-    asyncio.run(test())
+    steady.run(test())
     uvloop.run(test())

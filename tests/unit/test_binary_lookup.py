@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -14,6 +13,7 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.server import Peer
+from support import steady
 from support.binary import client_of
 from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, memory_cluster
@@ -33,7 +33,7 @@ def with_cluster(
         async with memory_cluster(count, **{**PATIENT, **settings}) as cluster:
             await test(cluster)
 
-    asyncio.run(body())
+    steady.run(body())
 
 
 def test_every_node_sends_a_client_to_the_owner_of_the_topic() -> None:
@@ -96,7 +96,7 @@ def test_what_a_part_refuses_on_purpose_is_its_commands_answer() -> None:
                 await client.request(pb.CommandScalableTopicUnsubscribe(consumer_id=1), WAIT_S)
             assert refused.value.code == pb.NotAllowedError
 
-    asyncio.run(test())
+    steady.run(test())
 
 
 def test_two_parts_for_one_command_are_a_mistake() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -11,6 +10,7 @@ from prometheus_client import generate_latest
 
 from anabranch.core.records import topic_key
 from anabranch.core.topics import TopicMove
+from support import steady
 from support.binary_consumer import client_of
 from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
@@ -29,7 +29,7 @@ def run(test: Callable[[MemoryCluster, MemoryNode], Awaitable[None]], **settings
             await node.operations.topics.create(NAME, 1, {})
             await test(cluster, node)
 
-    asyncio.run(body())
+    steady.run(body())
 
 
 def figures(node: MemoryNode) -> set[str]:

@@ -13,6 +13,7 @@ from anabranch.core.subscriptions import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.errors import RefusedError
+from support import steady
 from support.http import PATIENT
 from support.memory_cluster import memory_cluster
 from support.wire import WAIT_S, connected, serving
@@ -68,7 +69,7 @@ def run(test: Callable[[Desk], Awaitable[None]]) -> None:
                 node.operations.traffic.listener = desk.grown.append
                 await test(desk)
 
-    asyncio.run(asyncio.wait_for(body(), 60))
+    steady.run(asyncio.wait_for(body(), 60))
 
 
 def test_what_is_written_to_and_read_from_a_segment_is_counted() -> None:

@@ -13,6 +13,7 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.commands import envelope
+from support import steady
 from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
 from support.wire import connected, serving
@@ -58,7 +59,7 @@ def run(test: Callable[[MemoryCluster], Awaitable[None]], count: int = 1) -> Non
         async with memory_cluster(count, **settings) as cluster:
             await test(cluster)
 
-    asyncio.run(body())
+    steady.run(body())
 
 
 async def controller(cluster: MemoryCluster, name: str = NAME) -> MemoryNode:

@@ -15,6 +15,7 @@ from anabranch.broker.lookups import Located
 from anabranch.channel.errors import AppendFailedError
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.core.units import UnitState
+from support import steady
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
 
 HOME = Namespace("public/default")
@@ -27,7 +28,7 @@ def run(test: Callable[[MemoryCluster], Coroutine[Any, Any, None]], **settings: 
         async with memory_cluster(3, **settings) as cluster:
             await test(cluster)
 
-    asyncio.run(body())
+    steady.run(body())
 
 
 async def look_up(node: MemoryNode, topic: str = TOPIC) -> Located:

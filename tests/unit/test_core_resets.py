@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.core.coordinator import SubscriptionCoordinator, Timing
+from anabranch.core.coordinator import SubscriptionCoordinator
 from anabranch.core.instances import Bucket
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.subscriptions import Subscription, SubscriptionKind
+from anabranch.core.timing import Timing
 
 TIMING = Timing(grace_s=60, session_timeout_s=10)
 WHOLE = SegmentLayout.initial(1, bucket_budget=2)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
-import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from anabranch.channel.errors import (
@@ -13,7 +11,6 @@ from anabranch.channel.errors import (
     KafkaUnreachableError,
     ReplicasMissingError,
 )
-from support import memory_cluster
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
 from support.scalable import TOPIC, created, layout, ranges, refused
@@ -194,20 +191,12 @@ def test_an_operation_goes_on_when_its_bundle_was_given_up_to_nobody() -> None:
     with_http(test)
 
 
-class _LaterClock:
-    """The log's clock, two hours ahead of the nodes'."""
-
-    @staticmethod
-    def time() -> float:
-        return time.time() + 7_200
-
-
-def test_retention_is_measured_on_the_logs_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_is_measured_on_the_logs_clock() -> None:
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
         await created(nodes[0])
         assert (await nodes[0].http.post(f"{TOPIC}/split/0")).status_code == 204
         assert len(ranges(await layout(nodes[0]), "SEALED")) == 1
-        monkeypatch.setattr(memory_cluster, "time", _LaterClock)
+        cluster.ahead_s += 7_200  # of the nodes' clocks
         assert (await nodes[0].http.put(f"{TOPIC}x")).status_code == 204
         nodes[0].node.operations.topics.access.service.reconcile("public/default/orders")
         await until(lambda: len(cluster.segments.partitions) == 3)

@@ -17,6 +17,7 @@ from anabranch.channel.load import LoadTable, Place
 from anabranch.channel.load_probe import Reader
 from anabranch.channel.sealing import SegmentTopic
 from anabranch.core.segment_load import LoadRecord, SegmentLoad
+from support import steady
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster
 
 TOPIC = "public/default/orders"
@@ -127,7 +128,7 @@ def run(body: Body, count: int = 1) -> None:
             finally:
                 await reporter.close()
 
-    asyncio.run(asyncio.wait_for(test(), TEST_S))
+    steady.run(asyncio.wait_for(test(), TEST_S))
 
 
 def report(node: MemoryNode, messages: int, subscription: str = "", segment: int = 0) -> None:

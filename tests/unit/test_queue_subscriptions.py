@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,6 +10,7 @@ from anabranch.broker.errors import KafkaFailedError, UnavailableError
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.core.subscriptions import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
+from support import steady
 from support.binary_consumer import client_of
 from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, memory_cluster
@@ -26,7 +26,7 @@ def run(test: Callable[[MemoryCluster], Awaitable[None]]) -> None:
             await cluster.nodes[0].operations.topics.create(NAME, 1, {})
             await test(cluster)
 
-    asyncio.run(body())
+    steady.run(body())
 
 
 def test_a_group_that_was_not_set_up_when_it_was_created_is_before_anybody_reads() -> None:

@@ -15,6 +15,7 @@ from anabranch.core.subscriptions import Subscription, SubscriptionKind
 from anabranch.core.topic_guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.errors import RefusedError
+from support import steady
 from support.binary_consumer import client_of
 from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
@@ -35,7 +36,7 @@ def run(
         async with memory_cluster(count, **named) as cluster:
             await test(cluster)
 
-    asyncio.run(body())
+    steady.run(body())
 
 
 async def created(cluster: MemoryCluster) -> MemoryNode:

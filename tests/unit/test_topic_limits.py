@@ -19,6 +19,7 @@ from anabranch.broker.topics.seeker import Turns
 from anabranch.broker.topics.watches import Seen
 from anabranch.core.layout import initial_segments
 from anabranch.wire import anabranch_pb2 as pb
+from support import steady
 from support.binary_consumer import client_of
 from support.http import PATIENT, HttpNode, with_http
 from support.memory_cluster import MemoryCluster, memory_cluster, until
@@ -41,7 +42,7 @@ def test_no_layout_is_larger_than_its_bound(count: int) -> None:
             dag = await Dags(Place("anabranch.", "", 1, 1)).of(NAME, topic, Seen(topic))
             assert dag.ByteSize() <= layout_bytes_max("anabranch.", NAME, topic.segments) + 100
 
-    asyncio.run(test())
+    steady.run(test())
 
 
 def test_a_layout_beyond_one_message_is_refused_by_its_size() -> None:
@@ -90,7 +91,7 @@ def test_more_buckets_than_there_are_are_refused_and_the_session_goes_on() -> No
                     await client.report(released=FOREIGN)
                 await client.report()
 
-    asyncio.run(body())
+    steady.run(body())
 
 
 def test_an_instance_beyond_what_the_log_can_hold_is_refused_by_name() -> None:
@@ -105,7 +106,7 @@ def test_an_instance_beyond_what_the_log_can_hold_is_refused_by_name() -> None:
             async with client_of(node, "a", instance=2**63 - 1) as client:
                 await client.subscribe()
 
-    asyncio.run(body())
+    steady.run(body())
 
 
 def test_many_names_all_have_their_turn() -> None:
@@ -165,7 +166,7 @@ def test_others_are_served_while_a_wide_layout_is_encoded() -> None:
             assert turns > 2  # in the loop it would be done after one
             assert len(msgspec.json.decode(await encoding)["segments"]) == 5_000
 
-    asyncio.run(test())
+    steady.run(test())
 
 
 def test_statistics_of_a_wide_topic_are_made_beside_everything_else_once_for_all_who_ask(
@@ -248,4 +249,4 @@ def test_a_wide_layout_is_made_for_the_binary_protocol_once_and_beside_everythin
             assert made[0] is made[1] is made[2] is await dags.of(NAME, topic, Seen(topic))
             assert len(made[0].segments) == 2_000
 
-    asyncio.run(test())
+    steady.run(test())
