@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from anabranch.broker.cli.api import Api, UnreachableError
 from anabranch.broker.cli.main import cli
 from anabranch.core.errors import InvalidInputError
-from support.processes import free_ports
+from support.nobody import nobody
 
 TOPIC = "public/default/orders"
 Answer = tuple[int, dict[str, str], object]
@@ -106,9 +106,10 @@ def test_a_subscription_is_created_or_was_there_and_one_of_another_type_is_refus
 
 
 def test_a_node_that_is_gone_and_was_not_named_is_said_to_be_in_charge() -> None:
-    gone = f"http://127.0.0.1:{free_ports(1)}"
-    with node(sent_on(gone)) as asked, pytest.raises(UnreachableError) as refused:
-        Api(asked).send("POST", "/admin/v2/anything")
+    with nobody() as address:
+        gone = f"http://{address}"
+        with node(sent_on(gone)) as asked, pytest.raises(UnreachableError) as refused:
+            Api(asked).send("POST", "/admin/v2/anything")
     assert str(refused.value).startswith(f"{gone} is in charge of this by the log")
     assert "try again" in str(refused.value)
     assert "start one" not in str(refused.value)

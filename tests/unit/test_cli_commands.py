@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from anabranch.broker.cli import main as main_module
 from anabranch.broker.cli.log import shown_from
 from anabranch.broker.cli.main import cli
-from support.processes import free_ports
+from support.nobody import nobody
 
 COMMANDS = (
     ["dev", "node", "demo", "lookup", "bundles", "brokers", "topics", "archive", "audit", "doctor"],
@@ -64,8 +64,9 @@ def test_what_cannot_be_done_is_said_in_words_with_its_status(
 
 
 def test_where_no_node_answers_the_remedy_is_named() -> None:
-    url = f"http://127.0.0.1:{free_ports(1)}"
-    found = run("brokers", "--url", url)
+    with nobody() as address:
+        url = f"http://{address}"
+        found = run("brokers", "--url", url)
     assert found.returncode == 2
     assert f"no node answers at {url}" in found.stderr
     assert "--url" in found.stderr

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
-import socket
-from collections.abc import Iterator
 from typing import cast
 
 import pytest
@@ -23,6 +20,7 @@ from anabranch.client.reads import ReadSettings, size_of
 from anabranch.client.session import ConsumerSession, Identity
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
+from support.nobody import nobody
 
 
 def test_a_fault_in_the_session_fails_the_consumer_at_once() -> None:
@@ -38,14 +36,6 @@ def test_a_fault_in_the_session_fails_the_consumer_at_once() -> None:
         await session.close(0.1)
 
     asyncio.run(asyncio.wait_for(test(), 20))
-
-
-@contextlib.contextmanager
-def nobody() -> Iterator[str]:
-    """An address at which nobody listens."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
 def test_a_commit_without_kafka_is_given_up_before_the_session_lapses(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -17,6 +16,7 @@ from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettin
 from anabranch.client.segment_writer import Lane
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.core.layout import SegmentLayout
+from support.nobody import nobody
 from support.waiting import until
 
 _PATIENCE_S = 10.0
@@ -86,9 +86,8 @@ class Stage:
 @pytest.fixture
 def servers() -> Iterator[str]:
     """An address where nobody answers."""
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{nobody.getsockname()[1]}"
+    with nobody() as address:
+        yield address
 
 
 def run(

@@ -13,6 +13,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server import Peer, Routes
+from support.nobody import nobody
 from support.waiting import until
 from support.wire import HOST, run, serving
 
@@ -196,14 +197,14 @@ def test_a_node_that_is_behind_does_not_hide_a_topic() -> None:
 def test_addresses_that_do_not_answer_are_passed_over_or_named() -> None:
     async def test() -> None:
         node = Node(epoch=1)
-        async with serving(node.session) as server, serving() as silent:
-            closed = silent.port
-            await silent.stop()
-            watch = _watch(closed, server.port)
-            assert (await watch.start()).epoch == 1
-            await watch.close()
-            with pytest.raises(NodesUnreachableError, match=f"{HOST}:{closed}"):
-                await _watch(closed).start()
+        with nobody() as closed:
+            port = int(closed.rpartition(":")[2])
+            async with serving(node.session) as server:
+                watch = _watch(port, server.port)
+                assert (await watch.start()).epoch == 1
+                await watch.close()
+            with pytest.raises(NodesUnreachableError, match=closed):
+                await _watch(port).start()
 
     run(test)
 

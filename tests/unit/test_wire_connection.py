@@ -17,6 +17,7 @@ from anabranch.wire.errors import (
     FrameError,
 )
 from anabranch.wire.server import Peer, Routes, serve
+from support.nobody import nobody
 from support.waiting import until
 from support.wire import HOST, WAIT_S, connected, lookups, no_routes, raw, run, serving
 
@@ -198,11 +199,8 @@ def test_a_server_that_stops_tells_its_clients() -> None:
 
 def test_an_address_where_nobody_listens_is_named() -> None:
     async def test() -> None:
-        with socket.socket() as held:
-            held.bind((HOST, 0))
-            port = held.getsockname()[1]
-            with pytest.raises(ConnectError, match=f"127.0.0.1:{port} cannot be reached"):
-                await connect(HOST, port, timeout_s=WAIT_S)
+        with nobody() as address, pytest.raises(ConnectError, match=f"{address} cannot be reached"):
+            await connect(HOST, int(address.rpartition(":")[2]), timeout_s=WAIT_S)
 
     run(test)
 
