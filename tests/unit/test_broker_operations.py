@@ -16,7 +16,7 @@ from anabranch.channel.errors import AppendFailedError
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.core.units import UnitState
 from support import steady
-from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster, until
 
 HOME = Namespace("public/default")
 UNIT = "public/default/0x00000000_0x40000000"
@@ -317,7 +317,7 @@ def test_a_lookup_that_nobody_can_answer_ends_at_its_deadline() -> None:
         release.cancel()
         await asyncio.gather(release, return_exceptions=True)
 
-    run(test, lookupTimeoutMillis=50)
+    run(test, lookupTimeoutMillis=1_000, leaseMillis=6_000, livenessTimeoutMillis=9_000)
 
 
 def test_a_graceful_stop_gives_everything_away_before_it_ends() -> None:
@@ -325,7 +325,7 @@ def test_a_graceful_stop_gives_everything_away_before_it_ends() -> None:
         node, leaving = cluster.nodes[0], cluster.nodes[1]
         await asyncio.gather(*(look_up(node, f"public/default/t{n}") for n in range(100)))
         leaving.runtime.drain()
-        ended = await asyncio.wait_for(leaving.runtime.ended, 10)
+        ended = await asyncio.wait_for(leaving.runtime.ended, WAIT_S)
         assert ended.clean
         assert not node.operations.owned(leaving.id)
         bundles = node.operations.bundles(HOME)
@@ -350,7 +350,7 @@ def test_an_unreadable_entry_changes_nothing_and_is_counted_by_every_node() -> N
 def test_a_second_process_of_one_broker_ends_the_first() -> None:
     async def test(cluster: MemoryCluster) -> None:
         await cluster.start(cluster.node(1))
-        ended = await asyncio.wait_for(cluster.nodes[0].runtime.ended, 10)
+        ended = await asyncio.wait_for(cluster.nodes[0].runtime.ended, WAIT_S)
         assert not ended.clean
         assert "fenced" in ended.reason
 
@@ -363,7 +363,7 @@ def test_a_node_with_other_settings_than_the_cluster_ends_and_names_them() -> No
         cluster.nodes.append(node)
         node.pump()
         node.runtime.joined()
-        ended = await asyncio.wait_for(node.runtime.ended, 10)
+        ended = await asyncio.wait_for(node.runtime.ended, WAIT_S)
         assert "clusterName is 'standalone', not 'other'" in ended.reason
         assert "leaseMillis is 1500, not 1510" in ended.reason
 

@@ -26,6 +26,7 @@ from anabranch.core.ownership import Actor, move
 from anabranch.core.records import Cause
 from anabranch.core.units import Move, Unit, UnitState
 from anabranch.core.verdicts import Verdict
+from support.waiting import WAIT_S
 
 UNIT = "public/default/0x00000000_0x40000000"
 
@@ -57,9 +58,9 @@ def test_a_feed_delivers_everything_in_order_and_never_runs_far_ahead() -> None:
 
         feed = Feed("test", poll, deliver, unexpected)
         feed.start()
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), WAIT_S)
         feed.stop()
-        assert await asyncio.to_thread(feed.join, 10)
+        assert await asyncio.to_thread(feed.join, WAIT_S)
         assert got[:500] == list(range(1, 501))
         assert max(ahead) <= 5
 
@@ -85,9 +86,9 @@ def test_what_is_not_taken_comes_again_before_what_follows_and_others_have_their
 
         feed = Feed("test", poll, deliver, unexpected)
         feed.start()
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), WAIT_S)
         feed.stop()
-        assert await asyncio.to_thread(feed.join, 10)
+        assert await asyncio.to_thread(feed.join, WAIT_S)
         assert got[:300] == list(range(300))
         # Between the parts of one batch; the next batch may stand in the loop's queue already.
         assert {taken for taken in range(1, 300) if taken % 3} <= set(turns)
@@ -115,8 +116,8 @@ def test_a_feed_that_fails_says_so_once_and_ends(where: str) -> None:
 
         feed = Feed("test", poll, deliver, told)
         feed.start()
-        await asyncio.wait_for(failed.wait(), 10)
-        assert await asyncio.to_thread(feed.join, 10)
+        await asyncio.wait_for(failed.wait(), WAIT_S)
+        assert await asyncio.to_thread(feed.join, WAIT_S)
         await asyncio.sleep(0)
         assert [str(error) for error in failures] == ["gone"]
 
@@ -129,14 +130,14 @@ def test_a_feed_that_is_stopped_delivers_nothing_more() -> None:
         got: list[int] = []
 
         def poll() -> Sequence[int]:
-            release.wait(10)
+            release.wait(WAIT_S)
             return [1]
 
         feed = Feed("test", poll, got.extend, unexpected)
         feed.start()
         feed.stop()
         release.set()
-        assert await asyncio.to_thread(feed.join, 10)
+        assert await asyncio.to_thread(feed.join, WAIT_S)
         await asyncio.sleep(0)
         assert got == []
 

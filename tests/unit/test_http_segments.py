@@ -112,7 +112,7 @@ def test_a_seal_that_kafka_does_not_allow_says_what_to_do_and_goes_on_when_that_
         await until(split_done)
         assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
 
-    with_http(test, operationTimeoutMillis=1_500)
+    with_http(test, operationTimeoutMillis=3_000)
 
 
 def test_an_error_of_kafkas_client_is_told_and_tried_again_and_does_not_end_the_node() -> None:
@@ -129,7 +129,7 @@ def test_an_error_of_kafkas_client_is_told_and_tried_again_and_does_not_end_the_
         cluster.segments.denied_seal = None
         await until(lambda: len(node.node.operations.topics.topic(NAME).segments) == 3)
 
-    with_http(test, operationTimeoutMillis=1_500)
+    with_http(test, operationTimeoutMillis=3_000)
 
 
 def test_single_segments_are_not_changed_behind_the_logs_back() -> None:

@@ -21,7 +21,7 @@ from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
 
 NAME = "public/default/orders"
-_OPERATION_S: Final = 1.0
+_OPERATION_S: Final = 2.0
 _KINDS: Final = {
     SubscriptionKind.STREAM: pb.ScalableConsumerType.STREAM,
     SubscriptionKind.QUEUE: pb.ScalableConsumerType.QUEUE,
