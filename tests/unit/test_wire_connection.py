@@ -146,9 +146,11 @@ def test_a_message_that_fits_no_frame_is_the_senders_error() -> None:
 
 def test_silence_is_met_with_a_ping_and_more_silence_ends_the_connection() -> None:
     async def test() -> None:
-        limits = Limits(keep_alive_s=0.05)
-        async with serving(limits=limits) as server, raw(server.port) as client:
+        async with serving() as server, raw(server.port) as client:
             await client.handshake()
+            (peer,) = server.peers
+            peer.limits = Limits(keep_alive_s=0.05)
+            peer._keep_alive()  # as after the silence that it had before
             assert await client.answer() == commands.envelope(pb.CommandPing())
             assert await client.answer() is None
 
@@ -157,16 +159,18 @@ def test_silence_is_met_with_a_ping_and_more_silence_ends_the_connection() -> No
 
 def test_who_answers_pings_stays_connected() -> None:
     async def test() -> None:
-        limits = Limits(keep_alive_s=0.2)
+        limits = Limits(keep_alive_s=1_000.0)  # the test says when so much time has passed
         async with serving(lookups, limits=limits) as server, raw(server.port) as client:
             await client.handshake()
+            (peer,) = server.peers
             for _ in range(3):
+                peer._keep_alive()
+                peer._keep_alive()  # nothing came since the time before
                 assert await client.answer() == commands.envelope(pb.CommandPing())
                 client.send(commands.envelope(pb.CommandPong()))
+                await until(lambda: peer._heard)
             client.send(commands.envelope(pb.CommandLookupTopic(topic="t", request_id=5)))
             answer = await client.answer()
-            while answer is not None and answer.type == BaseCommand.PING:
-                answer = await client.answer()
             assert answer is not None
             assert answer.type == BaseCommand.LOOKUP_RESPONSE
 
@@ -229,6 +233,6 @@ def test_a_listener_that_never_answers_is_given_up() -> None:
             held.listen()
             port = held.getsockname()[1]
             with pytest.raises(ConnectError, match="does not answer CONNECT within"):
-                await connect(HOST, port, timeout_s=0.05)
+                await connect(HOST, port, timeout_s=0.5)
 
     run(test)
