@@ -153,18 +153,35 @@ def test_statistics_come_from_the_controller_and_make_none() -> None:
     with_http(test, 2)
 
 
-def test_others_are_served_while_a_wide_layout_is_encoded() -> None:
+class Beside:
+    """What is made in threads while this stands for `asyncio.to_thread`: it waits for `begin`."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.begin = threading.Event()
+        self._to_thread = asyncio.to_thread
+
+    async def __call__(self, make: Callable[[], object]) -> object:
+        self.made.append(make.__qualname__)
+
+        def held() -> object:
+            assert self.begin.wait(60.0)
+            return make()
+
+        return await self._to_thread(held)
+
+
+def test_others_are_served_while_a_wide_layout_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with memory_cluster(1, **PATIENT) as cluster:
-            node = cluster.nodes[0]
+            node, beside = cluster.nodes[0], Beside()
             await node.operations.topics.create(NAME, 5_000, {})
-            encoding = asyncio.create_task(encoded(node.operations.topics.topic(NAME)))
-            turns = 0
-            while not encoding.done():
-                await asyncio.sleep(0)
-                turns += 1
-            assert turns > 2  # in the loop it would be done after one
-            assert len(msgspec.json.decode(await encoding)["segments"]) == 5_000
+            with monkeypatch.context() as patched:
+                patched.setattr(asyncio, "to_thread", beside)
+                encoding = asyncio.create_task(encoded(node.operations.topics.topic(NAME)))
+                await until(lambda: len(beside.made) == 1)
+                beside.begin.set()
+                assert len(msgspec.json.decode(await encoding)["segments"]) == 5_000
 
     steady.run(test())
 
@@ -173,22 +190,11 @@ def test_statistics_of_a_wide_topic_are_made_beside_everything_else_once_for_all
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     arrived: list[str] = []
-    in_thread: list[str] = []
-    begin = threading.Event()
-    real_of, real_to_thread = topic_stats.StatsBodies.of, asyncio.to_thread
+    beside, real_of = Beside(), topic_stats.StatsBodies.of
 
     async def of(self: topic_stats.StatsBodies, name: str) -> bytes:
         arrived.append(name)
         return await real_of(self, name)
-
-    async def to_thread(make: Callable[[], object]) -> object:
-        in_thread.append(make.__qualname__)
-
-        def held() -> object:
-            assert begin.wait(60.0)
-            return make()
-
-        return await real_to_thread(held)
 
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
         (node,) = nodes
@@ -197,13 +203,13 @@ def test_statistics_of_a_wide_topic_are_made_beside_everything_else_once_for_all
             await node.http.put(f"{TOPIC}/subscriptions/{name}")
         with monkeypatch.context() as patched:
             patched.setattr(topic_stats.StatsBodies, "of", of)
-            patched.setattr(asyncio, "to_thread", to_thread)
+            patched.setattr(asyncio, "to_thread", beside)
             asked = [asyncio.create_task(node.http.get(f"{TOPIC}/stats")) for _ in range(4)]
-            await until(lambda: len(arrived) == 4 and in_thread != [])
+            await until(lambda: len(arrived) == 4 and beside.made != [])
             assert (await node.http.get(f"{TOPIC}/properties")).status_code == 200
-            begin.set()
+            beside.begin.set()
             shared = [(await each).json() for each in asked]
-            assert sorted(in_thread) == [
+            assert sorted(beside.made) == [
                 "Backlogs._find.<locals>.<lambda>",
                 "Backlogs._find.<locals>.<lambda>",
                 "StatsBodies._made.<locals>.<lambda>",
@@ -211,7 +217,7 @@ def test_statistics_of_a_wide_topic_are_made_beside_everything_else_once_for_all
             for module in (wide, topic_stats):
                 patched.setattr(module, "AT_ONCE", 10_000)
             direct = (await node.http.get(f"{TOPIC}/stats")).json()
-            assert len(in_thread) == 3
+            assert len(beside.made) == 3
         for body in (direct, *shared):
             assert body["autoScale"]["now"].pop("atMs") > 0
         assert shared == [direct] * 4
@@ -232,20 +238,22 @@ def test_statistics_are_what_their_model_says() -> None:
     with_http(test)
 
 
-def test_a_wide_layout_is_made_for_the_binary_protocol_once_and_beside_everything_else() -> None:
+def test_a_wide_layout_is_made_for_the_binary_protocol_once_and_beside_everything_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test() -> None:
         async with memory_cluster(1, **PATIENT) as cluster:
-            node = cluster.nodes[0]
+            node, beside = cluster.nodes[0], Beside()
             await node.operations.topics.create(NAME, 2_000, {})
             topic = node.operations.topics.topic(NAME)
             dags = Dags(Place("anabranch.", "", 1, 1))
-            asked = [asyncio.create_task(dags.of(NAME, topic, Seen(topic))) for _ in range(3)]
-            turns = 0
-            while not all(each.done() for each in asked):
-                await asyncio.sleep(0)
-                turns += 1
-            assert turns > 5
-            made = [await each for each in asked]
+            with monkeypatch.context() as patched:
+                patched.setattr(asyncio, "to_thread", beside)
+                asked = [asyncio.create_task(dags.of(NAME, topic, Seen(topic))) for _ in range(3)]
+                await until(lambda: beside.made != [])
+                beside.begin.set()
+                made = [await each for each in asked]
+            assert len(beside.made) == 1
             assert made[0] is made[1] is made[2] is await dags.of(NAME, topic, Seen(topic))
             assert len(made[0].segments) == 2_000
 
