@@ -55,7 +55,7 @@ def test_a_record_carries_the_event_and_its_fields_for_other_handlers(
     fault = ValueError("x")
     with caplog.at_level(logging.WARNING, "anabranch"):
         get_logger("anabranch.client.some").error("some.fault", topic="t", exc_info=fault)
-    (record,) = caplog.records
+    (record,) = (each for each in caplog.records if each.name == "anabranch.client.some")
     assert record.__dict__["event"] == "some.fault"
     assert record.__dict__["fields"] == {"topic": "t"}
     assert record.exc_info is not None
