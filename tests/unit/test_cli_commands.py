@@ -52,6 +52,12 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["node", "--set", "leaseMillis"], 2, "not of the form NAME=VALUE"),
         (["node", "--config", "/nowhere.toml"], 2, "/nowhere.toml cannot be read"),
         (["doctor", "--set", "nope=1"], 1, "nope (flag) is no setting"),
+        (["archive", "--archive-dir", "a", "--interval", "inf"], 2, "inf is no finite number"),
+        (["archive", "--archive-dir", "a", "--interval", "nan"], 2, "nan is no finite number"),
+        (["audit", "--stuck-after", "nan"], 2, "nan is no finite number"),
+        (["audit", "--orphaned-after", "inf"], 2, "inf is no finite number"),
+        (["audit", "--orphaned-after", "-1"], 2, "-1.0 is not in the range x>=0"),
+        (["demo", "--duration", "nan"], 2, "nan is no finite number"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_words_with_its_status(

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import click
 
 from anabranch.broker.cli.flags import report_flags
+from anabranch.broker.cli.numbers import NOT_NEGATIVE, POSITIVE
 from anabranch.broker.cli.spark import check_spark
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _LOAD = click.Path(path_type=Path)
-
-
-class _Finite(click.FloatRange):
-    """A range of numbers without `nan` and `inf`, which are in each as far as click can tell."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        found = float(super().convert(value, param, ctx))
-        if not math.isfinite(found):
-            self.fail(f"{value} is no finite number.", param, ctx)
-        return found
-
-
-_POSITIVE = _Finite(0, min_open=True)
-_NOT_NEGATIVE = _Finite(0)
 
 
 @click.command(
@@ -62,9 +46,9 @@ _NOT_NEGATIVE = _Finite(0)
     help="`default`, NAME=FILE or NAME={...}: JSON of what differs from it; may be repeated.",
 )
 @report_flags
-@click.option("--factor", type=_POSITIVE, default=1.0, show_default=True, help="Of all rates.")
+@click.option("--factor", type=POSITIVE, default=1.0, show_default=True, help="Of all rates.")
 @click.option(
-    "--mean-rate", type=_POSITIVE, help="Scale each topic to that mean of messages a second."
+    "--mean-rate", type=POSITIVE, help="Scale each topic to that mean of messages a second."
 )
 @click.option(
     "--step",
@@ -94,35 +78,35 @@ _NOT_NEGATIVE = _Finite(0)
     "--operation-seconds",
     default=0.0,
     show_default=True,
-    type=_NOT_NEGATIVE,
+    type=NOT_NEGATIVE,
     help="From a decision to its effect.",
 )
 @click.option(
     "--flap-window",
     default=1_800.0,
     show_default=True,
-    type=_NOT_NEGATIVE,
+    type=NOT_NEGATIVE,
     help="Seconds within which an operation that is undone counts as flapping.",
 )
 @click.option(
     "--retention",
     default=604_800.0,
     show_default=True,
-    type=_NOT_NEGATIVE,
+    type=NOT_NEGATIVE,
     help="Seconds that sealed segments stay in the layout.",
 )
 @click.option(
     "--message-bytes",
     default=1_000.0,
     show_default=True,
-    type=_POSITIVE,
+    type=POSITIVE,
     help="Of a message, where the load does not say bytes_rate_in.",
 )
 @click.option(
     "--subscriptions",
     default=1.0,
     show_default=True,
-    type=_NOT_NEGATIVE,
+    type=NOT_NEGATIVE,
     help="That read everything, where the load does not say rates out.",
 )
 def backtest(

@@ -9,6 +9,8 @@ from types import FrameType
 
 import click
 
+from anabranch.broker.cli.numbers import Finite
+
 
 @click.command(epilog="Example: anabranch demo --data-dir /tmp/demo")
 @click.option(
@@ -22,7 +24,7 @@ import click
     "--duration",
     default=75.0,
     show_default=True,
-    type=click.FloatRange(45, 3600),
+    type=Finite(45, 3600),
     help="Seconds over which the trace is spread.",
 )
 def demo(data_dir: Path, duration: float) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from anabranch.broker.cli.flags import collect, report_flags, setting_flags
+from anabranch.broker.cli.numbers import NOT_NEGATIVE, Finite
 from anabranch.broker.settings import Settings
 from anabranch.core.errors import AnabranchError
 
@@ -45,7 +46,11 @@ def _kafka(settings: Settings) -> dict[str, Any]:
 @click.option("--archive-dir", type=_ARCHIVE_DIR, required=True, help="Where the Parquet goes.")
 @click.option("--once", is_flag=True, help="Archive what is there, then end.")
 @click.option(
-    "--interval", default=10.0, show_default=True, type=click.FloatRange(0.1), help="Seconds."
+    "--interval",
+    default=10.0,
+    show_default=True,
+    type=Finite(0.1),
+    help="Seconds between two looks at the log.",
 )
 @click.option(
     "--loads",
@@ -86,12 +91,14 @@ def archive(archive_dir: Path, once: bool, interval: float, loads: bool, **given
     "--stuck-after",
     default=120.0,
     show_default=True,
+    type=NOT_NEGATIVE,
     help="Seconds that a bundle may be on the move.",
 )
 @click.option(
     "--orphaned-after",
     default=30.0,
     show_default=True,
+    type=NOT_NEGATIVE,
     help="Seconds that a bundle may belong to a broker whose session is over.",
 )
 def audit(
