@@ -17,7 +17,7 @@ from anabranch.core.autoscale_decisions import (
 )
 from anabranch.core.autoscale_policy import AutoScalePolicy
 from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import SegmentLoad
+from anabranch.core.segment_load import SegmentLoad, rate_in_words
 from support.autoscale import (
     NOW_MS,
     ago,
@@ -52,10 +52,26 @@ def test_a_segment_is_split_when_a_rate_is_over_its_threshold(metric: str, beyon
         assert "no segment is over a split threshold" in quiet(found)
 
 
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [
+        (0.0, "0"),
+        (0.04567, "0.0457"),
+        (18.4167, "18.4"),
+        (999.96, "1000"),
+        (54_321_987.0, "54300000"),
+    ],
+)
+def test_a_rate_is_said_with_three_significant_digits_and_no_exponent(
+    rate: float, said: str
+) -> None:
+    assert rate_in_words(rate) == said
+
+
 def test_a_split_for_load_says_the_figures() -> None:
     found = decided(segments(1), {0: load(bytes_in=1_234.5)})
     assert isinstance(found, Split)
-    assert found.why == "byteRateIn of segment 0 is 1234.5/s, over 1000"
+    assert found.why == "byteRateIn of segment 0 is 1230/s, over 1000"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from anabranch.core.autoscale_decisions import (
 )
 from anabranch.core.autoscale_policy import AutoScalePolicy
 from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import Rates, SegmentLoad, is_cold
+from anabranch.core.segment_load import Rates, SegmentLoad, is_cold, rate_in_words
 from anabranch.core.segments import SegmentInfo
 
 
@@ -188,7 +188,7 @@ def _for_consumers(look: _Look) -> Decision:
         return _unsplittable(segment_id)
     why = (
         f"{look.asked} consumers have {look.count} segments, and segment {segment_id}, the "
-        f"busiest, takes {rate:g} msg/s, which is {floor:g} or more"
+        f"busiest, takes {rate_in_words(rate)} msg/s, which is {floor:g} or more"
     )
     return Split(segment_id, Reason.CONSUMER_COUNT, why)
 
@@ -263,8 +263,8 @@ def _overload(look: _Look, part: SegmentInfo) -> tuple[Reason, str]:
     which = ratios.index(max(ratios))
     metric = _METRICS[which]
     why = (
-        f"{metric.value} of segment {part.segment_id} is {rates[which]:g}/s, over "
-        f"{thresholds[which]:g}"
+        f"{metric.value} of segment {part.segment_id} is {rate_in_words(rates[which])}/s, over "
+        f"{thresholds[which]:.15g}"
     )
     return metric, why
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from operator import lt
 from typing import Final
 
@@ -11,6 +12,15 @@ Rates = tuple[float, float, float, float]
 
 
 _NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
+
+
+def rate_in_words(rate: float) -> str:
+    """At most three significant digits: a rate is known no better, and no exponent.
+
+    >>> [rate_in_words(rate) for rate in (0.0, 18.4167, 999.96, 54_321_987.0)]
+    ['0', '18.4', '1000', '54300000']
+    """
+    return f"{Decimal(f'{rate:.3g}'):f}"
 
 
 class SegmentLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):

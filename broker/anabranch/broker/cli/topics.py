@@ -16,7 +16,8 @@ from anabranch.broker.cli.output import table, write_json
 from anabranch.broker.cli.subscriptions import subscriptions, tell
 from anabranch.broker.cli.topic_paths import SCALABLE, count_of, full_of, path_of, properties_of
 from anabranch.core.layout import SegmentLayout
-from anabranch.core.names import parse_namespace
+from anabranch.core.names import parse_namespace, parse_scalable_topic
+from anabranch.core.segment_load import rate_in_words
 
 _RATES: Final = {  # column: field of a segment's load
     "MSG/S IN": "msgRateIn",
@@ -177,7 +178,7 @@ def _rates(load: dict[str, Any] | None) -> tuple[str, ...]:
     if load is None:
         return ("-",) * len(_RATES)
     return tuple(
-        ("~" if field in load["estimated"] else "") + f"{load[field]:.6g}"
+        ("~" if field in load["estimated"] else "") + rate_in_words(load[field])
         for field in _RATES.values()
     )
 
