@@ -20,11 +20,11 @@ from anabranch.client import Client, StreamConsumer
 from anabranch.client.errors import ClosedError
 from anabranch.core.hashing import hash32
 from support.quiet import QUIET
-from support.topic_cluster import TopicCluster, run_on, topic_cluster
+from support.topic_cluster import MISSED_SOON, TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored, wrong
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.integration
 
 _WAIT_S = 60.0
 _KEYS = [b"key-%d" % number for number in range(200)]
@@ -95,7 +95,7 @@ def test_a_topic_follows_its_load_out_and_in_and_keeps_every_message_in_order(
         await until(lambda: len(watch.layout.active) == 1)
         assert wrong(stored(cluster.kafka, watch.layout), sent) == []
 
-    run_on(paced, body, 1, 150)
+    run_on(paced, body)
 
 
 def test_plain_clients_of_kafka_make_a_topic_scale_too(paced: TopicCluster) -> None:
@@ -119,7 +119,7 @@ def test_plain_clients_of_kafka_make_a_topic_scale_too(paced: TopicCluster) -> N
             producer.purge()
             await asyncio.to_thread(producer.flush, 5)
 
-    run_on(paced, body, 1, 90)
+    run_on(paced, body)
 
 
 def test_a_hot_key_does_not_cause_a_storm_of_splits(paced: TopicCluster) -> None:
@@ -137,7 +137,7 @@ def test_a_hot_key_does_not_cause_a_storm_of_splits(paced: TopicCluster) -> None
         assert waits[1] >= 4 * 500
         await traffic.stop()
 
-    run_on(paced, body, 1, 90)
+    run_on(paced, body)
 
 
 # --- consumers and entry buckets -----------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_a_second_consumer_gets_buckets_of_its_own_without_a_split(paced: TopicC
         assert first.buckets == [(0, 0), (0, 1)]
         assert await cluster.active(topic) == [0]
 
-    run_on(paced, body, 1, 60)
+    run_on(paced, body)
 
 
 def test_eight_consumers_drain_a_sealed_backlog_of_eight_buckets_together_and_go_back(
@@ -212,7 +212,7 @@ def test_eight_consumers_drain_a_sealed_backlog_of_eight_buckets_together_and_go
         await asyncio.gather(*(each.close() for each in consumers))
         await asyncio.gather(*work)
 
-    run_on(paced, body, 8, 150)
+    run_on(paced, body, 8)
 
 
 def test_cooldowns_survive_the_controller(
@@ -237,5 +237,5 @@ def test_cooldowns_survive_the_controller(
         assert len(await cluster.active(topic)) == 2
         await traffic.stop()
 
-    with topic_cluster(kafka, topic_prefix, tmp_path, *_PACE) as running:
-        run_on(running, body, 1, 120)
+    with topic_cluster(kafka, topic_prefix, tmp_path, *_PACE, *MISSED_SOON) as running:
+        run_on(running, body)

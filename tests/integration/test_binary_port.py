@@ -13,10 +13,10 @@ from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.errors import ConnectError
-from support.processes import HOST, free_ports
-from support.wire import WAIT_S
+from support.processes import CALM, HOST, free_ports
+from support.waiting import WAIT_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 
 async def connected(service_url: str) -> ClientConnection:
@@ -46,6 +46,7 @@ def test_each_node_process_sends_clients_to_the_binary_port_of_the_owner(
             kafka.bootstrap_servers,
             tmp_path,
             f"topicPrefix={topic_prefix}",
+            *CALM,
         )
         for number in range(2)
     ]

@@ -21,7 +21,7 @@ from support.quiet import QUIET
 pytestmark = pytest.mark.integration
 
 TOPIC = "public/default/orders"
-_KAFKA_S = 20.0
+_KAFKA_S = 60.0
 
 
 def load(rate: float) -> LoadRecord:

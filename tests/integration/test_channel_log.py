@@ -230,7 +230,7 @@ def test_the_channel_recovers_by_itself_when_kafka_was_stopped_and_started_again
         first = Compactor(connection, topics)  # as patient as Kafka's first transaction needs
         assert first.begin() is None
         first.close()
-        compactor = Compactor(connection, topics, deadline_s=5.0)
+        compactor = Compactor(connection, topics, deadline_s=10.0)
         assert compactor.begin() is None
         until(lambda: append_all(writer, [move(0)]) == [None], "an append succeeds")
         assert read_all(reader, 1)[0].record() == move(0)

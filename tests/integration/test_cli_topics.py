@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from support.processes import COMMAND, Dev, dev, free_ports, run
+from support.processes import COMMAND, START_S_MAX, STOP_S_MAX, Dev, dev, free_ports, run
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def produce(cluster: Dev, name: str, lines: str, *more: str) -> subprocess.Compl
         input=lines,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=START_S_MAX,
         check=False,
     )
 
@@ -295,12 +295,12 @@ def test_a_consumer_ends_cleanly_when_interrupted(
             stderr=subprocess.STDOUT,
         )
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + START_S_MAX
             while not output.read_text().endswith("\n"):
                 assert time.monotonic() < deadline, output.read_text()
                 time.sleep(0.05)
             running.send_signal(signal.SIGINT)
-            assert running.wait(30) == 0
+            assert running.wait(STOP_S_MAX) == 0
         finally:
             running.kill()
             running.wait()

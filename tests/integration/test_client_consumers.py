@@ -27,7 +27,7 @@ from anabranch.client.stream import StreamConsumer
 from anabranch.core.errors import InvalidInputError
 from support.topic_cluster import Body, TopicCluster, run_on
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 _KEYS = 40
 _WAIT_S = 40.0
@@ -37,7 +37,7 @@ def run(cluster: TopicCluster, body: Body, segments: int = 2) -> None:
     async def named(cluster: TopicCluster, client: Client, topic: str) -> None:
         await body(cluster, client, f"topic://{topic}")
 
-    run_on(cluster, named, segments, 25)
+    run_on(cluster, named, segments)
 
 
 class Sent:

@@ -13,6 +13,7 @@ from anabranch.channel.embedded import ports
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, DeliveryResult, Producer, UnknownOutcomeError
 from support.hand_made_topic import HandMadeTopic
+from support.processes import START_S_MAX, STOP_S_MAX
 from support.tcp_proxy import TcpProxy
 from support.waiting import until
 
@@ -79,7 +80,7 @@ def test_what_arrived_before_the_cut_is_not_sent_again_to_the_child(
     async def body(topic: HandMadeTopic, producer: Producer) -> None:
         sent: dict[bytes, list[bytes]] = {}
         await _send(producer, range(200), sent)
-        await producer.flush(20)
+        await producer.flush(40)
         proxy.hold_answers()
         await _send(producer, range(200, 400), sent)
         await until(lambda: _stored(topic) > 200)  # some arrived, and nobody has been told
@@ -93,7 +94,7 @@ def test_what_arrived_before_the_cut_is_not_sent_again_to_the_child(
         topic.start_sealing()
         topic.commit(ends)
         await _send(producer, range(600, 700), sent)
-        await producer.flush(30)
+        await producer.flush(40)
 
         assert topic.by_key() == sent
 
@@ -115,14 +116,14 @@ def test_a_stranger_with_the_same_messages_is_not_mistaken_for_the_producer(
             stranger = topic.plain_producer()
             part, bucket = producer.layout.place("key")
             stranger.produce(part.kafka_topic, b"same", b"key", bucket, timestamp=1)
-            assert stranger.flush(20) == 0
+            assert stranger.flush(40) == 0
             topic.begin((part.segment_id,), topic.layout.split_children(part.segment_id))
             await topic.make(topic.children)
             ends = await topic.seal()
             proxy.refuse(False)
             topic.start_sealing()
             topic.commit(ends)
-            await producer.flush(30)
+            await producer.flush(40)
             await other.close()
 
         assert topic.by_key()[b"key"] == [b"first", b"same", b"same"]
@@ -155,7 +156,7 @@ def test_the_seal_of_one_segment_repeats_nothing_in_another_when_the_connection_
         topic.start_sealing()
         topic.commit(ends)
         await _send(producer, range(1_000, 1_100), sent)
-        await producer.flush(30)
+        await producer.flush(40)
 
         assert topic.by_key() == sent
 
@@ -195,7 +196,7 @@ def test_what_was_given_up_before_is_not_counted_for_what_is_in_doubt_at_the_sea
     async def body(topic: HandMadeTopic, producer: Producer) -> None:
         told = Told(producer)
         await told.send(range(200))
-        await producer.flush(20)
+        await producer.flush(40)
         proxy.hold_answers()
         await told.send(range(200, 240))
         await until(lambda: _stored(topic) > 200)  # some arrived, and nobody is told
@@ -203,7 +204,7 @@ def test_what_was_given_up_before_is_not_counted_for_what_is_in_doubt_at_the_sea
         proxy.cut()
         proxy.let_answers_through()
         await told.send(range(240, 400))
-        await producer.flush(20)
+        await producer.flush(40)
         proxy.hold_answers()
         before = _stored(topic)
         await told.send(range(400, 440))
@@ -216,7 +217,7 @@ def test_what_was_given_up_before_is_not_counted_for_what_is_in_doubt_at_the_sea
         topic.start_sealing()
         topic.commit(ends)
         await told.send(range(440, 600))
-        await producer.flush(30)
+        await producer.flush(40)
 
         stored = topic.by_key()
         unknown = {value for value, error in told.failed.items()}
@@ -226,7 +227,7 @@ def test_what_was_given_up_before_is_not_counted_for_what_is_in_doubt_at_the_sea
         assert kept == told.delivered
         assert unknown <= {b"%d" % number for number in (*range(200, 240), *range(400, 440))}
 
-    run(proxied, topic_prefix, body, delivery_timeout_s=8.0)
+    run(proxied, topic_prefix, body, delivery_timeout_s=10.0)
 
 
 def test_a_producer_goes_on_after_kafka_was_away_for_longer_than_messages_may_take(
@@ -237,11 +238,11 @@ def test_a_producer_goes_on_after_kafka_was_away_for_longer_than_messages_may_ta
     async def body(topic: HandMadeTopic, producer: Producer) -> None:
         told = Told(producer)
         await told.send(range(100))
-        await producer.flush(20)
+        await producer.flush(40)
         proxy.refuse(True)
         proxy.cut()
         await told.send(range(100, 200))
-        await producer.flush(20)
+        await producer.flush(40)
         assert len(told.failed) == 100
         assert all("segment " in str(error) for error in told.failed.values())
         assert any(
@@ -252,13 +253,13 @@ def test_a_producer_goes_on_after_kafka_was_away_for_longer_than_messages_may_ta
         )
         proxy.refuse(False)
         await told.send(range(200, 300))
-        await producer.flush(20)
+        await producer.flush(40)
         stored = topic.by_key()
         kept = {k: [v for v in values if v not in told.failed] for k, values in stored.items()}
         assert kept == told.delivered
         assert sum(map(len, kept.values())) == 200
 
-    run(proxied, topic_prefix, body, delivery_timeout_s=6.0)
+    run(proxied, topic_prefix, body, delivery_timeout_s=10.0)
 
 
 _LEFT = """
@@ -322,11 +323,11 @@ def test_a_process_ends_after_an_error_while_kafka_is_out_of_reach(
             stderr=pipe,
         )
         assert process.stdout is not None
-        assert (await asyncio.wait_for(process.stdout.readline(), 30)) == b"ready\n"
+        assert (await asyncio.wait_for(process.stdout.readline(), START_S_MAX)) == b"ready\n"
         proxy.refuse(True)
         proxy.cut()
         try:
-            _, stderr = await asyncio.wait_for(process.communicate(b"go\n"), 30)
+            _, stderr = await asyncio.wait_for(process.communicate(b"go\n"), STOP_S_MAX)
         finally:
             proxy.refuse(False)
             if process.returncode is None:

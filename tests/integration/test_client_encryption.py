@@ -205,7 +205,7 @@ def test_consumers_of_all_kinds_decrypt(cluster: TopicCluster) -> None:
             assert seen == wanted
             await consumer.close()
 
-    run_on(cluster, body, 1, 90.0)
+    run_on(cluster, body)
 
 
 def test_what_cannot_be_decrypted_is_told_of_that_message_only(cluster: TopicCluster) -> None:
@@ -234,7 +234,7 @@ def test_what_cannot_be_decrypted_is_told_of_that_message_only(cluster: TopicClu
         assert message.value == 7  # decrypted first, then deserialized
         assert consumer.acknowledge(message)
 
-    run_on(cluster, body, 1, 60.0)
+    run_on(cluster, body)
 
 
 def test_encrypted_messages_keep_their_order_and_bounds_over_a_split(

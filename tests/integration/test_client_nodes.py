@@ -8,17 +8,17 @@ import pytest
 
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, TopicNotFoundError
-from support.topic_cluster import Body, TopicCluster, run_on, topic_cluster
+from support.topic_cluster import MISSED_SOON, Body, TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 _KEYS = [b"key-%d" % number for number in range(200)]
 
 
 def run(cluster: TopicCluster, body: Body) -> None:
-    run_on(cluster, body, 1, 120)
+    run_on(cluster, body)
 
 
 def test_several_producers_keep_their_keys_in_order_through_splits_and_merges(
@@ -77,5 +77,5 @@ def test_producers_go_on_when_the_controller_is_killed_in_the_middle(
 
         assert await asyncio.to_thread(stored, nodes.kafka, producer.layout) == sent
 
-    with topic_cluster(kafka, topic_prefix, folder) as nodes:
-        run_on(nodes, body, 1, 200)
+    with topic_cluster(kafka, topic_prefix, folder, *MISSED_SOON) as nodes:
+        run_on(nodes, body)

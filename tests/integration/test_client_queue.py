@@ -18,19 +18,19 @@ from anabranch.client.client import Client
 from anabranch.client.errors import ClosedError, DeadlineError
 from anabranch.client.queue import QueueConsumer
 from anabranch.core.errors import InvalidInputError
-from support.topic_cluster import Body, TopicCluster, run_on, topic_cluster
+from support.topic_cluster import MISSED_SOON, Body, TopicCluster, run_on, topic_cluster
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 _WAIT_S = 40.0
 
 
-def run(cluster: TopicCluster, body: Body, segments: int = 2, timeout_s: float = 60.0) -> None:
+def run(cluster: TopicCluster, body: Body, segments: int = 2) -> None:
     async def named(cluster: TopicCluster, client: Client, topic: str) -> None:
         await body(cluster, client, f"topic://{topic}")
 
-    run_on(cluster, named, segments, timeout_s)
+    run_on(cluster, named, segments)
 
 
 async def send(client: Client, topic: str, first: int, count: int, pause_s: float = 0.0) -> None:
@@ -153,15 +153,15 @@ def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
     # Short, and longer than a machine may stall: then messages would come again.
     short = Differences(
         server={
-            "group.share.min.record.lock.duration.ms": "5000",
-            "group.share.record.lock.duration.ms": "5000",
+            "group.share.min.record.lock.duration.ms": "8000",
+            "group.share.record.lock.duration.ms": "8000",
         }
     )
     with (
         EmbeddedKafka(tmp_path / "kafka", differences=short) as kafka,
         topic_cluster(kafka, topic_prefix, tmp_path) as running,
     ):
-        run(running, body, segments=1, timeout_s=120)
+        run(running, body, segments=1)
 
 
 def test_a_consumer_does_not_notice_that_its_controller_is_killed(
@@ -202,7 +202,7 @@ def test_a_consumer_does_not_notice_that_its_controller_is_killed(
             consumer.acknowledge(message)
         assert parts == {1, 2}
 
-    with topic_cluster(kafka, topic_prefix, tmp_path, *session) as running:
+    with topic_cluster(kafka, topic_prefix, tmp_path, *MISSED_SOON, *session) as running:
         run(running, body, segments=1)
 
 
@@ -210,8 +210,8 @@ def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = (
-        "scalableTopicConsumerSessionTimeoutSeconds=3",
-        "scalableTopicConsumerSessionGracePeriodSeconds=30",
+        "scalableTopicConsumerSessionTimeoutSeconds=9",
+        "scalableTopicConsumerSessionGracePeriodSeconds=90",
     )
 
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
@@ -237,7 +237,7 @@ def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
                 os.kill(pid, signal.SIGCONT)
         again = [await consumer.receive(_WAIT_S) for _ in range(50)]
         assert held.value in {message.value for message in again}
-        time.sleep(2.0)  # noqa: ASYNC251 - work that keeps the event loop from running
+        time.sleep(4.0)  # noqa: ASYNC251 - work that keeps the event loop from running
         consumer.acknowledge(again[-1])
         await until(lambda: "loop_blocked" in caplog.text)
 

@@ -11,7 +11,7 @@ from anabranch.client.client import Client
 from anabranch.client.errors import DeadlineError
 from support.topic_cluster import Body, TopicCluster, run_on
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 _COUNT = 1_000
 _WAIT_S = 40.0
@@ -25,7 +25,7 @@ def run(cluster: TopicCluster, body: Body) -> None:
         await producer.close()
         await body(cluster, client, f"topic://{topic}")
 
-    run_on(cluster, filled, 2, 25)
+    run_on(cluster, filled, 2)
 
 
 def test_several_receive_from_one_consumer_and_each_message_comes_once(

@@ -15,10 +15,10 @@ from anabranch.client.group_offsets import GroupOffsets
 from support.topic_cluster import TopicCluster, run_on
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
-_RECEIVE_S = 20.0
-_BACKLOG_S = 20.0
+_RECEIVE_S = 60.0
+_BACKLOG_S = 60.0
 
 
 async def received(consumer: StreamConsumer, count: int) -> list[bytes]:
@@ -75,7 +75,7 @@ def test_a_consumer_goes_on_where_its_subscription_was_put(cluster: TopicCluster
         await producer.send(b"20", "key")
         assert await received(consumer, 1) == values(20, 21)
 
-    run_on(cluster, body, 1, 120)
+    run_on(cluster, body)
 
 
 def test_a_consumer_follows_two_seeks_the_second_of_which_comes_while_it_asks_for_its_position(
@@ -116,4 +116,4 @@ def test_a_consumer_follows_two_seeks_the_second_of_which_comes_while_it_asks_fo
         assert closed.is_set()
         await consumer.close()
 
-    run_on(cluster, body, 1, 120)
+    run_on(cluster, body)

@@ -14,7 +14,7 @@ from support.quiet import QUIET
 from support.topic_cluster import TopicCluster, run_on
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 _WAIT_S = 40.0
 _COUNT = 3
@@ -71,4 +71,4 @@ def test_a_transaction_keeps_nobody_from_the_children_whichever_way_it_ended(
         served = consumer
         await until(lambda: all(segment_id != 0 for segment_id, _ in served.buckets))
 
-    run_on(cluster, body, 1, 100)
+    run_on(cluster, body)

@@ -13,7 +13,7 @@ from anabranch.channel.sealing import SegmentTopic
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
 
 pytestmark = pytest.mark.integration
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def test_all_messages_of_all_segments_are_found_parents_first(

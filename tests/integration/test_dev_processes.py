@@ -5,13 +5,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.processes import await_gone, dev, free_ports, run
+from support.processes import START_S_MAX, await_gone, dev, free_ports, run
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 
 def look_up(url: str, topic: str) -> str:
-    answer = httpx.get(f"{url}/lookup/v2/topic/persistent/public/default/{topic}", timeout=30)
+    answer = httpx.get(
+        f"{url}/lookup/v2/topic/persistent/public/default/{topic}", timeout=START_S_MAX
+    )
     assert answer.status_code == 200, answer.text
     return str(answer.json()["httpUrl"])
 
@@ -45,11 +47,13 @@ def test_dev_goes_on_where_the_last_one_stopped_and_without_a_node_that_was_kill
 ) -> None:
     with dev(tmp_path, nodes=1) as running:
         running.await_line("ready")
-        created = httpx.put(f"{running.url(0)}/admin/v2/namespaces/public/kept", timeout=30)
+        created = httpx.put(
+            f"{running.url(0)}/admin/v2/namespaces/public/kept", timeout=START_S_MAX
+        )
         assert created.status_code == 204
     with dev(tmp_path, nodes=2) as running:
         running.await_line("ready")
-        listed = httpx.get(f"{running.url(1)}/admin/v2/namespaces/public", timeout=30)
+        listed = httpx.get(f"{running.url(1)}/admin/v2/namespaces/public", timeout=START_S_MAX)
         assert "public/kept" in listed.json()
         line = running.await_line("node-0")
         os.kill(int(line.partition("process ")[2].partition(",")[0]), signal.SIGKILL)

@@ -16,11 +16,10 @@ from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, DeadlineError
 from support.load_watch import LoadWatch, load_watch
 from support.quiet import QUIET
-from support.topic_cluster import TopicCluster, run_on, topic_cluster
+from support.topic_cluster import MISSED_SOON, TopicCluster, run_on, topic_cluster
 
 pytestmark = pytest.mark.integration
 
-_TEST_S = 90.0
 _SIZE = 400
 QUICK = (
     "scalableTopicLoadReportIntervalSeconds=0.25",
@@ -130,7 +129,7 @@ def test_a_segment_that_nobody_uses_is_known_to_be_at_rest_and_not_told_of_again
         assert load.rates == (0.0, 0.0, 0.0, 0.0)
         assert load.estimated == (False, False)
 
-    run_on(nodes, body, 1, _TEST_S)
+    run_on(nodes, body)
 
 
 def test_a_plain_kafka_producer_is_seen_and_a_steady_one_is_written_once(
@@ -156,7 +155,7 @@ def test_a_plain_kafka_producer_is_seen_and_a_steady_one_is_written_once(
             assert load.msg_rate_out == 0.0
         await watch.until(lambda: watch.of(topic).msg_rate_in == 0.0, "it came to rest")  # type: ignore[union-attr]
 
-    run_on(nodes, body, 1, _TEST_S)
+    run_on(nodes, body)
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["a subscription's group", "a foreign group"])
@@ -179,7 +178,7 @@ def test_a_plain_kafka_consumer_is_seen(nodes: TopicCluster, watch: LoadWatch, o
             assert load is not None
             assert load.bytes_rate_out_estimated
 
-    run_on(nodes, body, 1, _TEST_S)
+    run_on(nodes, body)
 
 
 async def steady(producer: Any, a_second: int, until: asyncio.Event) -> None:
@@ -243,7 +242,7 @@ def test_what_the_sdk_writes_and_reads_is_known_exactly_and_survives_a_move_of_t
             over.set()
             await asyncio.gather(*running)
 
-    run_on(nodes, body, 1, _TEST_S)
+    run_on(nodes, body)
 
 
 def test_the_load_of_an_sdk_producer_alone_is_no_estimate_once_it_has_reported(
@@ -269,7 +268,7 @@ def test_the_load_of_an_sdk_producer_alone_is_no_estimate_once_it_has_reported(
 
     slow = ("scalableTopicLoadReportIntervalSeconds=1", "scalableTopicLoadWindowSeconds=5")
     with topic_cluster(kafka, topic_prefix, tmp_path, *QUICK[2:], *slow) as running:
-        run_on(running, body, 1, _TEST_S)
+        run_on(running, body)
 
 
 def test_a_load_survives_the_death_of_the_node_that_measures_it(
@@ -299,5 +298,5 @@ def test_a_load_survives_the_death_of_the_node_that_measures_it(
                 "the other node says that it ended",
             )
 
-    with topic_cluster(kafka, topic_prefix, tmp_path, *QUICK) as running:
-        run_on(running, body, 1, _TEST_S)
+    with topic_cluster(kafka, topic_prefix, tmp_path, *QUICK, *MISSED_SOON) as running:
+        run_on(running, body)

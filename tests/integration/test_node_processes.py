@@ -14,16 +14,15 @@ from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.embedded.ports import free_port
 from anabranch.channel.topics import Topics
-from support.kafka_cluster import archive, first_offset
+from support.kafka_cluster import TIMES, archive, first_offset
 
 pytestmark = pytest.mark.integration
 
-TIMES = ("heartbeatIntervalMillis=200", "leaseMillis=2000", "livenessTimeoutMillis=3000")
 HOST = "127.0.0.1"
 STATUS = "/admin/v2/brokers/status"
 BROKERS = "/admin/v2/brokers/standalone"
 TOPICS = 60
-WAIT_S = 40.0
+WAIT_S = 60.0
 
 Start = Callable[..., NodeProcess]
 
@@ -41,7 +40,7 @@ def start(kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path) -> Iterator[S
             kafka.bootstrap_servers,
             tmp_path,
             f"topicPrefix={topic_prefix}",
-            *TIMES,
+            *(f"{name}={value}" for name, value in TIMES.items()),
             *settings,
         )
         process.start()
@@ -53,10 +52,20 @@ def start(kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path) -> Iterator[S
 
 
 def ask(node: NodeProcess, path: str, method: str = "GET") -> Any:
+    """Asks until there is an answer: there may be no owner, or no leader, for a moment."""
     request = urllib.request.Request(f"{node.url}{path}", method=method)
-    with urllib.request.urlopen(request, timeout=15) as answer:
-        body = answer.read()
-    return json.loads(body) if body else None
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+                body = answer.read()
+        except urllib.error.HTTPError as error:
+            error.close()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{path}: {error}") from None
+            time.sleep(0.05)
+        else:
+            return json.loads(body) if body else None
 
 
 def owners(node: NodeProcess) -> dict[str, str]:
@@ -75,12 +84,7 @@ def leader(node: NodeProcess) -> str:
 
 def until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
-    while True:
-        try:
-            if holds():
-                return
-        except urllib.error.HTTPError as error:
-            error.close()  # between owners, or between leaders
+    while not holds():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         time.sleep(0.05)
 

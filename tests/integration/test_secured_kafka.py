@@ -13,14 +13,14 @@ from anabranch.client import Client, ClientError, KafkaReadError, Producer
 from support.hand_made_topic import HandMadeTopic
 from support.processes import COMMAND, free_ports
 from support.secured_kafka import PASSWORDS, SecuredKafka
-from support.topic_cluster import TopicCluster, topic_cluster
+from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.traffic import Traffic, stored, wrong
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 _KEYS = [b"key-%d" % number for number in range(40)]
-_WAIT_S = 30.0
+_WAIT_S = 60.0
 _WRONG = "wrong-word-73"
 
 
@@ -44,7 +44,7 @@ def nodes(
 
 def run_in(cluster: TopicCluster, body: Callable[[], Awaitable[None]]) -> None:
     """Runs it, and looks for passwords in what the nodes have logged."""
-    asyncio.run(asyncio.wait_for(body(), 90))
+    asyncio.run(asyncio.wait_for(body(), TEST_S))
     for node in cluster.nodes:
         logged = node.log_file.read_text(errors="replace")
         assert not [word for word in (*PASSWORDS.values(), _WRONG) if word in logged]
@@ -221,7 +221,6 @@ def test_a_wrong_password_is_told_by_the_command_that_consumes(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
 def test_spark_takes_the_same_properties(
     secured: SecuredKafka, nodes: TopicCluster, tmp_path: Path
 ) -> None:

@@ -24,14 +24,14 @@ from anabranch.client import Client, ClosedError, DeadlineError, Producer, Strea
 from support.kafka_brokers import KafkaBrokers
 from support.local_topic import local_topic
 from support.quiet import QUIET
-from support.topic_cluster import TopicCluster, run_on, topic_cluster
+from support.topic_cluster import TEST_S, TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored, wrong
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 _KEYS = [b"key-%d" % number for number in range(120)]
-_WAIT_S = 40.0
+_WAIT_S = 60.0
 _LINGERS_MS = (0, 5, 50)
 _PAUSE_S = 0.004
 _OUTAGE_S = 3.0  # Kafka notices after two
@@ -165,7 +165,7 @@ def test_segments_on_several_brokers_split_and_merge_under_load(nodes: TopicClus
 
         await under_load(nodes.kafka, client, topic, disturb, repeats=False)
 
-    run_on(nodes, body, 1, 120)
+    run_on(nodes, body)
 
 
 class HalfSealed:
@@ -222,7 +222,7 @@ def test_a_broker_is_killed_in_the_middle_of_a_seal(
                 await under_load(brokers.bootstrap_servers, client, at.topic, disturb, repeats=True)
 
     try:
-        asyncio.run(asyncio.wait_for(test(), 120))
+        asyncio.run(asyncio.wait_for(test(), TEST_S))
     finally:
         if not victim.is_running:
             victim.start()

@@ -31,7 +31,7 @@ from support.history import START_MS, mixed
 from support.kafka_history import append, make_topics, trim
 from support.quiet import QUIET
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
 _WAIT_S = 120.0
 _PROGRAM = """

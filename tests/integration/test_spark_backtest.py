@@ -22,7 +22,7 @@ from anabranch.spark_replay.backtest.run import BacktestOptions, backtest
 from anabranch.spark_replay.backtest.traces import SAMPLE, Assumed, read_traces
 from anabranch.spark_replay.report.charts import Bins
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
 _POLICIES = {"default": AutoScalePolicy(), "off": AutoScalePolicy(enabled=False)}
 

@@ -24,7 +24,7 @@ from support.kafka_history import append, make_topics
 from support.quiet import QUIET
 from support.topic_history import ORDERS, create, reshape, topic_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
 _MINUTE = 60_000
 _FIRST_MS = START_MS // _MINUTE * _MINUTE

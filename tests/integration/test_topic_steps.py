@@ -17,7 +17,7 @@ from support.local_topic import local_topic
 from support.memory_cluster import until
 from support.traffic import Traffic, stored, wrong
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 _KEYS = [b"key-%d" % number for number in range(60)]
 

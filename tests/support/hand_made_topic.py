@@ -23,7 +23,7 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server import Peer, Routes, WireServer, serve
 from support.quiet import QUIET
 
-_DEADLINE_S = 20.0
+_DEADLINE_S = 60.0
 _YET_TO_LEAD = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 

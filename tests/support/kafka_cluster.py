@@ -20,9 +20,10 @@ from support.quiet import QUIET
 from support.topic_cluster import Servers
 
 HOST = "127.0.0.1"
-# Short, but long enough for a machine that runs a Kafka and other tests at the same time.
-TIMES = {"heartbeatIntervalMillis": 200, "leaseMillis": 2_000, "livenessTimeoutMillis": 3_000}
-WAIT_S = 30.0
+# Short, so that a node that is gone is soon missed, but longer than a machine stands still: else a
+# node without a lease would refuse what a test asks of it.
+TIMES = {"heartbeatIntervalMillis": 200, "leaseMillis": 6_000, "livenessTimeoutMillis": 7_500}
+WAIT_S = 60.0
 
 
 class KafkaCluster:
@@ -113,7 +114,7 @@ def archive(kafka: EmbeddedKafka, topics: Topics, offset: int) -> None:
 def first_offset(kafka: EmbeddedKafka, prefix: str) -> int:
     """Where the log begins."""
     consumer = KafkaConnection(kafka.bootstrap_servers).consumer()
-    found = consumer.get_watermark_offsets(TopicPartition(Topics(prefix).wal, 0), 10)
+    found = consumer.get_watermark_offsets(TopicPartition(Topics(prefix).wal, 0), WAIT_S)
     consumer.close()
     assert found is not None
     return int(found[0])

@@ -21,7 +21,7 @@ from anabranch.channel.topics import Topics
 from support.history import History, SnapshotTaken
 from support.quiet import QUIET
 
-_DEADLINE_S = 30.0
+_DEADLINE_S = 60.0
 
 
 def make_topics(kafka: EmbeddedKafka, prefix: str) -> Topics:

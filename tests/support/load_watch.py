@@ -12,7 +12,7 @@ from anabranch.channel.load import KafkaLoads, LoadChange, LoadTable, Place
 from anabranch.channel.topics import Topics
 from anabranch.core.segment_load import SegmentLoad
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class LoadWatch:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from anabranch.client import Producer, TopicLayout
 from support.quiet import QUIET
 
-_WAIT_S: Final = 20.0
+_WAIT_S: Final = 60.0
 _BATCH: Final = 5_000
 
 
