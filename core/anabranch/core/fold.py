@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 from anabranch.core.autoscale_policy import is_override_form
-from anabranch.core.errors import InvalidInputError
 from anabranch.core.guards import GUARDS, child_names, leads, source_settled
 from anabranch.core.names import (
     Namespace,
     broker_id,
+    is_valid,
     namespace,
     parse_namespace,
     tenant,
@@ -27,6 +27,7 @@ from anabranch.core.outcome import (
     Outcome,
     first_version,
     may_propose,
+    unfit_version,
     wrong_version,
 )
 from anabranch.core.records import (
@@ -99,14 +100,6 @@ def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -
     raise TypeError(f"{type(record).__name__} is not a record of the log")
 
 
-def _is_valid(check: Callable[[str], object], name: str) -> bool:
-    try:
-        check(name)
-    except InvalidInputError:
-        return False
-    return True
-
-
 # --- service units --------------------------------------------------------------------------
 
 
@@ -122,8 +115,8 @@ def _unit(state: StateReader, record: UnitMove, offset: int, timestamp_ms: int) 
     elif unit is None:
         return REJECTED[Verdict.UNKNOWN_UNIT]
     if record.version != unit.version + 1:
-        wrong = wrong_version(unit.version, record.version, record.proposal_id == unit.proposal_id)
-        return REJECTED[wrong or Verdict.STALE_VERSION]
+        repeated = record.proposal_id == unit.proposal_id
+        return REJECTED[unfit_version(unit.version, record.version, repeated)]
     arrow = table.get((unit.state, record.move))
     if arrow is None:
         return REJECTED[Verdict.ILLEGAL_MOVE]
@@ -216,7 +209,7 @@ def _session(state: StateReader, record: SessionChange, offset: int, timestamp_m
             return REJECTED[Verdict.NOT_LEADER]
     elif not own:
         return REJECTED[Verdict.NOT_OWNER]
-    if not _is_valid(broker_id, record.broker):
+    if not is_valid(broker_id, record.broker):
         return REJECTED[Verdict.INVALID_VALUE]
     after = Session(
         record.version, record.op is SessionOp.OPEN, timestamp_ms, offset, record.proposal_id
@@ -280,7 +273,7 @@ def _tenant(state: StateReader, record: TenantChange, offset: int, timestamp_ms:
         if any(True for _ in state.namespaces(record.tenant)):
             return REJECTED[Verdict.TENANT_BUSY]
         return Outcome(Verdict.ACCEPTED, ((record.key, None),))
-    if not _is_valid(tenant, record.tenant):
+    if not is_valid(tenant, record.tenant):
         return REJECTED[Verdict.INVALID_VALUE]
     after = Tenant(
         record.version if before else first_version(offset),
@@ -323,7 +316,7 @@ def _namespace(
         )
         return Outcome(Verdict.ACCEPTED, ((record.key, after),))
     countable = record.op is PolicyOp.CREATE and 1 <= record.bundles <= BUNDLES_MAX
-    if not countable or not _is_valid(parse_namespace, record.namespace):
+    if not countable or not is_valid(parse_namespace, record.namespace):
         return REJECTED[Verdict.INVALID_VALUE]
     made = _created(home, record.bundles, record.proposal_id, offset, timestamp_ms)
     return Outcome(Verdict.ACCEPTED, made)

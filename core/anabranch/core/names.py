@@ -7,6 +7,7 @@ except for the colon, which the log's keys use as a separator.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NewType
 
 from anabranch.core.errors import InvalidInputError
@@ -21,6 +22,15 @@ PORT_MAX = 65_535
 _NAME = re.compile(r"[-=.\w]+", re.ASCII)
 _BROKER = re.compile(r"[-.\w\[\]:]+:\d{1,5}", re.ASCII)
 _DOMAINS = ("persistent", "non-persistent", "topic")
+
+
+def is_valid(check: Callable[[str], object], name: str) -> bool:
+    """Whether one of the checks below takes the name."""
+    try:
+        check(name)
+    except InvalidInputError:
+        return False
+    return True
 
 
 def _part(kind: str, name: str) -> str:

@@ -31,12 +31,17 @@ REJECTED: Final = {verdict: Outcome(verdict) for verdict in Verdict}
 
 
 def wrong_version(current: int, proposed: int, repeated: bool) -> Verdict | None:
-    """Why a proposed version is not the next one; None when it is."""
+    """Why a proposal comes too late or too early; None for a new one of the next version."""
+    if proposed == current + 1 and not repeated:
+        return None
+    return unfit_version(current, proposed, repeated)
+
+
+def unfit_version(current: int, proposed: int, repeated: bool) -> Verdict:
+    """The same of one that is known not to fit."""
     if repeated:
         return Verdict.REPEATED
-    if proposed <= current:
-        return Verdict.STALE_VERSION
-    return Verdict.VERSION_GAP if proposed > current + 1 else None
+    return Verdict.STALE_VERSION if proposed <= current else Verdict.VERSION_GAP
 
 
 def may_propose(state: StateReader, actor: str, session: int) -> bool:

@@ -118,6 +118,11 @@ def bundle_name(namespace: Namespace, part: HashRange) -> str:
     return f"{namespace}/{part}"
 
 
+def after_bundles(namespace: str, hash32: int) -> str:
+    """Sorts right after the names of the namespace's bundles that begin at or before the hash."""
+    return f"{namespace}/0x{hash32:08x}_0y"  # "y" follows the "x" of a bundle's end
+
+
 def split_bundle_name(unit: str) -> tuple[Namespace, HashRange]:
     """The inverse of `bundle_name`. Raises InvalidInputError."""
     home, _, part = unit.rpartition("/")

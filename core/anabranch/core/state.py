@@ -17,10 +17,10 @@ from anabranch.core.records import (
     tenant_key,
     topic_key,
 )
-from anabranch.core.ring import split_bundle_name
+from anabranch.core.ring import after_bundles, split_bundle_name
 from anabranch.core.subscriptions import Subscription
 from anabranch.core.topics import ScalableTopic
-from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Unit, UnitState
+from anabranch.core.units import LEADERSHIP, UNSETTLED, Unit, UnitState
 
 
 class Session(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -201,8 +201,8 @@ class FoldedState:
 
     def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
         names = self._in_order(namespace)
-        # The last live one that begins at or before the hash; "y" follows the "x" of its end.
-        for at in range(bisect_right(names, f"{namespace}/0x{hash32:08x}_0y") - 1, -1, -1):
+        # The last live one that begins at or before the hash.
+        for at in range(bisect_right(names, after_bundles(namespace, hash32)) - 1, -1, -1):
             unit = self.unit(names[at])
             if unit is not None and unit.state is not UnitState.DELETED:
                 return (names[at], unit) if hash32 in split_bundle_name(names[at])[1] else None
@@ -250,7 +250,7 @@ class IndexedState(FoldedState):
             if isinstance(entity, Unit):
                 for broker in _named(entity):
                     self._by_broker.setdefault(broker, {})[key] = None
-                if entity.state in IN_FLIGHT or entity.state is UnitState.DELETED:
+                if entity.state in UNSETTLED:
                     self._unsettled[key] = None
             elif isinstance(entity, Session):
                 self._brokers[key.partition(":")[2]] = None

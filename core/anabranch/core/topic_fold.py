@@ -5,18 +5,15 @@ First valid wins, as everywhere: the next version, an arrow of the machine, guar
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from anabranch.core import names
 from anabranch.core.autoscale_policy import is_override_form
-from anabranch.core.errors import InvalidInputError
 from anabranch.core.layout import SegmentLayout, entered, without
-from anabranch.core.outcome import REJECTED, Outcome, first_version, may_propose, wrong_version
+from anabranch.core.outcome import REJECTED, Outcome, first_version, may_propose, unfit_version
 from anabranch.core.records import SubscriptionChange, TopicChange, subscription_key
-from anabranch.core.segments import SegmentInfo
 from anabranch.core.state import Change, StateReader
 from anabranch.core.subscriptions import Subscription, SubscriptionOp
 from anabranch.core.topic_guards import TOPIC_GUARDS, controller_of
@@ -31,22 +28,7 @@ from anabranch.core.topics import (
 from anabranch.core.verdicts import Verdict
 
 _ABSENT: Final = ScalableTopic(
-    TopicState.INIT,
-    0,
-    0,
-    -1,
-    0,
-    (),
-    Operation.NONE,
-    (),
-    (),
-    (),
-    (),
-    TopicMove.REMOVE,
-    0,
-    -1,
-    0,
-    "",
+    TopicState.INIT, 0, 0, -1, 0, (), Operation.NONE, (), (), (), (), TopicMove.REMOVE, 0, -1, 0, ""
 )
 _GUARDS_OF: Final = {
     id(arrow): tuple(TOPIC_GUARDS[guard] for guard in arrow.guards)
@@ -69,8 +51,7 @@ def fold_topic(state: StateReader, record: TopicChange, offset: int, timestamp_m
         topic = _ABSENT
     if record.version != topic.version + 1:
         repeated = record.proposal_id == topic.proposal_id
-        stale = wrong_version(topic.version, record.version, repeated)
-        return REJECTED[stale or Verdict.STALE_VERSION]
+        return REJECTED[unfit_version(topic.version, record.version, repeated)]
     arrow = TOPIC_TABLE.get((topic.state, record.move))
     if arrow is None:
         return REJECTED[Verdict.ILLEGAL_MOVE]
@@ -95,7 +76,7 @@ def _refused(
     if not may_propose(state, record.actor, record.session):
         return Verdict.SESSION_OVER
     creating = record.move is TopicMove.CREATE
-    named = not creating or _is_name(names.parse_scalable_topic, record.topic)
+    named = not creating or names.is_valid(names.parse_scalable_topic, record.topic)
     formed = len(record.properties) % 2 == 0 and is_override_form(record.auto_scale)
     if not (named and formed):
         return Verdict.INVALID_VALUE
@@ -105,21 +86,13 @@ def _refused(
     return None
 
 
-def _is_name(check: Callable[[str], object], name: str) -> bool:
-    try:
-        check(name)
-    except InvalidInputError:
-        return False
-    return True
-
-
 def _moved(
     topic: ScalableTopic, arrow: TopicArrow, record: TopicChange, offset: int, timestamp_ms: int
 ) -> ScalableTopic | None:
     if arrow.end is TopicState.INIT:
         return None
     creating = record.move is TopicMove.CREATE
-    after = msgspec.structs.replace(
+    after = replace(
         topic,
         state=topic.state if arrow.end is None else arrow.end,
         version=first_version(offset) if creating else record.version,
@@ -130,7 +103,7 @@ def _moved(
     )
     match record.move:
         case TopicMove.CREATE:
-            return msgspec.structs.replace(
+            return replace(
                 after,
                 incarnation=offset,
                 created_ms=timestamp_ms,
@@ -139,13 +112,13 @@ def _moved(
                 properties=record.properties,
             )
         case TopicMove.OPEN:
-            return msgspec.structs.replace(after, opened=record.version)
+            return replace(after, opened=record.version)
         case TopicMove.UPDATE:
-            return msgspec.structs.replace(after, properties=record.properties)
+            return replace(after, properties=record.properties)
         case TopicMove.POLICY:
-            return msgspec.structs.replace(after, auto_scale=record.auto_scale)
+            return replace(after, auto_scale=record.auto_scale)
         case TopicMove.BEGIN:
-            return msgspec.structs.replace(
+            return replace(
                 after,
                 operation=record.operation,
                 parents=record.parents,
@@ -159,12 +132,10 @@ def _moved(
         case TopicMove.PRUNE:
             gone = tuple(part for part in topic.segments if part.segment_id in record.segment_ids)
             left = without(topic.layout.segments, record.segment_ids)
-            return msgspec.structs.replace(
-                after, segments=tuple(left), garbage=topic.garbage + gone
-            )
+            return replace(after, segments=tuple(left), garbage=topic.garbage + gone)
         case TopicMove.CLEAR:
             kept = (part for part in topic.garbage if part.segment_id not in record.segment_ids)
-            return msgspec.structs.replace(after, garbage=tuple(kept))
+            return replace(after, garbage=tuple(kept))
         case _:
             return after
 
@@ -183,28 +154,17 @@ def _committed(
     segments = tuple(sorted(after.segments.values(), key=lambda part: part.segment_id))
     match topic.operation:
         case Operation.SPLIT:
-            topic = msgspec.structs.replace(topic, split_ms=timestamp_ms)
+            topic = replace(topic, split_ms=timestamp_ms)
         case Operation.MERGE:
-            topic = msgspec.structs.replace(topic, merge_ms=timestamp_ms)
+            topic = replace(topic, merge_ms=timestamp_ms)
         case Operation.REBUCKET:
-            topic = msgspec.structs.replace(topic, rebucket_ms=timestamp_ms)
+            topic = replace(topic, rebucket_ms=timestamp_ms)
     return _at_rest(topic, segments=segments)
 
 
-def _at_rest(
-    topic: ScalableTopic,
-    *,
-    segments: tuple[SegmentInfo, ...] | None = None,
-    garbage: tuple[SegmentInfo, ...] | None = None,
-) -> ScalableTopic:
-    return msgspec.structs.replace(
-        topic,
-        operation=Operation.NONE,
-        parents=(),
-        children=(),
-        segments=topic.segments if segments is None else segments,
-        garbage=topic.garbage if garbage is None else garbage,
-    )
+def _at_rest(topic: ScalableTopic, **changes: Any) -> ScalableTopic:
+    """With these changes, and no operation under way."""
+    return replace(topic, operation=Operation.NONE, parents=(), children=(), **changes)
 
 
 def _undrained(state: StateReader, record: TopicChange) -> list[Change]:
@@ -214,7 +174,7 @@ def _undrained(state: StateReader, record: TopicChange) -> list[Change]:
     for name, subscription in state.subscriptions(record.topic):
         if gone & set(subscription.drained):
             left = tuple(each for each in subscription.drained if each not in gone)
-            after = msgspec.structs.replace(subscription, drained=left)
+            after = replace(subscription, drained=left)
             changes.append((subscription_key(record.topic, name), after))
     return changes
 
@@ -238,8 +198,7 @@ def fold_subscription(
     version = before.version if before else 0
     if record.version != version + 1:
         repeated = before is not None and record.proposal_id == before.proposal_id
-        wrong = wrong_version(version, record.version, repeated)
-        return REJECTED[wrong or Verdict.STALE_VERSION]
+        return REJECTED[unfit_version(version, record.version, repeated)]
     if not may_propose(state, record.actor, record.session):
         return REJECTED[Verdict.SESSION_OVER]
     if not _named(record):
@@ -255,7 +214,7 @@ def fold_subscription(
     after, wrong = _changed(topic, before, record, offset)
     if after is None:
         return REJECTED[wrong]
-    after = msgspec.structs.replace(
+    after = replace(
         after,
         version=record.version,
         since_ms=timestamp_ms,
@@ -268,8 +227,8 @@ def fold_subscription(
 def _named(record: SubscriptionChange) -> bool:
     """Whether the name that a change brings into the log is a good one."""
     if record.op is SubscriptionOp.CREATE:
-        return _is_name(names.subscription, record.subscription)
-    return record.op is not SubscriptionOp.JOIN or _is_name(names.consumer, record.consumer)
+        return names.is_valid(names.subscription, record.subscription)
+    return record.op is not SubscriptionOp.JOIN or names.is_valid(names.consumer, record.consumer)
 
 
 def _subscribed(record: SubscriptionChange, offset: int, timestamp_ms: int) -> Outcome:
@@ -303,7 +262,7 @@ def _changed(
         case SubscriptionOp.DRAINED:
             return _drained(topic, before, record)
         case SubscriptionOp.RESET:
-            after = msgspec.structs.replace(before, created_offset=offset, drained=())
+            after = replace(before, created_offset=offset, drained=())
             return after, Verdict.ACCEPTED
         case _:
             return None, Verdict.ILLEGAL_MOVE
@@ -323,5 +282,5 @@ def _drained(
         if not layout.ancestors(each) <= drained:
             return None, Verdict.NOT_DRAINED
         drained.add(each)
-    after = msgspec.structs.replace(before, drained=tuple(sorted(drained)))
+    after = replace(before, drained=tuple(sorted(drained)))
     return after, Verdict.ACCEPTED

@@ -174,6 +174,10 @@ LEADERSHIP_ARROWS: Final[tuple[Arrow, ...]] = (
 )
 
 
+# Before Python 3.12 an enum's member is looked up by a function; the audit asks for every holder.
+_OWNED, _RELEASING, _SPLITTING = UnitState.OWNED, UnitState.RELEASING, UnitState.SPLITTING
+
+
 class Unit(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What the log says of one unit; `since_*` is the log's place of the last accepted move."""
 
@@ -190,13 +194,10 @@ class Unit(msgspec.Struct, frozen=True, gc=False, array_like=True):
     @property
     def holder(self) -> str:
         """Who may act as owner now: nobody while the unit is FREE or ASSIGNING."""
-        match self.state:
-            case UnitState.OWNED | UnitState.SPLITTING:
-                return self.broker
-            case UnitState.RELEASING:
-                return self.source
-            case _:
-                return ""
+        state = self.state
+        if state is _OWNED or state is _SPLITTING:
+            return self.broker
+        return self.source if state is _RELEASING else ""
 
     @property
     def responsible(self) -> str:
@@ -205,13 +206,8 @@ class Unit(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 IN_FLIGHT: Final = (UnitState.ASSIGNING, UnitState.RELEASING, UnitState.SPLITTING)
+UNSETTLED: Final = (*IN_FLIGHT, UnitState.DELETED)  # what a clean-up may have to look at
 
 
 BUNDLE_TABLE: Final = compile_arrows(ARROWS)
 LEADERSHIP_TABLE: Final = compile_arrows(LEADERSHIP_ARROWS)
-
-
-def arrow_for(unit: str, state: UnitState, move: Move) -> Arrow | None:
-    """The arrow that `move` takes from `state`, if the machine has one for this kind of unit."""
-    table = LEADERSHIP_TABLE if unit == LEADERSHIP else BUNDLE_TABLE
-    return table.get((state, move))

@@ -18,7 +18,7 @@ from anabranch.channel.codec import Horizon, decode_entity, encode_entity, peek_
 from anabranch.channel.errors import UnreadableError
 from anabranch.core.records import CLUSTER_KEY, topic_key
 from anabranch.core.topics import ScalableTopic
-from anabranch.core.units import IN_FLIGHT, Move, Unit, UnitState
+from anabranch.core.units import UNSETTLED, Move, Unit, UnitState
 from anabranch.projections import owners
 from anabranch.projections.errors import ViewOffsetError
 from anabranch.projections.folder import ViewFolder
@@ -30,7 +30,6 @@ _TOPICS: Final = topic_key("").encode()
 _RANGE: Final = len("0x00000000_0xffffffff")
 _CHUNK: Final = 20_000
 _PREFIX: Final = encode_entity(Unit(UnitState.FREE, "", "", 1, Move.CREATE, 0, 0, ""))[:10]
-_UNSETTLED: Final = frozenset((*IN_FLIGHT, UnitState.DELETED))
 
 
 def bulk_load(
@@ -136,7 +135,7 @@ def _index(
     for (group, head), count in alike.items():
         plain = head[:10] == _PREFIX and head[11] < 128 and head[-1:] == b"\0"
         state, broker, _ = peek_unit(head) if plain else (UnitState.DELETED, "", "")
-        if plain and state not in _UNSETTLED and group.endswith(b"/"):
+        if plain and state not in UNSETTLED and group.endswith(b"/"):
             if broker:
                 counts[broker] += count
                 named[broker, group.decode()] += count
@@ -155,7 +154,7 @@ def _index_one(
     named: owners.Counts,
 ) -> None:
     state, broker, source = peek_unit(value)
-    if state in _UNSETTLED:
+    if state in UNSETTLED:
         batch.put(key, b"", store.families[Family.UNSETTLED])
     if broker:
         counts[broker] += 1

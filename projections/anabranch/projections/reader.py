@@ -21,7 +21,7 @@ from anabranch.core.records import (
     tenant_key,
     topic_key,
 )
-from anabranch.core.ring import split_bundle_name
+from anabranch.core.ring import after_bundles, split_bundle_name
 from anabranch.core.state import Cluster, Entity, NamespaceInfo, Session, Tenant
 from anabranch.core.subscriptions import Subscription
 from anabranch.core.topics import ScalableTopic
@@ -31,7 +31,6 @@ from anabranch.projections.store import Family, Store, family_of
 
 RECENT_MAX: Final = 20_000  # decoded entities, of about 500 bytes each
 SEGMENTS_MAX: Final = 40_000  # of the topics among them, of about 400 bytes each
-_ABSENT: Final = object()
 _SESSIONS: Final = session_key("")
 _TENANTS: Final = tenant_key("")
 _TOPICS: Final = topic_key("")
@@ -69,8 +68,8 @@ class StoredState:
     # --- single entities ----------------------------------------------------------------
 
     def _entity(self, key: str) -> Entity | None:
-        found = self._recent.get(key, _ABSENT)
-        if found is _ABSENT:
+        found = self._recent.get(key)
+        if found is None and key not in self._recent:
             value = self._store.get(family_of(key), key.encode())
             found = None if value is None else decode_entity(value)
             if not self._before:
@@ -78,7 +77,7 @@ class StoredState:
             self._recent[key] = found
             if type(found) is ScalableTopic:
                 self._weigh(key, found)
-        return found  # type: ignore[return-value]  # _ABSENT was replaced
+        return found
 
     def _weigh(self, key: str, topic: ScalableTopic) -> None:
         weight = len(topic.segments) + len(topic.children) + len(topic.garbage)
@@ -195,7 +194,7 @@ class StoredState:
         running batch has made is not stored yet.
         """
         prefix = f"{namespace}/"
-        last = f"{prefix}0x{hash32:08x}_0y"  # "y" follows "x"
+        last = after_bundles(namespace, hash32)
         born = self._born.get(namespace, ())
         for name in reversed(born[: bisect_right(born, last)]):
             unit = self._live(name)

@@ -25,7 +25,7 @@ from anabranch.core.fold import UNREADABLE, evolve
 from anabranch.core.outcome import Folded
 from anabranch.core.state import Change, Cluster, Entity, Session
 from anabranch.core.topics import ScalableTopic
-from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Unit, UnitState
+from anabranch.core.units import LEADERSHIP, UNSETTLED, Unit
 from anabranch.projections import owners
 from anabranch.projections.bulk import bulk_load
 from anabranch.projections.errors import ViewError, ViewLogError, ViewOffsetError
@@ -37,7 +37,6 @@ from anabranch.projections.store import Family, Store, family_of, new_batch
 
 Listener = Callable[[tuple[Change, ...]], None]
 
-_UNSETTLED: Final = (*IN_FLIGHT, UnitState.DELETED)
 _CHANGES_MAX: Final = 10_000  # keys after which a batch is written: whoever folds must not stop
 _FORGET_MAX: Final = 10_000  # keys looked at when a horizon is reached
 _FORGET_SOME: Final = 500  # and with each batch after that, until all are forgotten
@@ -228,8 +227,8 @@ class View(StoredState):
                 batch.delete(name, family)
             if family is units:
                 old, new = cast(Unit | None, before), cast(Unit | None, after)
-                was = old is not None and old.state in _UNSETTLED
-                if (new is not None and new.state in _UNSETTLED) != was:
+                was = old is not None and old.state in UNSETTLED
+                if (new is not None and new.state in UNSETTLED) != was:
                     if was:
                         batch.delete(name, unsettled)
                     else:

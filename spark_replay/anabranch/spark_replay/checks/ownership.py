@@ -11,13 +11,12 @@ from __future__ import annotations
 from anabranch.core.records import SessionChange, SessionOp, UnitMove
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.state import Change, Entity, Session
-from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.units import LEADERSHIP, Move, Unit
 from anabranch.spark_replay.tally import Tally
 
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.
 _ASSIGN, _OWN, _RELEASE, _SPLIT = Move.ASSIGN, Move.OWN, Move.RELEASE, Move.SPLIT
 _TOMBSTONE, _SPLIT_COMMIT = Move.TOMBSTONE, Move.SPLIT_COMMIT
-_OWNED, _RELEASING, _SPLITTING = UnitState.OWNED, UnitState.RELEASING, UnitState.SPLITTING
 _OWN_WORDS = (Move.HAND_OVER, Move.FREE, Move.SPLIT_COMMIT)
 _TAKEN_AWAY = (Move.RECLAIM, Move.DISCARD)
 
@@ -127,9 +126,4 @@ class Ownership:
 
 def _claimed(entity: Entity | None) -> str:
     """Whom the fold's state names as the one who may act."""
-    if type(entity) is not Unit:
-        return ""
-    state = entity.state
-    if state is _OWNED or state is _SPLITTING:
-        return entity.broker
-    return entity.source if state is _RELEASING else ""
+    return entity.holder if type(entity) is Unit else ""
