@@ -12,6 +12,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, Self
 
+from msgspec.structs import replace
+
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
 from anabranch.core.hashing import RING16, bucket_starts
 from anabranch.core.merges import Merges
@@ -64,14 +66,10 @@ class SegmentLayout:
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, SegmentLayout)
-            and vars(self)["segments"] == other.segments
-            and (
-                (self.epoch, self.next_segment_id, self.properties)
-                == (other.epoch, other.next_segment_id, other.properties)
-            )
+            and (self.epoch, self.next_segment_id) == (other.epoch, other.next_segment_id)
+            and self.segments == other.segments
+            and self.properties == other.properties
         )
-
-    __hash__ = None  # type: ignore[assignment]  # compared by value, never a key
 
     @classmethod
     def initial(cls, count: int, bucket_budget: int = 4, buckets_max: int = BUCKETS_MAX) -> Self:
@@ -240,8 +238,13 @@ class SegmentLayout:
         segments = dict(self.segments)
         ids = tuple(child.segment_id for child in children)
         for parent_id in parents:
-            segments[parent_id] = _sealed(
-                segments[parent_id], ids, epoch, now_ms, end_offsets.get(parent_id, ())
+            segments[parent_id] = replace(
+                segments[parent_id],
+                state=SegmentState.SEALED,
+                child_ids=ids,
+                sealed_at_epoch=epoch,
+                sealed_at_ms=now_ms,
+                end_offsets=end_offsets.get(parent_id, ()),
             )
         for child in children:
             segments[child.segment_id] = entered(child, epoch, now_ms)
@@ -291,37 +294,8 @@ class SegmentLayout:
 
 def entered(part: SegmentInfo, epoch: int, now_ms: int) -> SegmentInfo:
     """A new segment with the epoch and time at which it became active."""
-    return SegmentInfo(
-        part.segment_id,
-        part.start,
-        part.end,
-        _ACTIVE,
-        part.parent_ids,
-        (),
-        epoch,
-        0,
-        now_ms,
-        0,
-        part.buckets,
-    )
-
-
-def _sealed(
-    part: SegmentInfo, children: tuple[int, ...], epoch: int, now_ms: int, ends: tuple[int, ...]
-) -> SegmentInfo:
-    return SegmentInfo(
-        part.segment_id,
-        part.start,
-        part.end,
-        SegmentState.SEALED,
-        part.parent_ids,
-        children,
-        part.created_at_epoch,
-        epoch,
-        part.created_at_ms,
-        now_ms,
-        part.buckets,
-        ends,
+    return replace(
+        part, created_at_epoch=epoch, sealed_at_epoch=0, created_at_ms=now_ms, sealed_at_ms=0
     )
 
 
@@ -334,28 +308,9 @@ def without(segments: Mapping[int, SegmentInfo], gone: Sequence[int]) -> list[Se
         parents = tuple(each for each in part.parent_ids if each not in gone)
         children = tuple(each for each in part.child_ids if each not in gone)
         if parents != part.parent_ids or children != part.child_ids:
-            part = _relinked(part, parents, children)
+            part = replace(part, parent_ids=parents, child_ids=children)
         left.append(part)
     return left
-
-
-def _relinked(
-    part: SegmentInfo, parents: tuple[int, ...], children: tuple[int, ...]
-) -> SegmentInfo:
-    return SegmentInfo(
-        part.segment_id,
-        part.start,
-        part.end,
-        part.state,
-        parents,
-        children,
-        part.created_at_epoch,
-        part.sealed_at_epoch,
-        part.created_at_ms,
-        part.sealed_at_ms,
-        part.buckets,
-        part.end_offsets,
-    )
 
 
 def _to_json(part: SegmentInfo) -> dict[str, Any]:

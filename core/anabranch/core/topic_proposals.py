@@ -21,17 +21,16 @@ def topic_change(
     **fields: Any,
 ) -> TopicChange:
     """A proposal for the topic's next version."""
-    form = {
-        "proposal_id": proposal_id,
-        "topic": name,
-        "move": move,
-        "version": (topic.version if topic is not None else 0) + 1,
-        "actor": actor.broker,
-        "session": actor.session,
-        "cause": cause,
+    return TopicChange(
+        proposal_id=proposal_id,
+        topic=name,
+        move=move,
+        version=(topic.version if topic is not None else 0) + 1,
+        actor=actor.broker,
+        session=actor.session,
+        cause=cause,
         **fields,
-    }
-    return TopicChange(**form)
+    )
 
 
 def action_change(
@@ -51,10 +50,8 @@ def action_change(
         case Split(segment_id):
             operation, children = Operation.SPLIT, layout.split_children(segment_id)
         case Merge(first_id, second_id):
-            operation, children = (
-                Operation.MERGE,
-                layout.merge_children(first_id, second_id, buckets_max),
-            )
+            operation = Operation.MERGE
+            children = layout.merge_children(first_id, second_id, buckets_max)
         case Rebucket(segment_ids, buckets):
             operation = Operation.REBUCKET
             children = layout.rebucket_children(segment_ids[0], buckets)
@@ -83,16 +80,15 @@ def subscription_change(
     **fields: Any,
 ) -> SubscriptionChange:
     """A proposal for the subscription's next version."""
-    form = {
-        "proposal_id": proposal_id,
-        "topic": name,
-        "incarnation": topic.incarnation,
-        "subscription": subscription,
-        "op": op,
-        "version": (before.version if before is not None else 0) + 1,
-        "actor": actor.broker,
-        "session": actor.session,
-        "cause": cause,
+    return SubscriptionChange(
+        proposal_id=proposal_id,
+        topic=name,
+        incarnation=topic.incarnation,
+        subscription=subscription,
+        op=op,
+        version=(before.version if before is not None else 0) + 1,
+        actor=actor.broker,
+        session=actor.session,
+        cause=cause,
         **fields,
-    }
-    return SubscriptionChange(**form)
+    )
