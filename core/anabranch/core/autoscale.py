@@ -27,7 +27,7 @@ from anabranch.core.autoscale_decisions import (
 )
 from anabranch.core.autoscale_policy import AutoScalePolicy
 from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import Rates, SegmentLoad, is_cold, rate_in_words
+from anabranch.core.segment_load import NO_RATES, Rates, SegmentLoad, is_cold, rate_in_words
 from anabranch.core.segments import SegmentInfo
 
 
@@ -53,7 +53,6 @@ class LastActions(msgspec.Struct, frozen=True):
 
 _HOT_SPOT_SHARE: Final = 0.1  # of a segment's load: what the other half must have at least
 _USELESS_MAX: Final = 6  # splits in a row that divided nothing: 64 times the cooldown
-_NO_RATES: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 _METRICS: Final = (
     Reason.MSG_RATE_IN,
     Reason.BYTES_RATE_IN,
@@ -111,7 +110,7 @@ class _Look:
         self.merge_thresholds = policy.merge_thresholds
         self.active = layout.active
         ids = (part.segment_id for part in self.active)
-        self._rates = {each: load[each].rates if each in load else _NO_RATES for each in ids}
+        self._rates = {each: load[each].rates if each in load else NO_RATES for each in ids}
         self.count = len(self.active)
         self.at_cap = self.count >= policy.max_segments
         self.capacity = sum(part.buckets for part in self.active)
@@ -304,10 +303,10 @@ def _merge(look: _Look) -> Decision:
         return NoAction(None, "the merge cooldown is on")
     blocked: Blocked | None = None
     is_left_out = False
-    depth = look.layout.merge_depth
+    depth, depth_max = look.layout.merge_depth, policy.max_dag_depth
     for _, _, place in sorted(_cold_pairs(look)):
         left, right = look.active[place : place + 2]
-        if max(depth(left.segment_id), depth(right.segment_id)) >= policy.max_dag_depth:
+        if depth(left.segment_id) >= depth_max or depth(right.segment_id) >= depth_max:
             blocked = blocked or Blocked.MAX_DAG_DEPTH
         elif _cuts_parallelism(look, left, right):
             blocked = blocked or Blocked.MAX_ENTRY_BUCKETS

@@ -6,7 +6,6 @@ is known of a layout is handed on to the next one.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -30,16 +29,16 @@ class Merges(msgspec.Struct, frozen=True):
         """Of the same DAG and these new segments, given in the order of their ids: so parents,
         which have lower ones, come before their children.
         """
-        masks = defaultdict(int, self.masks)
+        masks = dict(self.masks)
         bit = self.next_bit
         for part in parts:
             parents = part.parent_ids
-            if len(parents) == 1:
-                masks[part.segment_id] = masks[parents[0]]
-            elif parents:
+            if len(parents) > 1:
                 above = bit
                 for parent in parents:
-                    above |= masks[parent]
+                    above |= masks.get(parent, 0)
                 masks[part.segment_id] = above
                 bit <<= 1
+            elif parents and parents[0] in masks:
+                masks[part.segment_id] = masks[parents[0]]
         return Merges(masks, bit)

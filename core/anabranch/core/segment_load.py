@@ -10,8 +10,7 @@ import msgspec
 
 Rates = tuple[float, float, float, float]
 
-
-_NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
+NO_RATES: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 
 
 def rate_in_words(rate: float) -> str:
@@ -63,15 +62,7 @@ class LoadRecord(msgspec.Struct, frozen=True, gc=False):
 
     def at(self, modified_ms: int) -> SegmentLoad:
         """The load that was written then."""
-        return SegmentLoad(
-            self.msg_rate_in,
-            self.bytes_rate_in,
-            self.msg_rate_out,
-            self.bytes_rate_out,
-            modified_ms,
-            self.bytes_rate_in_estimated,
-            self.bytes_rate_out_estimated,
-        )
+        return SegmentLoad(*self.rates, modified_ms, *self.estimated)
 
     @property
     def rates(self) -> Rates:
@@ -85,7 +76,7 @@ class LoadRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def changed(
-    last_written: Rates | None, now: Rates, threshold: float, negligible: Rates = _NOTHING
+    last_written: Rates | None, now: Rates, threshold: float, negligible: Rates = NO_RATES
 ) -> bool:
     """Whether a load is to be written: a rate came from 0 or went to it, or moved by more than a
     share of what was written last (seed 000, "Significant-change threshold"). None: never written.

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from anabranch.core.rolling_rates import RollingRates
-from anabranch.core.segment_load import LoadRecord, Rates, changed, is_cold
+from anabranch.core.segment_load import NO_RATES, LoadRecord, Rates, changed, is_cold
 
-_NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 _COVERED: Final = 0.9
 _SETTLED: Final = 0.5  # windows for which it is or is not an estimate, before that alone is written
 
@@ -198,7 +197,7 @@ class SegmentMeter:
         return LoadRecord(came, bytes_in, went, bytes_out, estimated_in, estimated_out)
 
     def news(
-        self, threshold: float, negligible: Rates, cold: Rates = _NOTHING
+        self, threshold: float, negligible: Rates, cold: Rates = NO_RATES
     ) -> LoadRecord | None:
         """The load if it is to be written (`changed`): it is then `known`.
 

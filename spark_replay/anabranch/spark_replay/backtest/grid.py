@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import RING16
-from anabranch.core.segment_load import Rates, changed
+from anabranch.core.segment_load import NO_RATES, Rates, changed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 REPORT_CHANGE: Final = 0.25  # of a rate, that has a load record written anew
 _CELLS_MAX: Final = 64_000_000  # half a gigabyte
-_NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 
 
 class Rows:
@@ -81,7 +80,7 @@ class Grid:
         """The rates of the whole ring in each run."""
         return [(a, b, c, d) for a, b, c, d in self.rates.sum(axis=2).tolist()]
 
-    def news_after(self, run: int, negligible: Rates = _NOTHING) -> int:
+    def news_after(self, run: int, negligible: Rates = NO_RATES) -> int:
         """The step in which a record of that run's load, were it one segment's, is news at last;
         `steps` when it never is. `negligible`: as of `changed`.
         """
