@@ -11,12 +11,13 @@ from anabranch.client.flows import Flow, FlowTable, Held
 from anabranch.client.holdings import ConsumerCore, Holding
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core import assignment, controller, instances, topic_fold
-from anabranch.core.coordinator import SubscriptionCoordinator, Timing
+from anabranch.core.coordinator import SubscriptionCoordinator
 from anabranch.core.hashing import hash32, segment_hash
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.segment_tasks import DeleteSegments, SealSegments, next_task
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.state import StateReader
+from anabranch.core.timing import Timing
 from anabranch.core.topic_guards import TOPIC_GUARDS
 from anabranch.core.topics import TOPIC_TABLE, ScalableTopic, TopicGuard
 from simulation import run, topic_host

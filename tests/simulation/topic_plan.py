@@ -9,7 +9,7 @@ import msgspec
 from anabranch.core.autoscale_policy import AutoScalePolicy, Override
 from anabranch.core.autoscaler import AutoScaleSettings
 from anabranch.core.controller import ControllerSettings
-from anabranch.core.coordinator import Timing
+from anabranch.core.timing import Timing
 from simulation.plan import Plan
 from simulation.topic_load import LoadShape, draw_shape
 

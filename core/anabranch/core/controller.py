@@ -20,7 +20,7 @@ from anabranch.core.autoscaler import (
     LoadOf,
     demand_in,
 )
-from anabranch.core.coordinator import Assignment, SubscriptionCoordinator, Timing
+from anabranch.core.coordinator import Assignment, SubscriptionCoordinator
 from anabranch.core.instances import Bucket
 from anabranch.core.layout import SegmentLayout
 from anabranch.core.ownership import Actor, NewId
@@ -43,6 +43,7 @@ from anabranch.core.segment_tasks import (
 from anabranch.core.segments import SegmentInfo
 from anabranch.core.state import StateReader
 from anabranch.core.subscriptions import Subscription, SubscriptionOp
+from anabranch.core.timing import Timing
 from anabranch.core.topic_proposals import action_change, subscription_change, topic_change
 from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
 

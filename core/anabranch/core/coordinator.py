@@ -29,8 +29,6 @@ from anabranch.core.layout import SegmentLayout
 from anabranch.core.subscriptions import Subscription, SubscriptionKind
 from anabranch.core.timing import Timing
 
-__all__ = ["Assignment", "Bucket", "SubscriptionCoordinator", "Timing"]
-
 _QUEUE: Final = SubscriptionKind.QUEUE
 
 

@@ -26,7 +26,7 @@ from anabranch.broker.topics.watches import Watches
 from anabranch.broker.topics.worker import SegmentKeeper
 from anabranch.core.autoscaler import LoadOf
 from anabranch.core.controller import ControllerSettings
-from anabranch.core.coordinator import Timing
+from anabranch.core.timing import Timing
 
 OpenKeeper = Callable[[], SegmentKeeper]
 
