@@ -89,13 +89,8 @@ class Figures(msgspec.Struct):
     units: int = 0
 
 
-def count_key(bin_number: int, kind: int, verdict: int) -> int:
-    """The key under which `Figures.counts` has them."""
-    return (bin_number * KIND_PLACE + kind) * KIND_PLACE + verdict
-
-
 def split_count_key(key: int) -> tuple[int, str, Verdict]:
-    """Bin number, kind in words and verdict."""
+    """Bin number, kind in words and verdict of a key of `Figures.counts`."""
     rest, verdict = divmod(key, KIND_PLACE)
     bin_number, kind = divmod(rest, KIND_PLACE)
     return bin_number, _KINDS[kind], Verdict(verdict)

@@ -13,13 +13,12 @@ from anabranch.spark_replay.tally import Tally
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """What one source has of one stretch of offsets (see `sources.CHUNK`)."""
+    """What there is of one stretch of offsets."""
 
     first: int  # the lowest offset found
     last: int
     count: int
     distinct: int
-    checksum: int = 0
 
 
 def check_offsets(

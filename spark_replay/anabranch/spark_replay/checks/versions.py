@@ -52,13 +52,12 @@ class Versions:
                 self._violate(offset, key, entity.version)
             versions[key] = entity.version
 
-    def rejected(self, offset: int, record: Record | None, outcome: Outcome) -> None:
+    def rejected(self, offset: int, record: Record, outcome: Outcome) -> None:
         """A rejected record must change nothing."""
         if outcome.changes:
-            key = record.key if record is not None else "an unreadable record"
             self.tally.violate(
                 offset,
-                f"{key}: rejected as {Verdict(outcome.verdict).name}, yet it changed "
+                f"{record.key}: rejected as {Verdict(outcome.verdict).name}, yet it changed "
                 f"{len(outcome.changes)} keys",
             )
 
