@@ -67,44 +67,6 @@ def read_length(data: bytes, at: int) -> tuple[int, int]:
     return length, at
 
 
-def _strings(data: bytes, at: int) -> tuple[tuple[str, ...], int]:
-    """An array of strings: blocks, each with its count (negative: then its size follows)."""
-    found: list[str] = []
-    count, at = _long(data, at)
-    while count:
-        if count < 0:
-            count = -count
-            _, at = read_length(data, at)
-        for _ in range(count):
-            length, at = read_length(data, at)
-            if at + length > len(data):
-                raise ValueError("a string ends after the record")
-            found.append(data[at : at + length].decode())
-            at += length
-        count, at = _long(data, at)
-    return tuple(found), at
-
-
-def _longs(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """An array of longs, in blocks as above."""
-    found: list[int] = []
-    count, at = _long(data, at)
-    while count:
-        if count < 0:
-            count = -count
-            _, at = read_length(data, at)
-        for _ in range(count):
-            number = data[at]
-            if number & 129:
-                number, at = _long(data, at)
-            else:
-                number >>= 1
-                at += 1
-            found.append(number)
-        count, at = _long(data, at)
-    return tuple(found), at
-
-
 # The first byte of a number says all about it when neither bit 7 (more follow) nor bit 0
 # (negative) is set: that is the fast path of every template.
 _TEMPLATES: Final = {
@@ -181,10 +143,15 @@ def compile_decoder(schema: Schema, shape: Shape) -> Decoder:
         f"  raise unreadable(f'not a record of {schema['name']}: {{error}}') from error\n"
     )
     scope |= {"faults": _BODY_FAULTS, "unreadable": UnreadableError}
-    # The source is made from our own committed schemas, like a namedtuple's __new__.
-    exec(compile(source, f"<decoder of {schema['name']}>", "exec"), scope)  # noqa: S102
-    decoder: Decoder = scope["decode"]
+    decoder: Decoder = _compiled("decode", schema["name"], source, scope)
     return decoder
+
+
+def _compiled(function: str, name: str, source: str, scope: dict[str, Any]) -> Any:
+    """The function of that name that the source defines; the names of `scope` are its globals."""
+    # The source is made from our own committed schemas, like a namedtuple's __new__.
+    exec(compile(source, f"<{function} {name}>", "exec"), scope)  # noqa: S102
+    return scope[function]
 
 
 def _reading(schema: Schema, shape: Shape) -> tuple[list[str], dict[str, Any], str]:
@@ -208,17 +175,19 @@ def _reading(schema: Schema, shape: Shape) -> tuple[list[str], dict[str, Any], s
         if field.kind == "enum":
             scope[f"f{number}_members"] = tuple(shape.members[field.name])
         elif field.kind == "records":
-            scope[f"f{number}_records"] = _compile_array(field.type, shape.nested[field.name])
+            scope[f"f{number}_records"] = _compile_array(
+                field.type["name"], *_reading(field.type, shape.nested[field.name])
+            )
     return lines, scope, f"make({', '.join(f'f{number}' for number in range(len(fields)))})"
 
 
-def _compile_array(schema: Schema, shape: Shape) -> Callable[[bytes, int], Any]:
-    """A function that reads an array of records: them, and where the next field starts.
+def _compile_array(name: str, lines: Sequence[str], scope: dict[str, Any], made: str) -> Any:
+    """A function that reads an array of what the lines read: it, and where the next field starts.
 
-    It raises ValueError, IndexError or struct.error. A record takes a byte at least, so a count
-    that is beyond the data soon fails.
+    Arrays are blocks, each with its count (negative: then its size follows). It raises ValueError,
+    IndexError or struct.error. An item takes a byte at least, so a count that is beyond the data
+    soon fails.
     """
-    lines, scope, made = _reading(schema, shape)
     indented = "".join(f"   {line}\n" for line in lines)
     source = (
         "def read(data, at):\n found = []\n count, at = long(data, at)\n while count:\n"
@@ -226,10 +195,11 @@ def _compile_array(schema: Schema, shape: Shape) -> Callable[[bytes, int], Any]:
         f"  for _ in range(count):\n{indented}   found.append({made})\n"
         "  count, at = long(data, at)\n return tuple(found), at\n"
     )
-    # As above: made from our own committed schemas.
-    exec(compile(source, f"<decoder of {schema['name']}>", "exec"), scope)  # noqa: S102
-    reader: Callable[[bytes, int], Any] = scope["read"]
-    return reader
+    return _compiled("read", name, source, {"long": _long, "length": read_length, **scope})
+
+
+_strings = _compile_array("strings", _TEMPLATES["string"].format(f="f").splitlines(), {}, "f")
+_longs = _compile_array("longs", _TEMPLATES["long"].format(f="f").splitlines(), {}, "f")
 
 
 # --- encoding -------------------------------------------------------------------------------
@@ -326,9 +296,7 @@ def compile_encoder(schema: Schema) -> Callable[[Sequence[Any]], bytes]:
     for name, field in zip(names, fields, strict=True):
         if field.kind == "records":
             scope[f"{name}_records"] = _array_writer(compile_encoder(field.type))
-    # As for the decoder: the source is made from our own committed schemas.
-    exec(compile(source, f"<encoder of {schema['name']}>", "exec"), scope)  # noqa: S102
-    encoder: Callable[[Sequence[Any]], bytes] = scope["encode"]
+    encoder: Callable[[Sequence[Any]], bytes] = _compiled("encode", schema["name"], source, scope)
     return encoder
 
 
