@@ -13,14 +13,10 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    OffsetSpec,
-)
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
+from anabranch.channel.connection import LATEST_OFFSET
 from bench.bare import BareKafka
 
 _ANSWER_S: Final = 30.0
@@ -121,8 +117,7 @@ def ask_to_change(kafka: BareKafka, names: Sequence[str], bytes_max: str) -> Ans
 
 def latest(kafka: BareKafka, places: Sequence[tuple[str, int]]) -> None:
     """Asks for the partitions' ends. Raises KafkaException when one is not led."""
-    end = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(*place): end for place in places}
+    asked = {TopicPartition(*place): LATEST_OFFSET for place in places}
     all_of(kafka.admin.list_offsets(asked))
 
 

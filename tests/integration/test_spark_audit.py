@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (its customary name)
+from pyspark.sql import functions as F
 
 from anabranch.channel.codec import encode_entity
 from anabranch.channel.embedded.kafka import EmbeddedKafka

@@ -11,11 +11,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError, ProducerLostError
 from anabranch.core.calm import Calm
@@ -52,6 +52,7 @@ _CONSUMER: Final[Mapping[str, Any]] = {
 # What our consumers hear where they have no right to that group: librdkafka asks who coordinates
 # it all the same, and nothing depends on the answer.
 NO_GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
+LATEST_OFFSET: Final[OffsetSpec] = cast(Any, OffsetSpec).latest()  # which has no types
 _PRODUCER: Final[Mapping[str, Any]] = {
     "acks": "all",
     "enable.idempotence": True,

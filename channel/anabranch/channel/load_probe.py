@@ -22,9 +22,8 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import OffsetSpec
 
-from anabranch.channel.connection import KafkaConnection, close_consumer
+from anabranch.channel.connection import LATEST_OFFSET, KafkaConnection, close_consumer
 from anabranch.channel.sealing import SegmentTopic
 
 _PARTITIONS_AT_ONCE: Final = 2_000  # of one request
@@ -79,12 +78,11 @@ class LoadProbe:
         nobody else's answer.
         """
         # Not a consumer's offsets_for_times: that refuses all for the sake of one without a leader.
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         offsets = {topic.name: [-1] * topic.partitions for topic in topics}
         futures: dict[TopicPartition, Any] = {}
         for some in _together(topics):
             asked = {
-                TopicPartition(topic.name, number): latest
+                TopicPartition(topic.name, number): LATEST_OFFSET
                 for topic in some
                 for number in range(topic.partitions)
             }

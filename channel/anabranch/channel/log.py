@@ -11,12 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from anabranch.channel.codec import encode_record, read_entry, schema_header
-from anabranch.channel.errors import (
-    AppendError,
-    LogTrimmedError,
-    NewerSchemaError,
-)
+from anabranch.channel.codec import SCHEMA_HEADER, encode_record, read_entry, schema_header
+from anabranch.channel.errors import AppendError, LogTrimmedError, NewerSchemaError
 from anabranch.core.records import Record
 
 OnDone = Callable[[AppendError | None], None]
@@ -41,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         if schema is None:
             return read_entry(self.key, self.value)
         try:
-            return read_entry(self.key, self.value, lambda: [("anabranch-schema", schema)])
+            return read_entry(self.key, self.value, lambda: [(SCHEMA_HEADER, schema)])
         except NewerSchemaError as error:
             raise NewerSchemaError(error.schema, f"offset {self.offset} of the log") from None
 

@@ -40,10 +40,9 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     ListOffsetsResultInfo,
-    OffsetSpec,
 )
 
-from anabranch.channel.connection import NO_GROUP, KafkaConnection, close_consumer
+from anabranch.channel.connection import LATEST_OFFSET, NO_GROUP, KafkaConnection, close_consumer
 from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.patience import Patience
 from anabranch.core.segment_topics import FUTURE_MS_MAX
@@ -239,10 +238,7 @@ class Sealer:
         A leader that is gone does not answer, and librdkafka asks no other one instead: the
         question is given up in time for another.
         """
-        asked = {
-            TopicPartition(*place): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            for place in places
-        }
+        asked = {TopicPartition(*place): LATEST_OFFSET for place in places}
         if not asked:
             return {}
         seconds = max(_LOOK_S_MIN, patience.left_s("to find where segments end") / 4)

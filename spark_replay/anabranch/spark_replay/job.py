@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (its customary name)
+from pyspark.sql import functions as F
 
 from anabranch.channel.errors import NewerSchemaError
 from anabranch.spark_replay.replay import (

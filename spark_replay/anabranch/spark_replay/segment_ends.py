@@ -13,17 +13,10 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final, TypeVar
 
-from confluent_kafka import (
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
-from confluent_kafka.admin import (
-    AdminClient,
-    OffsetSpec,
-)
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from anabranch.channel.connection import KafkaConnection, close_consumer
+from anabranch.channel.connection import LATEST_OFFSET, KafkaConnection, close_consumer
 from anabranch.core.segment_topics import kafka_group, kafka_topic
 from anabranch.spark_replay.checks.segments import SegmentEnds
 from anabranch.spark_replay.checks.topics import SealedSegment, StreamDrain, TopicsLeft
@@ -128,8 +121,7 @@ class _Asker:
         every = [part for parts in wanted.values() for part in parts]
         found: dict[tuple[str, int], int] = {}
         for start in range(0, len(every), _PARTITIONS_AT_ONCE):
-            latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            some = dict.fromkeys(every[start : start + _PARTITIONS_AT_ONCE], latest)
+            some = dict.fromkeys(every[start : start + _PARTITIONS_AT_ONCE], LATEST_OFFSET)
             for part, future in self._admin.list_offsets(some).items():
                 answer = self._answer(future, f"to tell the end of {part.topic}")
                 if answer is not None:

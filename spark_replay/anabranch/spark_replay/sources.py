@@ -15,7 +15,7 @@ import msgspec
 from confluent_kafka import KafkaException
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (its customary name)
+from pyspark.sql import functions as F
 
 from anabranch.channel.codec import (
     HORIZON_KEY,

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (its customary name)
+from pyspark.sql import functions as F
 
 from anabranch.channel.codec import decode_load, read_entry
 from anabranch.channel.errors import NewerSchemaError, UnreadableError

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (its customary name)
+from pyspark.sql import functions as F
 
 from anabranch.channel.embedded.errors import EmbeddedError
 from anabranch.channel.embedded.java import find_java

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (its customary name)
+from pyspark.sql import functions as F
 
 from anabranch.core.errors import InvalidInputError
 from anabranch.spark_replay.backtest.grid import Rows
