@@ -1,4 +1,6 @@
-"""What holds for every test: none leaves its logging to the next one, none depends on time."""
+"""What holds for every test: none leaves its logging to the next one, none depends on time or
+chance.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,12 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-# How long an example takes is the machine's matter.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+# How long an example takes is the machine's matter. Each run has the same ones: new ones are looked
+# for by whoever asks for them, with --hypothesis-profile=searching.
+_patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("searching", _patient, derandomize=False)
+settings.register_profile("same", _patient, derandomize=True)
+settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True)
