@@ -4,8 +4,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,41 +12,10 @@ from click.testing import CliRunner, Result
 from anabranch.broker.cli.api import Api, UnreachableError
 from anabranch.broker.cli.main import cli
 from anabranch.core.errors import InvalidInputError
+from support.answering import Answer, node
 from support.nobody import nobody
 
 TOPIC = "public/default/orders"
-Answer = tuple[int, dict[str, str], object]
-
-
-@contextlib.contextmanager
-def node(answer: Callable[[str, str], Answer]) -> Iterator[str]:
-    """The address of a server that answers a verb and a path with status, headers and JSON."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def _any(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            status, headers, body = answer(self.command, self.path)
-            data = b"" if body is None else json.dumps(body).encode()
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(data))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_PUT = do_POST = do_DELETE = _any  # noqa: N815 - the server's names
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
 
 
 def sent_on(url: str) -> Callable[[str, str], Answer]:
@@ -67,8 +35,15 @@ def _segments(*children: int) -> dict[str, object]:
     }
 
 
+def _scaling(*, enabled: bool, fault: str = "") -> Answer:
+    policy = {"enabled": {"value": enabled, "level": "broker"}}
+    return 200, {}, {"autoScale": {"policy": policy, "fault": fault}}
+
+
 def test_what_came_of_a_split_is_asked_of_the_node_that_did_it() -> None:
-    def controller(verb: str, _path: str) -> Answer:
+    def controller(verb: str, path: str) -> Answer:
+        if path.endswith("/stats"):
+            return _scaling(enabled=False)
         return (200, {}, {"segments": _segments(1, 2)}) if verb == "GET" else (204, {}, None)
 
     with node(controller) as did:
@@ -85,6 +60,34 @@ def test_what_came_of_a_split_is_asked_of_the_node_that_did_it() -> None:
     found = json.loads(shown.output)
     assert found["parents"] == [0]
     assert [child["segmentId"] for child in found["children"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("stats", "hinted"),
+    [
+        (_scaling(enabled=True), True),
+        (_scaling(enabled=False), False),
+        (_scaling(enabled=True, fault="invalid_policy"), False),
+        ((503, {}, {"reason": "try again"}), False),
+    ],
+)
+def test_who_makes_segments_by_hand_is_told_where_auto_scaling_may_change_them(
+    stats: Answer, hinted: bool
+) -> None:
+    def answer(verb: str, path: str) -> Answer:
+        if path.endswith("/stats"):
+            return stats
+        return (200, {}, {"segments": _segments(1, 2)}) if verb == "GET" else (204, {}, None)
+
+    with node(answer) as asked:
+        for words in (("create", TOPIC), ("split", TOPIC, "0")):
+            said = ran("topics", *words, "--url", asked)
+            assert (said.exit_code, len(said.stdout.splitlines())) == (0, 1)
+            assert said.stderr.count("\n") == int(hinted)
+            assert (f"anabranch policy set {TOPIC} enabled=false" in said.stderr) == hinted
+            shown = ran("topics", *words, "--url", asked, "--json")
+            assert (shown.exit_code, shown.stderr) == (0, "")
+            json.loads(shown.stdout)
 
 
 def test_a_subscription_is_created_or_was_there_and_one_of_another_type_is_refused() -> None:

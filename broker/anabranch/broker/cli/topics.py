@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import shutil
 import sys
@@ -11,7 +12,7 @@ from typing import Any, Final
 import click
 
 from anabranch.broker.cli import dag
-from anabranch.broker.cli.api import Api, json_option, url_option
+from anabranch.broker.cli.api import Api, RefusedError, UnreachableError, json_option, url_option
 from anabranch.broker.cli.output import table, write_json
 from anabranch.broker.cli.subscriptions import subscriptions, tell
 from anabranch.broker.cli.topic_paths import SCALABLE, count_of, full_of, path_of, properties_of
@@ -62,11 +63,13 @@ def topics() -> None:
 def create(topic: str, segments: int, given: tuple[str, ...], url: str, as_json: bool) -> None:
     """Create TOPIC."""
     path, properties = path_of(topic), properties_of(given)
-    Api(url).send("PUT", path, properties or None, numInitialSegments=segments)
+    api = Api(url)
+    api.send("PUT", path, properties or None, numInitialSegments=segments)
     if as_json:
         write_json({"topic": full_of(topic), "segments": segments, "properties": properties})
         return
     click.echo(f"{full_of(topic)} is created, with {count_of(segments, 'segment')}")
+    _say_scaling(Api(api.answered_by), topic)
 
 
 @topics.command("list", epilog="Example: anabranch topics list public/default --property team=shop")
@@ -276,7 +279,8 @@ def _say_children(api: Api, topic: str, parents: list[int], what: str, as_json: 
 
     The node that did it is asked: others may not have read so far.
     """
-    segments: dict[str, Any] = Api(api.answered_by).get(path_of(topic))["segments"]
+    did = Api(api.answered_by)
+    segments: dict[str, Any] = did.get(path_of(topic))["segments"]
     ids = segments.get(str(parents[0]), {}).get("childIds", [])
     children = [segments[str(each)] for each in ids if str(each) in segments]
     if as_json:
@@ -287,6 +291,22 @@ def _say_children(api: Api, topic: str, parents: list[int], what: str, as_json: 
         for each in children
     )
     click.echo(f"{what}: {shown or 'see `topics show`'}")
+    _say_scaling(did, topic)
+
+
+def _say_scaling(did: Api, topic: str) -> None:
+    """What may become of segments made by hand, where it may, for people; the node that made them
+    is asked. What is done is done: that it cannot tell is no failure.
+    """
+    with contextlib.suppress(RefusedError, UnreachableError):
+        scale = did.get(path_of(topic, "stats"))["autoScale"]
+        if scale["policy"]["enabled"]["value"] and not scale["fault"]:
+            name = parse_scalable_topic(topic)
+            click.echo(
+                "auto-scaling is on and may split and merge these segments again; to decide by "
+                f"yourself: anabranch policy set {name} enabled=false",
+                err=True,
+            )
 
 
 # --- subscriptions ----------------------------------------------------------------------
