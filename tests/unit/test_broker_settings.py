@@ -14,6 +14,12 @@ def problems_of(**overrides: object) -> list[str]:
     return caught.value.problems
 
 
+def test_variables_that_are_no_settings_of_a_node_are_left_alone() -> None:
+    assert load_settings(None, {"ANABRANCH_URL": "http://node:8080"}, {}) == load_settings(
+        None, {}, {}
+    )
+
+
 def test_names_and_defaults_are_those_of_the_seed() -> None:
     settings = load_settings(None, {}, {})
     assert {DELAY, WAITING, "loadBalancerDebugModeEnabled"} <= set(SETTING_NAMES)

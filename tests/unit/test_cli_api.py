@@ -22,8 +22,8 @@ def sent_on(url: str) -> Callable[[str, str], Answer]:
     return lambda _verb, path: (307, {"Location": url + path}, None)
 
 
-def ran(*words: str) -> Result:
-    return CliRunner().invoke(cli, words)
+def ran(*words: str, **environment: str) -> Result:
+    return CliRunner().invoke(cli, words, env={"ANABRANCH_URL": None, **environment})
 
 
 def _segments(*children: int) -> dict[str, object]:
@@ -88,6 +88,22 @@ def test_who_makes_segments_by_hand_is_told_where_auto_scaling_may_change_them(
             shown = ran("topics", *words, "--url", asked, "--json")
             assert (shown.exit_code, shown.stderr) == (0, "")
             json.loads(shown.stdout)
+
+
+def test_the_node_to_ask_is_that_of_the_flag_or_else_of_the_environment() -> None:
+    def named(topic: str) -> Callable[[str, str], Answer]:
+        return lambda _verb, _path: (200, {}, [topic])
+
+    with node(named("topic://a/b/flag")) as flag, node(named("topic://a/b/variable")) as variable:
+        listed = ran("topics", "list", ANABRANCH_URL=variable)
+        assert listed.stdout == "topic://a/b/variable\n"
+        listed = ran("topics", "list", "--url", flag, ANABRANCH_URL=variable)
+        assert listed.stdout == "topic://a/b/flag\n"
+    with nobody() as gone, pytest.raises(UnreachableError, match=f"{gone} .*or ANABRANCH_URL"):
+        CliRunner().invoke(cli, ("brokers",), env={"ANABRANCH_URL": gone}, catch_exceptions=False)
+    assert "env var: ANABRANCH_URL; default: http://127.0.0.1:8080" in " ".join(
+        ran("brokers", "--help").stdout.split()
+    )
 
 
 def test_a_subscription_is_created_or_was_there_and_one_of_another_type_is_refused() -> None:

@@ -24,7 +24,7 @@ from anabranch.core.ring import BUNDLES_MAX
 
 ENVIRONMENT_PREFIX: Final = "ANABRANCH_"
 # Variables of the same prefix that are no settings of a node.
-_OTHER_VARIABLES: Final = frozenset({"ANABRANCH_IVY_SETTINGS"})
+_OTHER_VARIABLES: Final = frozenset({"ANABRANCH_IVY_SETTINGS", "ANABRANCH_URL"})
 # Clocks may differ by this in rate, and a heartbeat may be late by this share of the lease.
 _LIVENESS_MARGIN: Final = 1.2
 _BEATS_PER_LEASE_MIN: Final = 3

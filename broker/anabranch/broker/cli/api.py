@@ -13,10 +13,14 @@ from anabranch.core.errors import AnabranchError, InvalidInputError
 _SECONDS_MAX: Final = 60.0  # a node gives up before: what it has begun, it answers itself
 STALE_HEADER: Final = "X-Anabranch-Stale"
 
+URL_VARIABLE: Final = "ANABRANCH_URL"
+
 url_option = click.option(
     "--url",
     default="http://127.0.0.1:8080",
+    envvar=URL_VARIABLE,
     show_default=True,
+    show_envvar=True,
     help="A node of the cluster; any will do.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -85,11 +89,12 @@ class Api:
         if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
             return (
                 f"what answers at {asked} does not speak HTTP, or ended just now ({error}): --url "
-                "is a node's webServicePort (8080), not Kafka's port or the clients'"
+                f"or {URL_VARIABLE} is a node's webServicePort (8080), not Kafka's port or the "
+                "clients'"
             )
         return (
             f"no node answers at {asked} ({error}); start one with `anabranch dev`, or name "
-            "another with --url"
+            f"another with --url or {URL_VARIABLE}"
         )
 
 

@@ -30,6 +30,11 @@ Exit status:
   0  done
   1  done, and the answer is bad: refused, or violations found
   2  could not be done: wrong usage or settings, or nothing answers
+  3  `topics consume --timeout`: nothing came for so long
+
+\b
+Environment:
+  ANABRANCH_URL  the node to ask, where --url is not given
 
 \b
 Examples:
