@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NoReturn
 
 import click
@@ -88,18 +91,29 @@ def cli() -> None:
 def main() -> NoReturn:
     """The entry point: errors that have a remedy are said in words, on standard error."""
     from anabranch.broker.cli.failures import describe, keep
+    from anabranch.broker.cli.streams import drop_unwritten, open_closed
 
+    open_closed()
+    say: Callable[[], object] | None = None
     try:
         status = cli(standalone_mode=False)
     except click.exceptions.Abort:
         status = 130
     except click.ClickException as error:
-        error.show()
-        status = error.exit_code
-    except BrokenPipeError:
+        say, status = error.show, error.exit_code
+    except (BrokenPipeError, SystemExit):  # click makes the second of the first
         status = 0  # `anabranch log tail | head` is no failure
-        sys.stderr.close()
     except Exception as error:  # noqa: BLE001 - what is not foreseen has its stack kept in a file
-        click.echo(f"anabranch: {describe(error) or keep(error)}", err=True)
-        status = 2
+        say, status = _telling(describe(error) or keep(error)), 2
+    lost = drop_unwritten()
+    if lost is not None and not status and not isinstance(lost, BrokenPipeError):
+        say, status = _telling(describe(lost) or str(lost)), 2
+    if say is not None:
+        with contextlib.suppress(OSError):  # nobody hears it
+            say()
+        drop_unwritten()
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _telling(what: str) -> Callable[[], object]:
+    return partial(click.echo, f"anabranch: {what}", err=True)

@@ -201,7 +201,7 @@ def _text(key: bytes | None) -> str | None:
 async def _lines(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes]:
     """Lines without their ends, as they come; a thread reads, which nobody waits for."""
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(_CHUNKS_MAX)
 
     def read() -> None:
@@ -209,11 +209,14 @@ async def _lines(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes
         while more:
             room.acquire()
             # Not by the file: its lock, held by this thread, would break the interpreter's end.
+            chunk: bytes | OSError
             try:
                 chunk = os.read(file.fileno(), _CHUNK_BYTES)
             except ValueError:  # the file was closed: nobody reads on
                 return
-            more = bool(chunk)
+            except OSError as error:  # a directory, say
+                chunk = error
+            more = isinstance(chunk, bytes) and len(chunk) > 0
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             except RuntimeError:  # the loop was closed: nobody reads on
@@ -222,6 +225,8 @@ async def _lines(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes
     threading.Thread(target=read, name="lines", daemon=True).start()
     rest = b""
     while chunk := await unless_stopped(chunks.get(), stopping):
+        if isinstance(chunk, OSError):
+            raise chunk
         room.release()
         *whole, rest = (rest + chunk).split(b"\n")
         if len(rest) > _LINE_BYTES_MAX:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,12 +24,18 @@ def write(
 ) -> None:
     """`json_path`: "-" for JSON in place of the table, "" for none."""
     if json_path == "-":
-        sys.stdout.write(found.json() + "\n")
+        _print(found.json() + "\n")
     else:
-        sys.stdout.write(table())
+        _print(table())
         if json_path:
             Path(json_path).write_text(found.json() + "\n", encoding="utf-8")
     if html_path is not None:
         html_path.write_text(page(), encoding="utf-8")
         if json_path != "-":
-            sys.stdout.write(f"report: {html_path}\n")
+            _print(f"report: {html_path}\n")
+
+
+def _print(text: str) -> None:
+    """Nobody needs to read it to the end (`| head`): files and the status tell all the same."""
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(text)

@@ -1,0 +1,35 @@
+"""Standard streams that are closed, or whose other end is: no fault of anybody, and no news."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+_STREAMS: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
+
+
+def open_closed() -> None:
+    """Puts /dev/null in the place of what the caller has closed (`>&-`), where sys has None.
+
+    The next file to be opened would get its number, and be written to.
+    """
+    for name, mode in _STREAMS.items():
+        if getattr(sys, name) is None:
+            # The lowest free number, so the stream's own.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def drop_unwritten() -> OSError | None:
+    """Why an output takes nothing any more (`| head`, a full disk), if one does.
+
+    What is left of it goes nowhere: the interpreter would try again at its end, and complain.
+    """
+    lost = None
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
+        try:
+            stream.flush()
+        except OSError as error:
+            lost = error
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return lost
