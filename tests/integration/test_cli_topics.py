@@ -250,6 +250,30 @@ def test_who_consumes_goes_on_where_the_last_one_ended_also_after_a_split(
     assert {line.split("/")[0] for line in second} == {"0", "1", "2"}
 
 
+def test_who_consumes_what_is_there_and_waits_for_no_more_has_a_status_of_its_own(
+    cluster: Dev, topics: Topics
+) -> None:
+    name = "public/default/quiet"
+    topics("create", name)
+    produce(cluster, name, "k\t1\nk\t2\n")
+    consume = ("topics", "consume", name, "--subscription", "s", "--timeout", "10")
+    found = run(*consume, "--url", topics.url())
+    assert (found.returncode, len(found.stdout.splitlines())) == (3, 2)
+    assert found.stderr == f"anabranch: no message of topic://{name} came in 10 s\n"
+
+
+def test_who_makes_segments_by_hand_is_told_of_auto_scaling_unless_it_is_off(
+    topics: Topics,
+) -> None:
+    name = "public/default/hinted"
+    made = run("topics", "create", name, "--url", topics.url())
+    off = f"policy set {name} enabled=false"
+    assert (made.returncode, off in made.stderr) == (0, True)
+    assert run(*off.split(), "--url", topics.url()).returncode == 0
+    split = run("topics", "split", name, "0", "--url", topics.url())
+    assert (split.returncode, split.stderr) == (0, "")
+
+
 def test_a_checkpoint_file_holds_the_place_for_the_next_run(
     cluster: Dev, topics: Topics, tmp_path: Path
 ) -> None:

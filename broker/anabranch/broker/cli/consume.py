@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from anabranch.broker.cli.api import json_option, url_option
+from anabranch.broker.cli.numbers import POSITIVE
 from anabranch.broker.cli.output import said_as
 from anabranch.broker.cli.sdk import client_options, open_client, run_stoppable, unless_stopped
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
@@ -24,14 +25,15 @@ from anabranch.core.errors import InvalidInputError
 
 _BATCH_MAX: Final = 1_000
 _SAVE_S: Final = 0.5  # at most so much is received again after a crash
+_QUIET: Final = 3  # exit status: nothing came for as long as may be waited
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
 class _Reader(Protocol):
     """One kind of consumer, as this command uses it."""
 
-    async def read(self, most: int) -> Iterable[Message]:
-        """What has come; nothing after a moment without news."""
+    async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
+        """What has come. Raises DeadlineError where that is nothing for so long."""
         ...
 
     async def done(self) -> None:
@@ -60,6 +62,13 @@ class _Reader(Protocol):
     "--checkpoint", "file", type=_FILE, help="Begins at the positions in it, if it is there."
 )
 @click.option("--max", "most", type=click.IntRange(1), help="Ends after so many messages.")
+@click.option(
+    "--timeout",
+    "wait_s",
+    type=POSITIVE,
+    metavar="SECONDS",
+    help="Ends with status 3 when nothing came for so long.",
+)
 @client_options
 @url_option
 @json_option
@@ -70,6 +79,7 @@ def consume(
     kind: str,
     file: Path | None,
     most: int | None,
+    wait_s: float | None,
     service_url: str | None,
     kafka_properties: Path | None,
     url: str,
@@ -78,15 +88,17 @@ def consume(
     """Print the messages of TOPIC, each with its place: SEGMENT/BUCKET@OFFSET, key and value.
 
     Several that run with one --subscription share the messages. What was printed is acknowledged.
-    Goes on until --max or Ctrl-C, which gives this consumer's share to the others at once. With
-    --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too.
+    Goes on until --max, --timeout or Ctrl-C, and gives this consumer's share to the others at once.
+    With --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too.
+
+    Exit status 0: --max or Ctrl-C. 1: refused. 2: could not go on. 3: --timeout.
     """
     if (kind == "checkpoint") != (file is not None):
         raise click.UsageError("--type checkpoint and --checkpoint FILE go together")
     show = _print_json if as_json else _print_line
     known = stored(file) if file and file.exists() else None
 
-    async def main(stopping: asyncio.Event) -> None:
+    async def main(stopping: asyncio.Event) -> DeadlineError | None:
         async with open_client(url, service_url, kafka_properties) as client:
             reader: _Reader
             if kind == "queue":
@@ -98,20 +110,38 @@ def consume(
                     topic, subscription, name, checkpoint=known
                 )
                 reader = _Saved(begun, file, known)
-            left = most
-            while left != 0:
-                part = _BATCH_MAX if left is None else min(left, _BATCH_MAX)
-                messages = await unless_stopped(reader.read(part), stopping)
-                if messages is None:
-                    break
-                for message in messages:
-                    show(message)
-                    left = None if left is None else left - 1
-                await reader.done()
+            quiet = await _print_all(reader, most, wait_s, show, stopping)
             await reader.close()
+            return quiet
 
-    run_stoppable(main)
-    return 0
+    quiet = run_stoppable(main)
+    if quiet is not None:
+        click.echo(f"anabranch: {quiet}", err=True)
+    return 0 if quiet is None else _QUIET
+
+
+async def _print_all(
+    reader: _Reader,
+    most: int | None,
+    wait_s: float | None,
+    show: Callable[[Message], None],
+    stopping: asyncio.Event,
+) -> DeadlineError | None:
+    """Until so many, or until it is stopped; or until nothing comes, which is returned."""
+    left = most
+    while left != 0:
+        part = _BATCH_MAX if left is None else min(left, _BATCH_MAX)
+        try:
+            messages = await unless_stopped(reader.read(part, wait_s), stopping)
+        except DeadlineError as quiet:
+            return quiet
+        if messages is None:
+            break
+        for message in messages:
+            show(message)
+            left = None if left is None else left - 1
+        await reader.done()
+    return None
 
 
 def stored(file: Path) -> Checkpoint:
@@ -128,8 +158,8 @@ class _Stream:
     def __init__(self, consumer: StreamConsumer) -> None:
         self._consumer = consumer
 
-    async def read(self, most: int) -> Iterable[Message]:
-        return await self._consumer.receive_many(most)
+    async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
+        return await self._consumer.receive_many(most, timeout_s=wait_s)
 
     async def done(self) -> None:
         self._consumer.acknowledge_all()
@@ -142,8 +172,8 @@ class _Queue:
     def __init__(self, consumer: QueueConsumer) -> None:
         self._consumer = consumer
 
-    async def read(self, _most: int) -> Iterable[Message]:
-        return (await self._consumer.receive(),)
+    async def read(self, _most: int, wait_s: float | None) -> Iterable[Message]:
+        return (await self._consumer.receive(wait_s),)
 
     async def done(self) -> None:
         self._consumer.acknowledge_all()
@@ -162,11 +192,12 @@ class _Saved:
         self._written: Checkpoint | None = None
         self._save_at = 0.0
 
-    async def read(self, most: int) -> Iterable[Message]:
+    async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
         try:
             return await self._consumer.receive_many(most, timeout_s=_SAVE_S)
         except DeadlineError:
-            return ()
+            self._save()
+        return await self._consumer.receive_many(most, timeout_s=wait_s)
 
     async def done(self) -> None:
         if time.monotonic() >= self._save_at:
