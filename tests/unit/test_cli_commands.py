@@ -1,9 +1,12 @@
 """The command line without a cluster."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -30,6 +33,36 @@ def test_the_help_lists_every_command_and_the_exit_statuses() -> None:
     for name in (*COMMANDS[0], "log"):
         assert f"\n  {name} " in found.output
     assert "Exit status:" in found.output
+
+
+def every(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from every(found, (*path, name))
+
+
+EVERY = dict(every(cli))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_help_is_in_sentences_and_has_an_example(name: str) -> None:
+    command = EVERY[name]
+    assert (command.help or "").partition("\n")[0].endswith((".", ":"))
+    assert "Example" in (command.epilog or "")
+    assert f"anabranch {name}".rstrip() in (command.epilog or "")
+    wrong = {
+        option.name: option.help
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+        if not re.fullmatch(r"[A-Z`].*[.](  \[.*\])?", option.help or "")
+    }
+    assert wrong == {}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

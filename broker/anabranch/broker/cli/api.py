@@ -24,6 +24,9 @@ url_option = click.option(
     help="A node of the cluster; any will do.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_lines_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, one object on each line."
+)
 
 
 class UnreachableError(AnabranchError):

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import click
 import msgspec
 
-from anabranch.broker.cli.api import json_option, url_option
+from anabranch.broker.cli.api import json_lines_option, url_option
 from anabranch.broker.cli.numbers import POSITIVE
 from anabranch.broker.cli.output import said_as
 from anabranch.broker.cli.sdk import client_options, open_client, run_stoppable, unless_stopped
@@ -55,8 +55,8 @@ class _Reader(Protocol):
     type=click.Choice(("stream", "queue", "checkpoint")),
     default="stream",
     show_default=True,
-    help="stream: in order by key, positions in Kafka. queue: each message to any consumer. "
-    "checkpoint: in order, positions in a file.",
+    help="Of the subscription. stream: in order by key, positions in Kafka. queue: each message to "
+    "any consumer. checkpoint: in order, positions in a file.",
 )
 @click.option(
     "--checkpoint", "file", type=_FILE, help="Begins at the positions in it, if it is there."
@@ -71,7 +71,7 @@ class _Reader(Protocol):
 )
 @client_options
 @url_option
-@json_option
+@json_lines_option
 def consume(
     topic: str,
     subscription: str,

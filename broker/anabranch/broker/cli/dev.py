@@ -61,7 +61,11 @@ class PortsError(AnabranchError):
     help="Port of the embedded Kafka. 0: any free one.",
 )
 @click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of all nodes."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Setting of all nodes; may be repeated.",
 )
 def dev(
     nodes: int,

@@ -13,7 +13,8 @@ from typing import Any, Final
 import click
 import msgspec
 
-from anabranch.broker.cli.flags import collect, setting_flags
+from anabranch.broker.cli.api import json_option
+from anabranch.broker.cli.flags import collect, setting_flags, setting_help
 from anabranch.broker.cli.output import table, write_json
 from anabranch.broker.settings import Settings, SettingsError
 from anabranch.broker.startup import connect
@@ -38,15 +39,21 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 @click.command(
-    epilog="Example: anabranch doctor --config node.toml; exit status 1: something is not well."
+    epilog="Example: anabranch doctor --config node.toml --bootstrap-servers localhost:9092"
 )
 @setting_flags
-@click.option("--http-port", type=click.IntRange(1, 65_535), help="The node's port.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--http-port",
+    type=click.IntRange(1, 65_535),
+    help=setting_help("Port of look-ups and administration.", "web_service_port"),
+)
+@json_option
 def doctor(as_json: bool, **given: Any) -> int:
     """Check Java, the Kafka jars, settings, disk, port and Kafka for a node with these flags.
 
     Kafka is asked only where its address is given. Changes nothing and fetches nothing.
+
+    Exit status 0: all is well. 1: something is not.
     """
     findings = list(_examine(**given))
     if as_json:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
+from pydantic.alias_generators import to_camel
 
 from anabranch.broker.settings import Settings, load_settings
 
@@ -26,12 +27,35 @@ class SettingFlags(msgspec.Struct, frozen=True):
         return load_settings(self.config, os.environ, self.overrides)
 
 
+def setting_help(what: str, field: str) -> str:
+    """The help of a flag that stands for a setting: with the setting's name and default.
+
+    >>> setting_help("Where the view is kept.", "data_dir")
+    'Where the view is kept.  [setting: dataDir; default: data]'
+    """
+    default = Settings.model_fields[field].default
+    shown = "" if default is None else f"; default: {default}"
+    return f"{what}  [setting: {to_camel(field)}{shown}]"
+
+
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = (
     click.option("--config", type=_FILE, help="TOML file of settings."),
-    click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="Kafka to connect to."),
-    click.option("--kafka-properties", type=_FILE, help="File of librdkafka security properties."),
-    click.option("--data-dir", type=click.Path(file_okay=False), help="Where the view is kept."),
+    click.option(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,...",
+        help=setting_help("Kafka to connect to.", "bootstrap_servers"),
+    ),
+    click.option(
+        "--kafka-properties",
+        type=_FILE,
+        help=setting_help("File of librdkafka security properties.", "kafka_properties_file"),
+    ),
+    click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False),
+        help=setting_help("Where a node keeps its view of the log.", "data_dir"),
+    ),
     click.option(
         "--set",
         "settings",

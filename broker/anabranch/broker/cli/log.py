@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from anabranch.broker.cli.api import json_lines_option
 from anabranch.broker.cli.flags import collect, setting_flags
 from anabranch.broker.startup import connect
 from anabranch.channel.bootstrap import SnapshotReader
@@ -40,7 +41,7 @@ _KAFKA_S_MAX: Final = 10.0
 _LISTED_MAX: Final = 8
 
 
-@click.group()
+@click.group(epilog="Example: anabranch log tail --no-follow")
 def log() -> None:
     """Read the log."""
 
@@ -55,8 +56,10 @@ def log() -> None:
     metavar="OFFSET",
     help="First offset to print, or `end` for new records only; the oldest there is if left.",
 )
-@click.option("--follow/--no-follow", default=True, help="Whether to go on at the end (default).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on each line.")
+@click.option(
+    "--follow/--no-follow", default=True, show_default=True, help="Whether to go on at the end."
+)
+@json_lines_option
 def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     """Print the log's records, winners and losers, each with its verdict.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from anabranch.broker.cli.flags import collect, setting_flags
+from anabranch.broker.cli.flags import collect, setting_flags, setting_help
 from anabranch.broker.settings import Settings
 
 
@@ -18,8 +18,16 @@ from anabranch.broker.settings import Settings
     "--data-dir /var/lib/anabranch --set clusterName=river"
 )
 @setting_flags
-@click.option("--http-port", type=click.IntRange(1, 65_535), help="Port of look-ups and admin.")
-@click.option("--service-port", type=click.IntRange(0, 65_535), help="Port of clients; 0: any.")
+@click.option(
+    "--http-port",
+    type=click.IntRange(1, 65_535),
+    help=setting_help("Port of look-ups and administration.", "web_service_port"),
+)
+@click.option(
+    "--service-port",
+    type=click.IntRange(0, 65_535),
+    help=setting_help("Port for clients; 0: any free one.", "broker_service_port"),
+)
 @click.option("--end-with-parent", is_flag=True, hidden=True)
 def node(end_with_parent: bool, **given: Any) -> int:
     """Run one node.

@@ -39,9 +39,9 @@ def policy() -> None:
 
 @policy.command(epilog="Example: anabranch policy show public/default/orders")
 @click.argument("target")
-@json_option
 @url_option
-def show(target: str, as_json: bool, url: str) -> None:
+@json_option
+def show(target: str, url: str, as_json: bool) -> None:
     """Show the policy in force for a topic, field by field, or what a namespace overrides."""
     api = Api(url)
     if _is_namespace(target):

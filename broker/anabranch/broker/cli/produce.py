@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 import click
 import msgspec
 
-from anabranch.broker.cli.api import json_option, url_option
+from anabranch.broker.cli.api import json_lines_option, url_option
 from anabranch.broker.cli.output import said_as
 from anabranch.broker.cli.sdk import client_options, open_client, run_stoppable, unless_stopped
 from anabranch.client.errors import ClientError, TopicNotFoundError
@@ -35,12 +35,12 @@ _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 )
 @click.option("--key", help="Of all messages; lines are then values as they are.")
 @click.option(
-    "--header", "given", multiple=True, metavar="K=V", help="Of all messages; repeatable."
+    "--header", "given", multiple=True, metavar="K=V", help="Of all messages; may be repeated."
 )
 @click.option("--verbose", is_flag=True, help="Print where each message is.")
 @client_options
 @url_option
-@json_option
+@json_lines_option
 def produce(
     topic: str,
     file: BinaryIO,

@@ -49,8 +49,8 @@ def tell(found: Mapping[str, Mapping[str, Any]]) -> None:
     type=click.Choice(("stream", "queue", "checkpoint")),
     default="stream",
     show_default=True,
-    help="stream: in order by key. queue: each message to any consumer. checkpoint: in order, with "
-    "positions in the consumer's own hands.",
+    help="Of the subscription. stream: in order by key. queue: each message to any consumer. "
+    "checkpoint: in order, with positions in the consumer's own hands.",
 )
 @url_option
 def create(topic: str, name: str, kind: str, url: str) -> None:

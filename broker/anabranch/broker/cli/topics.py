@@ -57,7 +57,9 @@ def topics() -> None:
 @topics.command(epilog="Example: anabranch topics create public/default/orders --segments 4")
 @click.argument("topic")
 @click.option("--segments", default=1, show_default=True, help="How many to begin with.")
-@click.option("--property", "given", multiple=True, metavar="K=V", help="May be repeated.")
+@click.option(
+    "--property", "given", multiple=True, metavar="K=V", help="Of the topic; may be repeated."
+)
 @url_option
 @json_option
 def create(topic: str, segments: int, given: tuple[str, ...], url: str, as_json: bool) -> None:
@@ -74,7 +76,13 @@ def create(topic: str, segments: int, given: tuple[str, ...], url: str, as_json:
 
 @topics.command("list", epilog="Example: anabranch topics list public/default --property team=shop")
 @click.argument("namespace", default="public/default")
-@click.option("--property", "given", multiple=True, metavar="K=V", help="Only topics that have it.")
+@click.option(
+    "--property",
+    "given",
+    multiple=True,
+    metavar="K=V",
+    help="Only topics that have it; may be repeated.",
+)
 @url_option
 @json_option
 def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> None:
@@ -198,8 +206,8 @@ def _tell_scaling(scale: dict[str, Any]) -> None:
     epilog="Example: anabranch topics properties public/default/orders --set team=shop --remove x"
 )
 @click.argument("topic")
-@click.option("--set", "given", multiple=True, metavar="K=V", help="May be repeated.")
-@click.option("--remove", "gone", multiple=True, metavar="K", help="May be repeated.")
+@click.option("--set", "given", multiple=True, metavar="K=V", help="Set it; may be repeated.")
+@click.option("--remove", "gone", multiple=True, metavar="K", help="Remove it; may be repeated.")
 @url_option
 @json_option
 def properties(
