@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.connection import KafkaConnection
@@ -14,8 +13,7 @@ from anabranch.core.segments import SegmentInfo, SegmentState, new_segment
 from anabranch.spark_replay.checks.segments import check_segments
 from anabranch.spark_replay.checks.topics import SealedSegment, StreamDrain, TopicsLeft
 from anabranch.spark_replay.segment_ends import ask_kafka
-from support.channel import DEADLINE_S, produce_raw
-from support.quiet import QUIET
+from support.channel import DEADLINE_S, commit, produce_raw
 
 pytestmark = pytest.mark.integration
 
@@ -57,21 +55,13 @@ def _fill(connection: KafkaConnection, topic: str, partitions: int, records: int
     assert producer.flush(DEADLINE_S) == 0
 
 
-def _commit(connection: KafkaConnection, group: str, topic: str, *offsets: int) -> None:
-    settings = {**QUIET, "bootstrap.servers": connection.bootstrap_servers, "group.id": group}
-    consumer = Consumer(settings)
-    places = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
-    consumer.commit(offsets=places, asynchronous=False)
-    consumer.close()
-
-
 def test_ends_and_commits_that_agree_with_the_log_are_found_sound_and_what_is_gone_is_left_out(
     connection: KafkaConnection, topic_prefix: str
 ) -> None:
     kept, gone = _sealed(1, 5, 5), _sealed(2, 7)
     topic = kafka_topic(topic_prefix, TOPIC, INCARNATION, kept)
     _fill(connection, topic, 2, 5)
-    _commit(connection, kafka_group(topic_prefix, TOPIC, "billing", CREATED), topic, 5, 5)
+    commit(connection, kafka_group(topic_prefix, TOPIC, "billing", CREATED), topic, 5, 5)
     left = _left(kept, gone)
     found = ask_kafka(connection, topic_prefix, left)
     assert found.ends == {(TOPIC, 1): (5, 5)}
@@ -89,7 +79,7 @@ def test_data_after_a_seal_and_a_commit_that_lags_behind_it_are_found(
     part = _sealed(1, 5)
     topic = kafka_topic(topic_prefix, TOPIC, INCARNATION, part)
     _fill(connection, topic, 1, 5)
-    _commit(connection, kafka_group(topic_prefix, TOPIC, "billing", CREATED), topic, 4)
+    commit(connection, kafka_group(topic_prefix, TOPIC, "billing", CREATED), topic, 4)
     produce_raw(connection, topic, b"key", b"too late")
     left = _left(part)
     tally = check_segments(left, ask_kafka(connection, topic_prefix, left), NOW_MS)

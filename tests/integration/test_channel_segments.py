@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import (
-    Consumer,
     KafkaError,
-    KafkaException,
     Message,
     Producer,
     TopicPartition,
@@ -32,7 +30,7 @@ from anabranch.channel.errors import (
 from anabranch.channel.patience import Patience
 from anabranch.channel.sealing import Sealer, SegmentTopic
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
-from support.channel import DEADLINE_S, until
+from support.channel import DEADLINE_S, commit, until
 
 pytestmark = pytest.mark.integration
 
@@ -52,14 +50,6 @@ def admin(connection: KafkaConnection) -> Iterator[SegmentAdmin]:
 def _partitions(connection: KafkaConnection, topic: str) -> int:
     found = connection.admin().list_topics(timeout=DEADLINE_S).topics.get(topic)
     return 0 if found is None or found.error is not None else len(found.partitions)
-
-
-def _commits(reader: Consumer, place: TopicPartition) -> bool:
-    try:
-        reader.commit(offsets=[place], asynchronous=False)
-    except KafkaException:
-        return False
-    return True
 
 
 def _ends(connection: KafkaConnection, topic: SegmentTopic) -> tuple[int, ...]:
@@ -268,9 +258,7 @@ def test_deleting_what_is_gone_already_is_fine(
     group = f"{topic_prefix}group"
     admin.create([topic], DEADLINE_S)
     admin.await_leaders([topic], DEADLINE_S)
-    reader = connection.consumer(group_id=group)
-    until(lambda: _commits(reader, TopicPartition(topic.name, 0, 0)), "the group exists")
-    reader.close()
+    commit(connection, group, topic.name, 0)
     for _ in range(2):
         admin.delete([topic.name, f"{topic_prefix}never"], DEADLINE_S)
         assert admin.delete_groups([group, f"{topic_prefix}never"], DEADLINE_S) == []

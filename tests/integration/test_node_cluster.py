@@ -20,7 +20,8 @@ from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.core.units import UnitState
 from anabranch.projections.errors import ViewLogError
-from support.kafka_cluster import WAIT_S, KafkaCluster, archive, first_offset, kafka_cluster
+from support.channel import commit_archived
+from support.kafka_cluster import WAIT_S, KafkaCluster, first_offset, kafka_cluster
 from support.memory_cluster import until
 
 pytestmark = pytest.mark.integration
@@ -244,7 +245,7 @@ def test_a_snapshot_lets_the_log_be_trimmed_and_a_new_node_start_from_it(
         for number in range(60):
             await node.operations.create_tenant(f"t{number}", [], ["standalone"])
         before = node.operations.position().next_offset
-        archive(kafka, Topics(topic_prefix), before)
+        commit_archived(kafka, Topics(topic_prefix), before)
         await until(lambda: node.operations.position().horizon >= before, WAIT_S)
         # The next one trims what this one made trimmable at the latest.
         await node.operations.create_tenant("last", [], ["standalone"])

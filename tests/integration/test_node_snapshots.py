@@ -11,7 +11,8 @@ from anabranch.channel.bootstrap import SnapshotReader
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.topics import Topics
-from support.kafka_cluster import WAIT_S, archive, first_offset, kafka_cluster
+from support.channel import commit_archived
+from support.kafka_cluster import WAIT_S, first_offset, kafka_cluster
 from support.memory_cluster import until
 
 pytestmark = pytest.mark.integration
@@ -71,7 +72,7 @@ def test_a_quiet_log_is_trimmed_once_it_is_archived_and_what_is_left_can_be_tail
             end = node.operations.position().next_offset
             await until(lambda: node.operations.position().horizon >= end, WAIT_S)
             assert first_offset(kafka, topic_prefix) == 0
-            archive(kafka, Topics(topic_prefix), end)
+            commit_archived(kafka, Topics(topic_prefix), end)
             await until(lambda: first_offset(kafka, topic_prefix) >= end, WAIT_S)
             # A snapshot may come at any time, and verdicts are known from the newest one on.
             shown = await asyncio.to_thread(log_tail, kafka, topic_prefix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import AppendError
@@ -15,6 +15,7 @@ from anabranch.channel.topics import Topics
 from anabranch.core.records import Record, UnitMove
 from anabranch.core.units import Move
 from support.quiet import QUIET
+from support.topic_cluster import Servers
 
 DEADLINE_S = 60.0
 
@@ -82,14 +83,22 @@ def produce_raw_many(connection: KafkaConnection, topic: str, values: Iterable[b
     assert producer.flush(DEADLINE_S) == 0
 
 
-def commit_archived(connection: KafkaConnection, topics: Topics, next_offset: int) -> None:
-    """Says, as the archive does, that everything before an offset is archived."""
-    consumer = Consumer(
-        {
-            **QUIET,
-            "bootstrap.servers": connection.bootstrap_servers,
-            "group.id": topics.archive_group,
-        }
-    )
-    consumer.commit(offsets=[TopicPartition(topics.wal, 0, next_offset)], asynchronous=False)
+def commit(kafka: Servers, group: str, topic: str, *offsets: int) -> None:
+    """A group's positions in the partitions of a topic, from the first one on."""
+    consumer = Consumer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    places = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
+
+    def is_committed() -> bool:
+        try:
+            consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException:
+            return False
+        return True
+
+    until(is_committed, f"{group} has a coordinator that takes its positions")
     consumer.close()
+
+
+def commit_archived(kafka: Servers, topics: Topics, next_offset: int) -> None:
+    """Says, as the archive does, that everything before an offset is archived."""
+    commit(kafka, topics.archive_group, topics.wal, next_offset)

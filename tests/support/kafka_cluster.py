@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from anabranch.broker.node import Node
 from anabranch.broker.settings import Settings, load_settings
@@ -16,7 +16,6 @@ from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.embedded.ports import free_port
 from anabranch.channel.topics import Topics
 from support.memory_cluster import until
-from support.quiet import QUIET
 from support.topic_cluster import Servers
 
 HOST = "127.0.0.1"
@@ -95,20 +94,6 @@ async def kafka_cluster(
         yield cluster
     finally:
         await asyncio.gather(*(node.close() for node in cluster.nodes))
-
-
-def archive(kafka: EmbeddedKafka, topics: Topics, offset: int) -> None:
-    """Says what an archive would say: everything before the offset is safe."""
-    consumer = Consumer(
-        {
-            **QUIET,
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "group.id": topics.archive_group,
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.commit(offsets=[TopicPartition(topics.wal, 0, offset)], asynchronous=False)
-    consumer.close()
 
 
 def first_offset(kafka: EmbeddedKafka, prefix: str) -> int:
