@@ -57,6 +57,19 @@ class LoadWatch:
         while time.monotonic() < deadline:
             await asyncio.to_thread(self.poll)
 
+    async def until_quiet(self, topic: str, seconds: float) -> None:
+        """Reads until nothing of the first segment has been written for so long."""
+        loop = asyncio.get_running_loop()
+        count, since = -1, 0.0
+
+        def is_quiet() -> bool:
+            nonlocal count, since
+            if count != len(self.written(topic)):
+                count, since = len(self.written(topic)), loop.time()
+            return loop.time() - since >= seconds
+
+        await self.until(is_quiet, f"nothing is written for {seconds:g} s")
+
     def write(self, place: Place, load: None) -> None:
         """As a node would."""
         self.loads.write({place: load})
