@@ -20,10 +20,10 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.load.build import traffic_inbox
 from anabranch.broker.lookups import Located, Lookups
-from anabranch.broker.policies import Policies
 from anabranch.broker.requests import RACES_MAX, Requests
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
+from anabranch.broker.tenancy import Tenancy
 from anabranch.broker.topics.build import TopicParts, build_topics
 from anabranch.core import ownership
 from anabranch.core.digest import to_hex
@@ -58,7 +58,7 @@ class Operations:
         self._runtime = runtime
         self._requests = Requests(runtime)
         self._lookups = Lookups(self._requests, settings)
-        self._policies = Policies(self._requests, settings)
+        self._tenancy = Tenancy(self._requests, settings)
         self.topics = build_topics(self._requests, self._lookups, settings, parts)
         self.traffic = traffic_inbox(settings)
         self._timeout_s = settings.operation_timeout_millis / 1000
@@ -215,19 +215,19 @@ class Operations:
     async def create_tenant(
         self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
     ) -> None:
-        await self._policies.create_tenant(name, admin_roles, allowed_clusters)
+        await self._tenancy.create_tenant(name, admin_roles, allowed_clusters)
 
     async def update_tenant(
         self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
     ) -> None:
-        await self._policies.update_tenant(name, admin_roles, allowed_clusters)
+        await self._tenancy.update_tenant(name, admin_roles, allowed_clusters)
 
     async def delete_tenant(self, name: str) -> None:
-        await self._policies.delete_tenant(name)
+        await self._tenancy.delete_tenant(name)
 
     async def create_namespace(self, ns: Namespace, bundles: int = 0) -> None:
         """`bundles` of 0 stands for defaultNumberOfNamespaceBundles."""
-        await self._policies.create_namespace(ns, bundles)
+        await self._tenancy.create_namespace(ns, bundles)
 
     async def delete_namespace(self, ns: Namespace) -> None:
         """The namespace goes, once its bundles are unloaded."""
@@ -238,7 +238,7 @@ class Operations:
                     f"topic://{topic}; delete them first"
                 )
             await self.unload_namespace(ns)
-            if await self._policies.delete_namespace(ns):
+            if await self._tenancy.delete_namespace(ns):
                 return
         raise ConflictError(
             f"namespace {ns} is in use: its bundles are looked up as fast as they are unloaded; "
@@ -251,10 +251,10 @@ class Operations:
         return list(self._runtime.view.tenants())
 
     def tenant(self, name: str) -> Tenant:
-        return self._policies.tenant(name)
+        return self._tenancy.tenant(name)
 
     def namespaces(self, tenant: str) -> list[str]:
-        self._policies.tenant(tenant)
+        self._tenancy.tenant(tenant)
         return list(self._runtime.view.namespaces(tenant))
 
     def bundles(self, ns: Namespace) -> list[tuple[str, Unit]]:

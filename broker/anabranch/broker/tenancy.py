@@ -20,7 +20,7 @@ class _BusyError(Exception):
     """One of the namespace's bundles is not free."""
 
 
-class Policies:
+class Tenancy:
     """The requests about tenants and namespaces; words and codes are Pulsar's."""
 
     def __init__(self, requests: Requests, settings: Settings) -> None:
