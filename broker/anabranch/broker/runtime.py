@@ -346,6 +346,7 @@ class Runtime:
                     self._log.info("unit.served", key=effect.unit)
                 if self.server is not None and effect.unit != LEADERSHIP:
                     self.server.opened(effect.unit)
+                self._wake_one(effect.unit)  # it may have been assigned long before
 
     def _beat(self, beat: Heartbeat) -> None:
         self._publish(beat, self._beat_acked)
