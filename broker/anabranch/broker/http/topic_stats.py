@@ -70,7 +70,7 @@ class StatsBodies:
             topic,
             subscriptions,
             backlogs,
-            service.failures.get(name, ""),
+            service.failures.why(name),
             auto_scale_facts(self._topics, name, topic),
         )
         return await beside(topic, lambda: msgspec.json.encode(_stats(facts)))

@@ -151,7 +151,7 @@ class TopicOperations:
         await self.access.control(name, deadline)
         if self._runtime.view.topic(name) is not None:
             raise exists
-        self.access.service.failures.pop(name, None)  # of a topic of this name that is gone
+        self.access.service.failures.forget(name)  # of a topic of this name that is gone
         record = topic_change(
             self._requests.actor(),
             name,
@@ -171,7 +171,7 @@ class TopicOperations:
         def done() -> bool:
             topic = self._runtime.view.topic(name)
             if topic is None or topic.incarnation != folded.offset:
-                if name in self.access.service.failures:
+                if self.access.service.failures.why(name):
                     raise self._undone(name, "was not created")
                 raise ConflictError(f"{full_name(name)} was deleted before it was ready")
             return topic.is_open
@@ -377,14 +377,14 @@ class TopicOperations:
         try:
             await self._requests.changed(topic_key(name), deadline, what)
         except DeadlineError:
-            why = self.access.service.failures.get(name)
+            why = self.access.service.failures.why(name)
             rest = f": {why}. It is tried again by itself" if why else "; it goes on by itself"
             raise DeadlineError(
                 f"{full_name(name)}: {what} in time{rest}; look before you ask again"
             ) from None
 
     def _undone(self, name: str, what: str) -> Exception:
-        why = self.access.service.failures.get(name, "its controller's log says why")
+        why = self.access.service.failures.why(name) or "its controller's log says why"
         return KafkaFailedError(f"{full_name(name)}: {what}, and it was undone: {why}")
 
     def _enabled(self) -> None:

@@ -40,7 +40,7 @@ class Seeker:
         self._runtime = access.runtime
         self._turns = Turns(_RESTLESS_MAX)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        access.service.listeners.append(self._changed)
+        access.service.tickers.append(self._ticked)
 
     def seek(self, topic: str, wanted: Callable[[str], bool]) -> None:
         """Returns at once; does nothing for a topic whose controller is known."""
@@ -64,9 +64,9 @@ class Seeker:
                 return
             await asyncio.sleep(_AGAIN_S)
 
-    def _changed(self, topics: set[str], units: list[str]) -> None:
+    def _ticked(self) -> None:
         """The leader looks after topics whose operation stopped because their bundle is free."""
-        if topics or units or not self._runtime.has_lease or not self._runtime.core.is_leader():
+        if not self._runtime.has_lease or not self._runtime.core.is_leader():
             return
         for topic in self._turns.next(self._runtime.view.restless_topics()):
             self.seek(topic, self._is_restless)

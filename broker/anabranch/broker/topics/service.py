@@ -11,7 +11,7 @@ consumers is not true any more.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -23,7 +23,9 @@ import msgspec
 from anabranch.broker.errors import OperationError
 from anabranch.broker.log import get_logger
 from anabranch.broker.runtime import Runtime
+from anabranch.broker.topics.failures import Failures
 from anabranch.broker.topics.limits import fits_clients
+from anabranch.broker.topics.rounds import Rounds
 from anabranch.broker.topics.scaling import Scaling, is_rollover
 from anabranch.broker.topics.worker import Lanes, SegmentKeeper
 from anabranch.core.autoscaler import LoadOf
@@ -41,7 +43,7 @@ from anabranch.core.coordinator import Assignment
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.outcome import Folded
 from anabranch.core.records import Record
-from anabranch.core.segment_tasks import DeleteSegments, Done, Failed, Task
+from anabranch.core.segment_tasks import Done, Failed, Task
 from anabranch.core.state import Change
 from anabranch.core.topic_guards import controller_of
 from anabranch.core.units import Unit
@@ -49,9 +51,6 @@ from anabranch.wire import clock
 
 _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
-_TURNS: Final = 10  # ticks in which every controller has its turn once
-_LOOKS_MAX: Final = 200  # topics looked at in one tick
-_FAILURES_MAX: Final = 1_000
 _VERDICT_S_MAX: Final = 30.0
 
 
@@ -96,19 +95,17 @@ class TopicService:
         self.load = load
         self.lanes = Lanes(open_keeper, prefix)
         self.scaling = Scaling(runtime.core.me, lambda: runtime.view, self.controllers)
-        self.failures: dict[str, str] = {}  # topic: why its last task failed
+        self.failures = Failures()
         self.consumers: dict[int, Attached] = {}  # by connection number
-        self.listeners: list[Callable[[set[str], list[str]], None]] = []
+        self.listeners: list[Callable[[set[str], list[str]], None]] = []  # of topics and bundles
+        self.tickers: list[Callable[[], None]] = []  # called about every tenth of a second
         self.connection_number = count(1).__next__
         self._homes: dict[str, _Home] = {}
         self._pins: Counter[str] = Counter()
         self._open: dict[str, None] = {}
         self._running: Counter[str] = Counter()  # by bundle
         self._closing: set[str] = set()
-        self._turns: deque[str] = deque()
-        self._looks: deque[str] = deque()
-        self._sweeps: dict[str, None] = {}  # namespaces; one in each tick
-        self._sweep_at = clock.now() + settings.auto_scale.interval_s
+        self._rounds = Rounds(settings.auto_scale.interval_s, clock.now())
         self._loop = asyncio.get_running_loop()
         self._log = get_logger(broker=runtime.core.me)
         runtime.server = self
@@ -148,7 +145,7 @@ class TopicService:
                 lambda parts: fits_clients(self.prefix, name, parts),
             )
             home = self._homes[name] = _Home(made, unit)
-            self._turns.append(name)
+            self._rounds.take_up(name)
         return home.controller
 
     def known_controller(self, name: str) -> TopicController | None:
@@ -174,7 +171,7 @@ class TopicService:
         self._open[unit] = None
         for name in list(self.runtime.view.restless_topics()):
             self._look(name)
-        self._sweeps[unit.rpartition("/")[0]] = None
+        self._rounds.look_through([unit])
 
     def close(self, unit: str) -> None:
         self._open.pop(unit, None)
@@ -207,28 +204,18 @@ class TopicService:
                 listener(touched, units)
 
     def ticked(self) -> None:
-        for _ in range(-(-len(self._turns) // _TURNS)):
-            name = self._turns.popleft()
-            if name in self._homes:
-                self._turns.append(name)
-                self.reconcile(name)
-        for _ in range(min(_LOOKS_MAX, len(self._looks))):
-            self._look(self._looks.popleft())
-        for listener in self.listeners:
-            listener(set(), [])  # who can be reached may have changed
-        now = clock.now()
-        if now >= self._sweep_at:
-            self._sweep_at = now + self.settings.auto_scale.interval_s
-            self._sweeps.update((unit.rpartition("/")[0], None) for unit in self._open)
-        if self._sweeps:
-            namespace = next(iter(self._sweeps))  # who has waited longest
-            del self._sweeps[namespace]
-            self._sweep(namespace)
+        for name in self._rounds.turns(self._homes.__contains__):
+            self.reconcile(name)
+        topics = self.runtime.view.topics
+        for name in self._rounds.looks(clock.now(), self._open, topics, self._is_mine):
+            self._look(name)
+        for ticker in self.tickers:
+            ticker()
 
     def replaced(self) -> None:
         for unit in {home.unit for home in self._homes.values()}:
             self._discard(unit)
-        self._sweeps.update((unit.rpartition("/")[0], None) for unit in self._open)
+        self._rounds.look_through(self._open)
 
     async def stop(self) -> None:
         """Ends the threads; what is under way is finished by whoever controls the topics next."""
@@ -304,13 +291,9 @@ class TopicService:
         if name not in self._homes and self._has_work(name):
             self.reconcile(name)
 
-    def _sweep(self, namespace: str) -> None:
-        """Looks at every topic of a namespace that is this node's, a few in each tick."""
-        routes, me = self.runtime.routes, self.runtime.core.me
-        waiting = set(self._looks)
-        for name in self.runtime.view.topics(namespace):
-            if name not in waiting and routes.owner(full_name(name), namespace_of(name)) == me:
-                self._looks.append(name)
+    def _is_mine(self, name: str) -> bool:
+        owner = self.runtime.routes.owner(full_name(name), namespace_of(name))
+        return owner == self.runtime.core.me
 
     # --- effects ------------------------------------------------------------------------
 
@@ -348,6 +331,7 @@ class TopicService:
             self.runtime.fail(f"a fault while segments of {name} were changed: {error}")
             return
         result = future.result()
+        self.failures.note(task, result)
         self._explain(name, task, result, clock.now() - began)
         if self._homes.get(name) is home:
             effects = home.controller.finished(task, result, clock.now(), self.runtime.log_ms)
@@ -362,12 +346,7 @@ class TopicService:
             "ms": round(seconds * 1000, 1),
         }
         event = f"segments.{type(task).__name__.removesuffix('Segments').lower()}"
-        if not isinstance(task, DeleteSegments):  # those follow a failure and must not hide it
-            self.failures.pop(name, None)
         if isinstance(result, Failed):
-            self.failures[name] = result.reason
-            if len(self.failures) > _FAILURES_MAX:
-                del self.failures[next(iter(self.failures))]
             self._log.warning(event, **fields, why=result.reason, for_good=result.for_good)
         else:
             self._log.info(event, **fields)

@@ -53,6 +53,7 @@ class Watches:
         self._generation = self._runtime.generation
         self.count = 0
         access.service.listeners.append(self._changed)
+        access.service.tickers.append(self._reached)
 
     def look(self, topic: str) -> Seen:
         """The topic as this node sees it."""
@@ -97,11 +98,14 @@ class Watches:
             if not home:
                 del self._by_namespace[namespace_of(topic)]
 
-    def _changed(self, topics: set[str], units: list[str]) -> None:
-        if self._generation != self._runtime.generation:  # brokers came, went or moved
+    def _reached(self) -> None:
+        """Brokers may have come, gone or moved."""
+        if self._generation != self._runtime.generation:
             self._generation = self._runtime.generation
             self._wake(list(self._by_topic))
-            return
+
+    def _changed(self, topics: set[str], units: list[str]) -> None:
+        self._reached()
         self._wake(topic for topic in sorted(topics) if topic in self._by_topic)
         for unit in dict.fromkeys(units):
             watched = self._by_namespace.get(unit.rpartition("/")[0])
