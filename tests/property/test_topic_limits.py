@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.broker.binary.forms import Place, assignment_form
+from anabranch.broker.binary.forms import ClientSettings, assignment_form
 from anabranch.broker.topics.limits import fits_clients, layout_bytes_max
 from anabranch.core.coordinator import Assignment
 from anabranch.core.layout import initial_segments
@@ -17,7 +17,7 @@ from anabranch.wire.anabranch_pb2 import CommandScalableTopicAssignmentUpdate
 from anabranch.wire.framing import FRAME_BYTES_MAX, encode_frame
 
 PREFIX = "anabranch."
-PLACE = Place(PREFIX, "kafka:9092", 1_048_588, 10_000)
+PLACE = ClientSettings(PREFIX, "kafka:9092", 1_048_588, 10_000)
 INCARNATION = 10**12 - 1
 KNOWN = Subscription(1, SubscriptionKind.STREAM, 7, ("a",), (1,), (), 0, 0, "")
 IDS = st.integers(0, 10**9)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from anabranch.broker.binary.forms import Dags, Place
+from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http import topic_stats
 from anabranch.broker.http.scalable_models import TopicStats, encoded
@@ -20,6 +18,7 @@ from anabranch.broker.topics.watches import Seen
 from anabranch.core.layout import initial_segments
 from anabranch.wire import anabranch_pb2 as pb
 from support import steady
+from support.beside import Beside
 from support.binary_consumer import client_of
 from support.http import PATIENT, HttpNode, with_http
 from support.memory_cluster import MemoryCluster, memory_cluster, until
@@ -39,7 +38,7 @@ def test_no_layout_is_larger_than_its_bound(count: int) -> None:
                 await node.operations.topics.split(NAME, each)
             topic = node.view.topic(NAME)
             assert topic is not None
-            dag = await Dags(Place("anabranch.", "", 1, 1)).of(NAME, topic, Seen(topic))
+            dag = await Dags(ClientSettings("anabranch.", "", 1, 1)).of(NAME, topic, Seen(topic))
             assert dag.ByteSize() <= layout_bytes_max("anabranch.", NAME, topic.segments) + 100
 
     steady.run(test())
@@ -153,24 +152,6 @@ def test_statistics_come_from_the_controller_and_make_none() -> None:
     with_http(test, 2)
 
 
-class Beside:
-    """What is made in threads while this stands for `asyncio.to_thread`: it waits for `begin`."""
-
-    def __init__(self) -> None:
-        self.made: list[str] = []
-        self.begin = threading.Event()
-        self._to_thread = asyncio.to_thread
-
-    async def __call__(self, make: Callable[[], object]) -> object:
-        self.made.append(make.__qualname__)
-
-        def held() -> object:
-            assert self.begin.wait(60.0)
-            return make()
-
-        return await self._to_thread(held)
-
-
 def test_others_are_served_while_a_wide_layout_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with memory_cluster(1, **PATIENT) as cluster:
@@ -214,8 +195,7 @@ def test_statistics_of_a_wide_topic_are_made_beside_everything_else_once_for_all
                 "Backlogs._find.<locals>.<lambda>",
                 "StatsBodies._made.<locals>.<lambda>",
             ]
-            for module in (wide, topic_stats):
-                patched.setattr(module, "AT_ONCE", 10_000)
+            patched.setattr(wide, "AT_ONCE", 10_000)
             direct = (await node.http.get(f"{TOPIC}/stats")).json()
             assert len(beside.made) == 3
         for body in (direct, *shared):
@@ -246,7 +226,7 @@ def test_a_wide_layout_is_made_for_the_binary_protocol_once_and_beside_everythin
             node, beside = cluster.nodes[0], Beside()
             await node.operations.topics.create(NAME, 2_000, {})
             topic = node.operations.topics.topic(NAME)
-            dags = Dags(Place("anabranch.", "", 1, 1))
+            dags = Dags(ClientSettings("anabranch.", "", 1, 1))
             with monkeypatch.context() as patched:
                 patched.setattr(asyncio, "to_thread", beside)
                 asked = [asyncio.create_task(dags.of(NAME, topic, Seen(topic))) for _ in range(3)]

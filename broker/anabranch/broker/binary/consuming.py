@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
+from collections.abc import Callable
 from typing import Final
 
-from anabranch.broker.binary.forms import Place, assignment_form, buckets_of
+from anabranch.broker.binary.forms import ClientSettings, assignment_form, buckets_of
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.errors import PreconditionError
+from anabranch.broker.log import get_logger
 from anabranch.broker.topics.access import parse
 from anabranch.broker.topics.consumers import (
     Asked,
@@ -18,6 +21,7 @@ from anabranch.broker.topics.consumers import (
     SessionOverError,
     SubscriptionGoneError,
 )
+from anabranch.broker.topics.wide import AT_ONCE
 from anabranch.core.coordinator import Assignment
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name
@@ -43,6 +47,7 @@ _KINDS: Final = {
     ScalableConsumerType.CHECKPOINT: SubscriptionKind.CHECKPOINT,
     ScalableConsumerType.QUEUE: SubscriptionKind.QUEUE,
 }
+_WAITING_MAX: Final = 16  # assignments of one consumer of a wide topic
 _INSTANCE_MAX: Final = 2**63 - 1  # the log's numbers have a sign
 _CODES: Final[dict[type[AnabranchError], ServerError]] = {
     ConsumerBusyError: ServerError.ConsumerBusy,
@@ -58,7 +63,9 @@ class _Link:
         self, client: _Client, consumer_id: int, request_id: int, topic: str, subscription: str
     ) -> None:
         self.session: Session | None = None
-        self.too_large = ""  # why its first assignment could not be sent
+        self.refusal = ""  # why its first assignment could not be sent
+        self._waiting: deque[Callable[[], ScalableConsumerAssignment]] = deque()
+        self._making: asyncio.Task[None] | None = None
         self._client = client
         self._consumer_id = consumer_id
         self._request_id: int | None = request_id
@@ -66,15 +73,51 @@ class _Link:
         self._subscription = subscription
 
     def assigned(self, assignment: Assignment) -> None:
-        """What the consumer may serve from now on; it is dropped if no message holds that."""
+        """What the consumer may serve from now on; it is dropped if no message holds that.
+
+        Of a wide topic it is made in a thread: that takes a second, in which nobody else would be
+        served. None is left out, however soon the next follows: what the consumer never hears that
+        it was granted, it never releases.
+        """
         client = self._client
         topic = client.view.topic(self._topic)
         known = client.view.subscription(self._topic, self._subscription)
         if topic is None or known is None:
             return
-        form = assignment_form(
-            client.place, self._topic, topic, self._subscription, known, assignment
-        )
+        name, subscription = self._topic, self._subscription
+
+        def make() -> ScalableConsumerAssignment:
+            return assignment_form(client.settings, name, topic, subscription, known, assignment)
+
+        if len(topic.segments) <= AT_ONCE and self._making is None:
+            self._tell(make())
+            return
+        self._waiting.append(make)
+        if len(self._waiting) > _WAITING_MAX:
+            self.dropped("its assignment changes faster than it can be told")
+        elif self._making is None:
+            self._making = asyncio.create_task(self._make(), name="wide assignments")
+
+    async def made(self) -> None:
+        """Returns once all that was assigned is told."""
+        if self._making is not None:
+            await asyncio.wait([self._making])
+
+    def stop(self) -> None:
+        """Nothing is sent any more."""
+        if self._making is not None:
+            self._making.cancel()
+
+    async def _make(self) -> None:
+        try:
+            while self._waiting:
+                self._tell(await asyncio.to_thread(self._waiting.popleft()))
+        except Exception as error:  # noqa: BLE001 - a consumer must not wait for ever
+            self._client.failed(error)
+        finally:
+            self._making = None
+
+    def _tell(self, form: ScalableConsumerAssignment) -> None:
         try:
             self._send(form)
         except FrameError as error:
@@ -86,7 +129,7 @@ class _Link:
             if self.is_answered:
                 self.dropped(why)
             else:
-                self.too_large = why
+                self.refusal = why
 
     def _send(self, form: ScalableConsumerAssignment) -> None:
         if self._request_id is None:
@@ -114,12 +157,13 @@ class _Link:
 class _Client:
     """The consumers behind one connection."""
 
-    def __init__(self, peer: Peer, consumers: Consumers, place: Place) -> None:
+    def __init__(self, peer: Peer, consumers: Consumers, settings: ClientSettings) -> None:
         self.peer = peer
-        self.place = place
+        self.settings = settings
         self._consumers = consumers
         self._links: dict[int, _Link] = {}
         self._instance = secrets.randbits(63)  # of consumers that do not name theirs
+        self._log = get_logger()
         peer.closed.add_done_callback(lambda _: self._end())
 
     @property
@@ -141,11 +185,12 @@ class _Client:
             return
         self.drop(asked.consumer_id, self._links.get(asked.consumer_id))
         self._links[asked.consumer_id] = link
+        await link.made()
         if not link.is_answered:
             self.drop(asked.consumer_id, link)
-            if link.too_large:
-                self._answer(asked, ServerError.NotAllowedError, link.too_large)
-            else:  # the lease lapsed at this very moment
+            if link.refusal:
+                self._answer(asked, ServerError.NotAllowedError, link.refusal)
+            else:  # the lease lapsed, or the consumer was dropped, at this very moment
                 self._answer(asked, ServerError.ServiceNotReady, "the controller has just changed")
 
     async def report(self, command: BaseCommand) -> None:
@@ -178,6 +223,7 @@ class _Client:
         if link is None or self._links.get(consumer_id) is not link:
             return
         del self._links[consumer_id]
+        link.stop()
         if link.session is not None:
             self._consumers.closed(link.session)
 
@@ -186,11 +232,17 @@ class _Client:
         if self._links.get(consumer_id) is not link:
             return
         self.drop(consumer_id, link)
-        self.peer.send(
-            CommandCloseConsumer(
-                consumer_id=consumer_id, request_id=NO_REQUEST, reason=f"{why}: subscribe again"
+        if link.is_answered:  # else the answer says so
+            self.peer.send(
+                CommandCloseConsumer(
+                    consumer_id=consumer_id, request_id=NO_REQUEST, reason=f"{why}: subscribe again"
+                )
             )
-        )
+
+    def failed(self, error: Exception) -> None:
+        """A fault, after which a silent consumer would be worse than one that begins anew."""
+        self._log.error("wire.fault", command="assignment", exc_info=error)
+        self.peer.close("a fault in the node ended this connection's consumers; subscribe anew")
 
     def _link(self, consumer_id: int) -> Session:
         link = self._links.get(consumer_id)
@@ -229,11 +281,11 @@ class _Client:
             self.drop(consumer_id, link)
 
 
-def consumer_sessions(consumers: Consumers, place: Place) -> OpenSession:
+def consumer_sessions(consumers: Consumers, settings: ClientSettings) -> OpenSession:
     """The part that serves consumers."""
 
     def open_session(peer: Peer) -> Routes:
-        client = _Client(peer, consumers, place)
+        client = _Client(peer, consumers, settings)
         return {
             BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: client.subscribe,
             BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: client.unsubscribe,

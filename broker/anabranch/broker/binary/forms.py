@@ -9,7 +9,7 @@ import msgspec
 
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.topics.watches import Mark, Seen
-from anabranch.broker.topics.wide import AT_ONCE, Shared, beside
+from anabranch.broker.topics.wide import Shared, beside
 from anabranch.core.coordinator import Assignment
 from anabranch.core.hashing import bucket_starts
 from anabranch.core.instances import Bucket
@@ -30,8 +30,8 @@ _DAGS_MAX: Final = 256
 _FEW: Final = 10_000
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where the data is, as clients must know it."""
+class ClientSettings(msgspec.Struct, frozen=True):
+    """The settings of this node that clients are told."""
 
     topic_prefix: str
     bootstrap_servers: str
@@ -46,8 +46,8 @@ class Dags:
     nobody else would be served.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
         self._known: dict[str, tuple[Mark, ScalableTopicDAG]] = {}
         self._shared: Shared[ScalableTopicDAG] = Shared()
 
@@ -56,9 +56,7 @@ class Dags:
         known = self._known.get(name)
         if known is not None and known[0] == seen.mark:
             return known[1]
-        if len(topic.segments) <= AT_ONCE:
-            return await self._kept(name, topic, seen)
-        return await self._shared.of(name, seen.mark, lambda: self._kept(name, topic, seen))
+        return await self._shared.of(name, topic, seen.mark, lambda: self._kept(name, topic, seen))
 
     async def _kept(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
         dag = await beside(topic, lambda: self._made(name, topic, seen))
@@ -69,19 +67,19 @@ class Dags:
 
     def _made(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
         def form(part: SegmentInfo) -> SegmentInfoProto:
-            where = kafka_topic(self._place.topic_prefix, name, topic.incarnation, part)
+            where = kafka_topic(self._settings.topic_prefix, name, topic.incarnation, part)
             return _segment(part, where)
 
         return ScalableTopicDAG(
             epoch=topic.epoch,
             segments=[form(part) for part in topic.segments],
             controller_broker_url=seen.service_url or None,
-            bootstrap_servers=self._place.bootstrap_servers,
+            bootstrap_servers=self._settings.bootstrap_servers,
             children=[form(part) for part in topic.children],
             parents_under_way=topic.parents,
             incarnation=topic.incarnation,
             sealing=topic.state is TopicState.SEALING,
-            max_message_bytes=self._place.max_message_bytes,
+            max_message_bytes=self._settings.max_message_bytes,
         )
 
 
@@ -106,7 +104,7 @@ def _segment(part: SegmentInfo, where: str) -> SegmentInfoProto:
 
 
 def assignment_form(
-    place: Place,
+    settings: ClientSettings,
     name: str,
     topic: ScalableTopic,
     subscription: str,
@@ -117,9 +115,9 @@ def assignment_form(
     form = ScalableConsumerAssignment(
         layout_epoch=assignment.epoch,
         incarnation=topic.incarnation,
-        group_id=kafka_group(place.topic_prefix, name, subscription, known.created_offset),
-        session_timeout_ms=place.session_timeout_ms,
-        bootstrap_servers=place.bootstrap_servers,
+        group_id=kafka_group(settings.topic_prefix, name, subscription, known.created_offset),
+        session_timeout_ms=settings.session_timeout_ms,
+        bootstrap_servers=settings.bootstrap_servers,
         sequence=assignment.sequence,
     )
     parts = {part.segment_id: part for part in topic.segments}
@@ -132,7 +130,7 @@ def assignment_form(
                     hash_start=part.start,
                     hash_end=part.end,
                     segment_topic=segment_topic(name, part),
-                    kafka_topic=kafka_topic(place.topic_prefix, name, topic.incarnation, part),
+                    kafka_topic=kafka_topic(settings.topic_prefix, name, topic.incarnation, part),
                     buckets=buckets,
                     end_offsets=part.end_offsets,
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.broker.binary.consuming import consumer_sessions
-from anabranch.broker.binary.forms import Place
+from anabranch.broker.binary.forms import ClientSettings
 from anabranch.broker.binary.handlers import lookups, open_sessions
 from anabranch.broker.binary.traffic import traffic_reports
 from anabranch.broker.binary.watching import layout_watches
@@ -15,7 +15,7 @@ from anabranch.wire.server import OpenSession
 def sessions(operations: Operations, settings: Settings) -> OpenSession:
     """Look-ups, watches of layouts, consumers, and reports of traffic."""
     timeout_s = settings.scalable_topic_consumer_session_timeout_seconds
-    place = Place(
+    told = ClientSettings(
         topic_prefix=settings.topic_prefix,
         bootstrap_servers=settings.bootstrap_servers,
         max_message_bytes=settings.max_message_size,
@@ -24,7 +24,7 @@ def sessions(operations: Operations, settings: Settings) -> OpenSession:
     topics = operations.topics
     return open_sessions(
         lookups(operations),
-        layout_watches(topics.watches, place),
-        consumer_sessions(topics.consumers, place),
+        layout_watches(topics.watches, told),
+        consumer_sessions(topics.consumers, told),
         traffic_reports(topics.access, operations.traffic),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from anabranch.broker.binary.forms import Dags, Place
+from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.log import get_logger
 from anabranch.broker.topics.access import parse
@@ -155,9 +155,9 @@ class _Pushes:
             self._drop(number)
 
 
-def layout_watches(watches: Watches, place: Place) -> OpenSession:
+def layout_watches(watches: Watches, settings: ClientSettings) -> OpenSession:
     """The part that serves watches."""
-    dags = Dags(place)
+    dags = Dags(settings)
 
     def open_session(peer: Peer) -> Routes:
         pushes = _Pushes(peer, watches, dags)

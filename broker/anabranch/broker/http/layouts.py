@@ -14,6 +14,7 @@ from anabranch.broker.http.scalable import PREFIX
 from anabranch.broker.http.scalable_models import encoded
 from anabranch.broker.http.staleness import STALE_HEADER
 from anabranch.broker.topics.operations import TopicOperations
+from anabranch.broker.topics.wide import Shared
 from anabranch.core.topics import ScalableTopic
 
 _BYTES_MAX: Final = 32 << 20  # of all bodies that are kept
@@ -29,13 +30,15 @@ class _Bodies:
     def __init__(self) -> None:
         self._known: dict[str, tuple[ScalableTopic, _Headers, bytes]] = {}
         self._bytes = 0
+        self._shared: Shared[bytes] = Shared()
 
     async def of(self, name: str, topic: ScalableTopic) -> tuple[_Headers, bytes]:
         """Headers and body of the topic's layout."""
         known = self._known.get(name)
         if known is not None and known[0] is topic:
             return known[1], known[2]
-        body = await encoded(topic)
+        mark = (topic.incarnation, topic.version)
+        body = await self._shared.of(name, topic, mark, lambda: encoded(topic))
         if name in self._known:
             self._forget(name)
         headers = [

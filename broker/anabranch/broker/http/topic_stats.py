@@ -20,7 +20,7 @@ from anabranch.broker.http.autoscale_models import (
 from anabranch.broker.http.scalable_models import SegmentDetail
 from anabranch.broker.topics.backlogs import Backlog
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.broker.topics.wide import AT_ONCE, Shared, beside
+from anabranch.broker.topics.wide import Shared, beside
 from anabranch.core.segment_load import SegmentLoad
 from anabranch.core.segment_topics import kafka_group, kafka_topic, segment_topic
 from anabranch.core.segments import SegmentInfo
@@ -53,10 +53,10 @@ class StatsBodies:
         """Raises NotFoundError."""
         topic = self._topics.topic(name)
         subscriptions = self._topics.subscriptions(name)
-        if len(topic.segments) <= AT_ONCE:
-            return await self._made(name, topic, subscriptions)
         mark = (topic.incarnation, topic.version, subscriptions)
-        return await self._shared.of(name, mark, lambda: self._made(name, topic, subscriptions))
+        return await self._shared.of(
+            name, topic, mark, lambda: self._made(name, topic, subscriptions)
+        )
 
     async def _made(
         self, name: str, topic: ScalableTopic, subscriptions: list[Subscribed]

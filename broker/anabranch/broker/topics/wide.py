@@ -21,16 +21,24 @@ async def beside(topic: ScalableTopic, make: Callable[[], _T]) -> _T:
 
 
 class Shared(Generic[_T]):
-    """What several wait for is made once for all of them: of each name, one at a time.
-
-    `mark` tells what is to be made from what is being made of an earlier state.
-    """
+    """What several wait for of a wide topic is made once for all of them, one at a time."""
 
     def __init__(self) -> None:
         self._making: dict[str, tuple[object, asyncio.Task[_T]]] = {}
 
-    async def of(self, name: str, mark: object, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """What `make` returns, or raises; it goes on when who asked for it does not wait."""
+    async def of(
+        self,
+        name: str,
+        topic: ScalableTopic,
+        mark: object,
+        make: Callable[[], Coroutine[Any, Any, _T]],
+    ) -> _T:
+        """What `make` returns, or raises; it goes on when who asked for it does not wait.
+
+        `mark` tells what is to be made from what is being made of an earlier state.
+        """
+        if len(topic.segments) <= AT_ONCE:
+            return await make()
         making = self._making.get(name)
         if making is None or making[0] != mark:
             task = asyncio.create_task(make(), name="wide")
