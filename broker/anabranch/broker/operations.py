@@ -128,20 +128,20 @@ class Operations:
         A bundle that nobody owns is assigned first. With `unload` the owner then gives them up.
         """
         deadline = self._requests.deadline(self._timeout_s)
-        for _ in range(RACES_MAX):
-            before = await self._settled(unit, deadline, owned=True)
+
+        def build() -> UnitMove | None:
+            actor, new_id = self._requests.actor(), self._runtime.new_id()
             try:
-                record = ownership.split(
-                    self._requests.actor(), unit, before, positions, self._runtime.new_id()
-                )
+                return ownership.split(actor, unit, self._bundle(unit), positions, new_id)
             except InvalidInputError as error:
                 raise PreconditionError(str(error)) from None
-            if record is None:
-                continue
-            folded = await self._requests.propose(record, deadline)
-            if folded.outcome.verdict is Verdict.ACCEPTED:
-                return await self._split_done(unit, record, unload, deadline)
-        raise ConflictError(f"bundle {unit} kept changing hands; try again")
+
+        record = await self._requests.settle(
+            build, {}, deadline, lambda: self._settled(unit, deadline, owned=True)
+        )
+        if record is None:
+            raise ConflictError(f"bundle {unit} has no owner any more; try again")
+        return await self._split_done(unit, record, unload, deadline)
 
     async def _split_done(
         self, unit: str, record: UnitMove, unload: bool, deadline: float
@@ -164,29 +164,31 @@ class Operations:
 
     async def _release(self, unit: str, target: str, deadline: float) -> int:
         """The version that the release made; 0 when there is nothing to release."""
-        for _ in range(RACES_MAX):
-            before = await self._settled(unit, deadline, owned=False)
-            actor, new_id = self._requests.actor(), self._runtime.new_id()
-            record = ownership.release(actor, unit, before, target, new_id, Cause.OPERATOR)
-            if record is None:
-                return 0
-            verdict = (await self._requests.propose(record, deadline)).outcome.verdict
-            if verdict is Verdict.ACCEPTED:
-                return record.version
-            if verdict is Verdict.TARGET_UNKNOWN:
-                raise ConflictError(
-                    "Not allowed unload namespace bundle to inactive destination broker: "
-                    f"{target} has just left"
-                )
-        raise ConflictError(f"bundle {unit} kept changing hands; try again")
 
-    async def _settled(self, name: str, deadline: float, *, owned: bool) -> Unit:
-        """The bundle once it is on no move; with `owned`, once it has an owner."""
+        def build() -> UnitMove | None:
+            actor, new_id = self._requests.actor(), self._runtime.new_id()
+            before = self._bundle(unit)
+            return ownership.release(actor, unit, before, target, new_id, Cause.OPERATOR)
+
+        left = ConflictError(
+            "Not allowed unload namespace bundle to inactive destination broker: "
+            f"{target} has just left"
+        )
+        record = await self._requests.settle(
+            build,
+            {Verdict.TARGET_UNKNOWN: left},
+            deadline,
+            lambda: self._settled(unit, deadline, owned=False),
+        )
+        return record.version if record is not None else 0
+
+    async def _settled(self, name: str, deadline: float, *, owned: bool) -> None:
+        """Returns once the bundle is on no move; with `owned`, once it has an owner."""
         while True:
             unit = self._bundle(name)
             self._requests.actor()
             if unit.state is UnitState.OWNED or (unit.state is UnitState.FREE and not owned):
-                return unit
+                return
             if unit.state is UnitState.FREE:
                 await self._lookups.owned(name, deadline)
             else:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
 
 from anabranch.broker.errors import ConflictError, DeadlineError, UnavailableError
 from anabranch.broker.runtime import Runtime
@@ -12,6 +12,8 @@ from anabranch.core.outcome import Folded
 from anabranch.core.ownership import Actor
 from anabranch.core.records import Record
 from anabranch.core.verdicts import Verdict
+
+_R = TypeVar("_R", bound=Record)
 
 RACES_MAX: Final = 8  # lost one after another before a request gives up
 
@@ -61,24 +63,33 @@ class Requests:
 
     async def settle(
         self,
-        build: Callable[[], Record],
-        refusals: dict[Verdict, Exception],
+        build: Callable[[], _R | None],
+        refusals: Mapping[Verdict, Exception | None],
         deadline: float,
-    ) -> Folded:
-        """Proposes what `build` makes of the present state until it is accepted or refused.
+        ready: Callable[[], Awaitable[object]] | None = None,
+    ) -> _R | None:
+        """The record that was accepted, of those that `build` makes of the present state.
 
-        `build` raises what the request ends in when the state forbids it.
+        None when there is nothing to do: `build` returned it, or `refusals` has it for the verdict;
+        else the error there is raised. A lost race is tried again. `build` raises what the request
+        ends in when the state forbids it; `ready`, before it, waits for a state that does not.
         """
+        key = ""
         for _ in range(RACES_MAX):
+            if ready is not None:
+                await ready()
             record = build()
-            folded = await self.propose(record, deadline)
-            verdict = folded.outcome.verdict
+            if record is None:
+                return None
+            key = record.key
+            verdict = (await self.propose(record, deadline)).outcome.verdict
             if verdict is Verdict.ACCEPTED:
-                return folded
+                return record
             if verdict in refusals:
-                raise refusals[verdict]
+                refusal = refusals[verdict]
+                if refusal is None:
+                    return None
+                raise refusal
             if verdict is Verdict.SESSION_OVER:
                 raise UnavailableError("this node's session is over; try again, or ask another")
-        raise ConflictError(
-            f"{record.key} was changed by others {RACES_MAX} times meanwhile; try again"
-        )
+        raise ConflictError(f"{key} was changed by others {RACES_MAX} times meanwhile; try again")

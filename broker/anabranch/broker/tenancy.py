@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError
 from anabranch.broker.requests import Requests
@@ -14,10 +14,6 @@ from anabranch.core.records import Cause, NamespaceChange, PolicyOp, Record, Ten
 from anabranch.core.ring import even_ranges
 from anabranch.core.state import Tenant
 from anabranch.core.verdicts import Verdict
-
-
-class _BusyError(Exception):
-    """One of the namespace's bundles is not free."""
 
 
 class Tenancy:
@@ -99,11 +95,7 @@ class Tenancy:
                 raise NotFoundError("Namespace does not exist")
             return self._namespace_change(ns, PolicyOp.DELETE, info.version + 1)
 
-        try:
-            await self._settle(build, {Verdict.NAMESPACE_BUSY: _BusyError()})
-        except _BusyError:
-            return False
-        return True
+        return await self._settle(build, {Verdict.NAMESPACE_BUSY: None}) is not None
 
     def _checked(self, name: str, allowed_clusters: Sequence[str]) -> None:
         try:
@@ -121,10 +113,12 @@ class Tenancy:
             )
 
     async def _settle(
-        self, build: Callable[[], Record], refusals: dict[Verdict, Exception] | None = None
-    ) -> None:
+        self,
+        build: Callable[[], Record],
+        refusals: Mapping[Verdict, Exception | None] | None = None,
+    ) -> Record | None:
         deadline = self._requests.deadline(self._timeout_s)
-        await self._requests.settle(build, refusals or {}, deadline)
+        return await self._requests.settle(build, refusals or {}, deadline)
 
     def _tenant_change(
         self,

@@ -196,13 +196,15 @@ class SegmentLayout:
         parents = (low.segment_id, high.segment_id)
         return (new_segment(self.next_segment_id, low.start, high.end, buckets, parents),)
 
-    def rebucket_children(self, segment_id: int, buckets: int) -> tuple[SegmentInfo, ...]:
+    def rebucket_children(
+        self, segment_id: int, buckets: int, buckets_max: int = BUCKETS_MAX
+    ) -> tuple[SegmentInfo, ...]:
         """The successor of the same range with another number of buckets (seed 002, "Rollover").
 
         Raises UnknownSegmentError, InvalidInputError.
         """
-        if not 1 <= buckets <= BUCKETS_MAX:
-            raise InvalidInputError(f"bucketCount must be in [1, {BUCKETS_MAX}]: {buckets}")
+        if not 1 <= buckets <= buckets_max:
+            raise InvalidInputError(f"bucketCount must be in [1, {buckets_max}]: {buckets}")
         part = self.segment(segment_id)
         if not part.is_active:
             raise InvalidInputError(f"Cannot rebucket non-active segment: {segment_id}")

@@ -106,7 +106,7 @@ async def _found(
                 f"{place} of the {len(full)} topics of bundle {home}/{part} are done, and the "
                 "others were not in time; ask again"
             )
-        await topics.control(topic)
+        await topics.controlled(topic)
         known = {name: said.kind for name, said, _ in topics.subscriptions(topic)}
         wanted = {name: kind for name, kind in known.items() if subscription in ("", name)}
         if wanted:

@@ -91,7 +91,8 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
     @routes.get(path + "/stats", dependencies=[Marked], responses=refusals)
     async def get_stats(tenant: str, namespace: str, topic: str, response: Response) -> TopicStats:
         """Segments, and subscriptions with their consumers and what they have yet to read."""
-        name = await _controlled(topics, tenant, namespace, topic)
+        name = parse(tenant, namespace, topic)
+        await topics.controlled(name, reading=True)
         return _raw(await bodies.of(name), response.headers)  # type: ignore[return-value]  # its bytes
 
     stats = path + "/segments/{segmentId}/stats"
@@ -105,8 +106,8 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
         authoritative: Authoritative = False,
     ) -> SegmentDetail:
         """The same of one segment."""
-        name = await _controlled(topics, tenant, namespace, topic)
-        found = topics.topic(name)
+        name = parse(tenant, namespace, topic)
+        found = await topics.controlled(name, reading=True)
         part = found.segment(segmentId)
         if part is None:
             raise NotFoundError(f"Segment not found: {segmentId}")
@@ -120,8 +121,8 @@ def _properties(routes: APIRouter, topics: TopicOperations) -> None:
     @routes.get(path, dependencies=[Marked], responses=problems(307, 404, 412, 503, 504))
     async def get_properties(tenant: str, namespace: str, topic: str) -> dict[str, str]:
         """The topic's properties, as its controller has changed them."""
-        name = await _controlled(topics, tenant, namespace, topic)
-        return properties_dict(topics.topic(name).properties)
+        found = await topics.controlled(parse(tenant, namespace, topic), reading=True)
+        return properties_dict(found.properties)
 
     @routes.put(path, status_code=204, responses=refusals)
     async def update_properties(
@@ -183,15 +184,6 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
     ) -> None:
         """Replaces an active segment by one of the same range with other entry buckets."""
         await topics.rebucket(parse(tenant, namespace, topic), segmentId, buckets)
-
-
-async def _controlled(topics: TopicOperations, tenant: str, namespace: str, topic: str) -> str:
-    """The topic's name, here at its controller, which knows most of it."""
-    name = parse(tenant, namespace, topic)
-    topics.topic(name)
-    if not topics.is_stale:  # else this node tells what it has
-        await topics.control(name)
-    return name
 
 
 def _filters(given: list[str] | tuple[()]) -> dict[str, str]:

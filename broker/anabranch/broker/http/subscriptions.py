@@ -61,7 +61,8 @@ def _existence(routes: APIRouter, topics: TopicOperations) -> None:
         kind: Annotated[SubscriptionType, Query(alias="type")] = SubscriptionType.STREAM,
     ) -> None:
         """Creates a subscription that begins at the first message; nothing if it is there."""
-        name = await _controlled(topics, tenant, namespace, topic)
+        name = parse(tenant, namespace, topic)
+        await topics.controlled(name)
         await topics.consumers.create(name, subscription, SubscriptionKind[kind.value])
 
     @routes.delete(path, status_code=204, responses=refusals)
@@ -69,7 +70,8 @@ def _existence(routes: APIRouter, topics: TopicOperations) -> None:
         tenant: str, namespace: str, topic: str, subscription: str
     ) -> None:
         """Deletes a subscription and what it has consumed; its consumers are told."""
-        name = await _controlled(topics, tenant, namespace, topic)
+        name = parse(tenant, namespace, topic)
+        await topics.controlled(name)
         await topics.consumers.delete(name, subscription)
 
 
@@ -92,19 +94,14 @@ def _positions(routes: APIRouter, topics: TopicOperations) -> None:
                 "say where to go on: timestamp=milliseconds since 1970, or position=earliest or "
                 "latest"
             )
-        name = await _controlled(topics, tenant, namespace, topic)
+        name = parse(tenant, namespace, topic)
+        await topics.controlled(name)
         to = timestamp if position is None else _ENDS[position]
         await topics.reading.resets.reset(name, subscription, EARLIEST if to is None else to)
 
     @routes.post(path + "/skip-all", status_code=204, responses=refusals)
     async def skip_all(tenant: str, namespace: str, topic: str, subscription: str) -> None:
         """Leaves out all that is in the topic now; its consumers subscribe again."""
-        name = await _controlled(topics, tenant, namespace, topic)
+        name = parse(tenant, namespace, topic)
+        await topics.controlled(name)
         await topics.reading.resets.reset(name, subscription, LATEST)
-
-
-async def _controlled(topics: TopicOperations, tenant: str, namespace: str, topic: str) -> str:
-    name = parse(tenant, namespace, topic)
-    topics.topic(name)
-    await topics.control(name)
-    return name

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any
 
 from anabranch.broker.errors import (
     ConflictError,
@@ -15,11 +16,11 @@ from anabranch.broker.requests import Requests
 from anabranch.broker.topics.service import TopicService
 from anabranch.core import names
 from anabranch.core.names import full_name, namespace_of
+from anabranch.core.records import TopicCause, TopicChange
 from anabranch.core.topic_guards import controller_of
-from anabranch.core.topics import ScalableTopic
+from anabranch.core.topic_proposals import topic_change
+from anabranch.core.topics import ScalableTopic, TopicMove
 from anabranch.core.verdicts import Verdict
-
-_OUT_OF_REACH: Final = "its controller has just changed; try again"
 
 
 class Access:
@@ -65,20 +66,58 @@ class Access:
             if not self.service.may_act(name):
                 await self.requests.changed(unit, deadline, what)
 
+    async def controlled(
+        self, name: str, deadline: float, *, reading: bool = False
+    ) -> ScalableTopic:
+        """The open topic, once this node is its controller, which knows most of it.
+
+        `reading`: a node that has lost touch with the log tells what it has. Raises NotFoundError
+        and ElsewhereError.
+        """
+        self.topic(name)
+        if self.runtime.has_lease or not reading:
+            await self.control(name, deadline)
+        return self.topic(name)
+
     def must_control(self, name: str) -> None:
         """Raises ElsewhereError or UnavailableError unless this node is the controller now."""
         if self.service.may_act(name):
             return
-        self.refer(name)
-        raise UnavailableError(f"{full_name(name)} has no controller at this moment; try again")
-
-    def refer(self, name: str) -> None:
-        """Raises ElsewhereError if another node is known to be the topic's controller."""
         located = self.controller_at(name)
         if located is not None and located.broker != self.runtime.core.me:
             raise _elsewhere(name, located)
+        raise UnavailableError(f"{full_name(name)} has no controller at this moment; try again")
 
-    def refusals(self, name: str) -> dict[Verdict, Exception]:
+    async def change(
+        self, name: str, build: Callable[[ScalableTopic], TopicChange | None], deadline: float
+    ) -> TopicChange | None:
+        """Proposes, at the topic's controller, what `build` makes of it (`Requests.settle`).
+
+        Raises NotFoundError unless the topic is open, and ElsewhereError.
+        """
+        await self.controlled(name, deadline)
+        return await self.requests.settle(
+            lambda: build(self.topic(name)), self.refusals(name), deadline
+        )
+
+    def proposal(
+        self, name: str, topic: ScalableTopic | None, move: TopicMove, **fields: Any
+    ) -> TopicChange:
+        """An operator's change of a topic. Raises ElsewhereError or UnavailableError unless this
+        node is the topic's controller now.
+        """
+        self.must_control(name)
+        return topic_change(
+            self.requests.actor(),
+            name,
+            topic,
+            move,
+            self.runtime.new_id(),
+            TopicCause.OPERATOR,
+            **fields,
+        )
+
+    def refusals(self, name: str) -> dict[Verdict, Exception | None]:
         """What a proposal on a topic ends in when the log refuses it for good."""
         full = full_name(name)
         gone = NotFoundError(f"Scalable topic not found: {full}")
@@ -89,7 +128,9 @@ class Access:
             Verdict.UNKNOWN_TOPIC: gone,
             Verdict.OTHER_INCARNATION: gone,
             Verdict.UNKNOWN_SUBSCRIPTION: NotFoundError(f"the subscription on {full} is gone"),
-            Verdict.NOT_CONTROLLER: UnavailableError(f"{full}: {_OUT_OF_REACH}"),
+            Verdict.NOT_CONTROLLER: UnavailableError(
+                f"{full}: its controller has just changed; try again"
+            ),
             Verdict.TOPIC_BUSY: ConflictError(f"{full} is being created or deleted"),
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -24,7 +24,7 @@ from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.core import names
 from anabranch.core.instances import Bucket
 from anabranch.core.names import full_name
-from anabranch.core.records import Record
+from anabranch.core.records import SubscriptionChange
 from anabranch.core.segment_topics import kafka_group
 from anabranch.core.state import StateReader
 from anabranch.core.subscriptions import Subscription, SubscriptionKind, SubscriptionOp
@@ -33,6 +33,11 @@ from anabranch.core.verdicts import Verdict
 from anabranch.wire import clock
 
 _STARTED_MAX: Final = 10_000
+_SO_ALREADY: Final = (
+    Verdict.CONSUMER_EXISTS,
+    Verdict.UNKNOWN_CONSUMER,
+    Verdict.UNKNOWN_SUBSCRIPTION,
+)
 
 
 class ConsumerBusyError(ConflictError):
@@ -330,10 +335,12 @@ class Consumers:
     async def change(
         self, topic: str, subscription: str, op: SubscriptionOp, **fields: Any
     ) -> None:
-        def build() -> Record:
+        """Does nothing where what is asked for is so already: somebody else was as fast."""
+
+        def build() -> SubscriptionChange | None:
             before = self._runtime.view.subscription(topic, subscription)
             if (before is not None) is (op is SubscriptionOp.CREATE):
-                raise _HoldsAlready
+                return None
             self._access.must_control(topic)
             return subscription_change(
                 self._requests.actor(),
@@ -346,16 +353,5 @@ class Consumers:
                 **fields,
             )
 
-        refusals = self._access.refusals(topic)
-        for verdict in _HOLDS:
-            refusals[verdict] = _HoldsAlready()
-        with suppress(_HoldsAlready):
-            deadline = self._requests.deadline(self._timeout_s)
-            await self._requests.settle(build, refusals, deadline)
-
-
-class _HoldsAlready(Exception):  # noqa: N818 - no error: somebody else was as fast
-    """What a change asks for is so already."""
-
-
-_HOLDS: Final = (Verdict.CONSUMER_EXISTS, Verdict.UNKNOWN_CONSUMER, Verdict.UNKNOWN_SUBSCRIPTION)
+        refusals = self._access.refusals(topic) | dict.fromkeys(_SO_ALREADY)
+        await self._requests.settle(build, refusals, self._requests.deadline(self._timeout_s))

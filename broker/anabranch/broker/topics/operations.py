@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from anabranch.broker.errors import (
     ConflictError,
@@ -21,7 +19,6 @@ from anabranch.broker.errors import (
     PreconditionError,
     UnavailableError,
 )
-from anabranch.broker.requests import RACES_MAX
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.consumers import Consumers
 from anabranch.broker.topics.limits import Limits, check_layout, check_properties
@@ -33,11 +30,10 @@ from anabranch.core import names
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
 from anabranch.core.layout import SegmentLayout, initial_segments
 from anabranch.core.names import Namespace, full_name
-from anabranch.core.records import TopicCause, topic_key
+from anabranch.core.records import TopicChange, topic_key
 from anabranch.core.segment_topics import kafka_topic
 from anabranch.core.segments import SegmentInfo, parse_descriptor
 from anabranch.core.subscriptions import Subscription
-from anabranch.core.topic_proposals import topic_change
 from anabranch.core.topics import (
     Operation,
     ScalableTopic,
@@ -129,9 +125,9 @@ class TopicOperations:
         """The Kafka topic of one of the topic's segments."""
         return kafka_topic(self.access.service.prefix, name, topic.incarnation, part)
 
-    async def control(self, name: str) -> None:
-        """Returns once this node is the topic's controller. Raises ElsewhereError if another is."""
-        await self.access.control(name, self._requests.deadline(self.limits.timeout_s))
+    async def controlled(self, name: str, *, reading: bool = False) -> ScalableTopic:
+        """As `Access.controlled`, in the time that a request may take."""
+        return await self.access.controlled(name, self.deadline(), reading=reading)
 
     def deadline(self) -> float:
         """When a request that begins now is over."""
@@ -141,32 +137,26 @@ class TopicOperations:
 
     async def create(self, name: str, segments: int, properties: Mapping[str, str]) -> None:
         """Creates a topic with that many segments of equal size. Raises ConflictError."""
-        self._enabled()
+        if not self.limits.enabled:
+            raise PreconditionError("Scalable topics are disabled on this broker")
         self.access.namespace(name)
         check_properties(properties)
         parts = initial_segments(segments, self.limits.bucket_budget, self.limits.buckets_max)
         check_layout(self.access.service.prefix, name, parts)
-        deadline = self._requests.deadline(self.limits.timeout_s)
+        deadline = self.deadline()
         exists = ConflictError(f"Scalable topic already exists: {full_name(name)}")
         await self.access.control(name, deadline)
         if self._runtime.view.topic(name) is not None:
             raise exists
         self.access.service.failures.forget(name)  # of a topic of this name that is gone
-        record = topic_change(
-            self._requests.actor(),
-            name,
-            None,
-            TopicMove.CREATE,
-            self._runtime.new_id(),
-            TopicCause.OPERATOR,
-            segments=parts,
-            properties=properties_flat(properties),
+        record = self.access.proposal(
+            name, None, TopicMove.CREATE, segments=parts, properties=properties_flat(properties)
         )
         refusals = {**self.access.refusals(name), Verdict.STALE_VERSION: exists}
         # A repetition could create what was deleted meanwhile: it is proposed once.
         folded = await self._requests.propose(record, deadline)
         if folded.outcome.verdict is not Verdict.ACCEPTED:
-            raise refusals.get(folded.outcome.verdict, UnavailableError("try again"))
+            raise refusals.get(folded.outcome.verdict) or UnavailableError("try again")
 
         def done() -> bool:
             topic = self._runtime.view.topic(name)
@@ -180,33 +170,30 @@ class TopicOperations:
 
     async def delete(self, name: str) -> None:
         """Deletes a topic with its data. Raises NotFoundError."""
-        deadline = self._requests.deadline(self.limits.timeout_s)
-        before = self._runtime.view.topic(name)
-        if before is None:
-            self.access.topic(name)
-        await self.access.control(name, deadline)
-        for _ in range(RACES_MAX):
+        deadline = self.deadline()
+
+        def state() -> TopicState | None:
+            topic = self._runtime.view.topic(name)
+            return None if topic is None else topic.state
+
+        async def sealed() -> None:
+            what = "was being sealed, which comes before it can be deleted, and was not done"
+            await self._until(name, lambda: state() is not TopicState.SEALING, deadline, what)
+
+        def build() -> TopicChange | None:
             topic = self._runtime.view.topic(name)
             if topic is None:
                 raise NotFoundError(f"Scalable topic not found: {full_name(name)}")
-            if topic.state is TopicState.SEALING:
-                what = "was being sealed, which comes before it can be deleted, and was not done"
-                await self._changed(name, deadline, what)
-                continue
-            if topic.state is not TopicState.DELETING:
-                verdict = await self.propose(name, topic, TopicMove.DELETE, deadline)
-                if verdict is not Verdict.ACCEPTED:
-                    continue
-            await self._gone(name, topic.incarnation, deadline)
-            return
-        raise ConflictError(f"{full_name(name)} kept changing; try again")
+            if topic.state is TopicState.DELETING:
+                return None
+            return self.access.proposal(name, topic, TopicMove.DELETE)
 
-    async def _gone(self, name: str, incarnation: int, deadline: float) -> None:
-        def gone() -> bool:
-            topic = self._runtime.view.topic(name)
-            return topic is None or topic.incarnation != incarnation
-
-        await self._until(name, gone, deadline, "was not deleted")
+        if state() is None:
+            self.access.topic(name)  # says what is missing
+        await self.access.control(name, deadline)
+        await self._requests.settle(build, self.access.refusals(name), deadline, sealed)
+        gone = "was not deleted"
+        await self._until(name, lambda: state() is not TopicState.DELETING, deadline, gone)
 
     # --- layouts ------------------------------------------------------------------------
 
@@ -218,33 +205,43 @@ class TopicOperations:
 
     async def merge(self, name: str, first: int, second: int) -> None:
         """Makes one segment of two neighbours. Raises as `split`."""
-
-        def children(layout: SegmentLayout) -> tuple[SegmentInfo, ...]:
-            most = self.limits.buckets_max
-            made = layout.merge_children(first, second)
-            return tuple(msgspec.structs.replace(p, buckets=min(p.buckets, most)) for p in made)
-
-        await self._operate(name, Operation.MERGE, (first, second), children)
+        most = self.limits.buckets_max
+        await self._operate(
+            name,
+            Operation.MERGE,
+            (first, second),
+            lambda layout: layout.merge_children(first, second, most),
+        )
 
     async def rebucket(self, name: str, segment_id: int, buckets: int) -> None:
         """Replaces a segment by one with another number of entry buckets. Raises as `split`."""
         most = self.limits.buckets_max
-        if not 1 <= buckets <= most:
-            raise PreconditionError(f"bucketCount must be in [1, {most}]: {buckets}")
         await self._operate(
             name,
             Operation.REBUCKET,
             (segment_id,),
-            lambda layout: layout.rebucket_children(segment_id, buckets),
+            lambda layout: layout.rebucket_children(segment_id, buckets, most),
         )
 
     async def _operate(
         self, name: str, operation: Operation, segments: Sequence[int], make: Children
     ) -> None:
-        deadline = self._requests.deadline(self.limits.timeout_s)
-        self.topic(name)
-        await self.access.control(name, deadline)
-        children = await self._begin(name, operation, segments, make, deadline)
+        deadline = self.deadline()
+        children: tuple[SegmentInfo, ...] = ()
+
+        def begin(topic: ScalableTopic) -> TopicChange:
+            nonlocal children
+            children = self._children(name, topic, make)
+            return self.access.proposal(
+                name,
+                topic,
+                TopicMove.BEGIN,
+                operation=operation,
+                parents=children[0].parent_ids,
+                segments=children,
+            )
+
+        await self.access.change(name, begin, deadline)
         first = children[0].segment_id
         what = f"{operation.name.lower()} of {'+'.join(map(str, segments))} was not done"
 
@@ -260,41 +257,21 @@ class TopicOperations:
 
         await self._until(name, done, deadline, what)
 
-    async def _begin(
-        self,
-        name: str,
-        operation: Operation,
-        segments: Sequence[int],
-        make: Children,
-        deadline: float,
-    ) -> tuple[SegmentInfo, ...]:
-        for _ in range(RACES_MAX):
-            topic = self.topic(name)
-            try:
-                children = make(topic.layout)
-            except UnknownSegmentError as error:
-                raise NotFoundError(str(error)) from None
-            except InvalidInputError as error:
-                raise PreconditionError(str(error)) from None
-            check_layout(self.access.service.prefix, name, (*topic.segments, *children))
-            if topic.operation is not Operation.NONE:
-                busy = "+".join(str(each) for each in topic.parents)
-                raise ConflictError(
-                    f"{full_name(name)} has an operation under way, {topic.operation.name} of "
-                    f"segment {busy}; try again when it is done"
-                )
-            verdict = await self.propose(
-                name,
-                topic,
-                TopicMove.BEGIN,
-                deadline,
-                operation=operation,
-                parents=children[0].parent_ids,
-                segments=children,
+    def _children(self, name: str, topic: ScalableTopic, make: Children) -> tuple[SegmentInfo, ...]:
+        try:
+            children = make(topic.layout)
+        except UnknownSegmentError as error:
+            raise NotFoundError(str(error)) from None
+        except InvalidInputError as error:
+            raise PreconditionError(str(error)) from None
+        check_layout(self.access.service.prefix, name, (*topic.segments, *children))
+        if topic.operation is not Operation.NONE:
+            busy = "+".join(str(each) for each in topic.parents)
+            raise ConflictError(
+                f"{full_name(name)} has an operation under way, {topic.operation.name} of "
+                f"segment {busy}; try again when it is done"
             )
-            if verdict is Verdict.ACCEPTED:
-                return children
-        raise ConflictError(f"{full_name(name)} kept changing; try again")
+        return children
 
     # --- segments -----------------------------------------------------------------------
 
@@ -309,21 +286,17 @@ class TopicOperations:
 
         Raises PreconditionError for one that is needed.
         """
-        deadline = self._requests.deadline(self.limits.timeout_s)
-        self.topic(name)
-        await self.access.control(name, deadline)
-        for _ in range(RACES_MAX):
-            topic = self.topic(name)
+
+        def build(topic: ScalableTopic) -> TopicChange | None:
             part = self.segment(name, descriptor)
             if part is None:
-                return
+                return None
             self._must_be_prunable(name, topic, part)
-            verdict = await self.propose(
-                name, topic, TopicMove.PRUNE, deadline, segment_ids=(part.segment_id,)
+            return self.access.proposal(
+                name, topic, TopicMove.PRUNE, segment_ids=(part.segment_id,)
             )
-            if verdict is Verdict.ACCEPTED:
-                return
-        raise ConflictError(f"{full_name(name)} kept changing; try again")
+
+        await self.access.change(name, build, self.deadline())
 
     def _must_be_prunable(self, name: str, topic: ScalableTopic, part: SegmentInfo) -> None:
         what = f"segment {part.descriptor} of {full_name(name)}"
@@ -346,36 +319,11 @@ class TopicOperations:
 
     # --- steps --------------------------------------------------------------------------
 
-    async def propose(
-        self, name: str, topic: ScalableTopic, move: TopicMove, deadline: float, **fields: Any
-    ) -> Verdict:
-        """ACCEPTED, or the reason of a race that was lost. Raises for what stays refused."""
-        self.access.must_control(name)
-        record = topic_change(
-            self._requests.actor(),
-            name,
-            topic,
-            move,
-            self._runtime.new_id(),
-            TopicCause.OPERATOR,
-            **fields,
-        )
-        verdict = (await self._requests.propose(record, deadline)).outcome.verdict
-        refusals = self.access.refusals(name)
-        if verdict in refusals:
-            raise refusals[verdict]
-        if verdict is Verdict.SESSION_OVER:
-            raise UnavailableError("this node's session is over; try again, or ask another")
-        return verdict
-
     async def _until(self, name: str, done: Callable[[], bool], deadline: float, what: str) -> None:
-        while not done():
-            await self._changed(name, deadline, what)
-
-    async def _changed(self, name: str, deadline: float, what: str) -> None:
-        """Waits for the topic to change. What a request began goes on when its time is over."""
+        """Waits for changes of the topic. What a request began goes on when its time is over."""
         try:
-            await self._requests.changed(topic_key(name), deadline, what)
+            while not done():
+                await self._requests.changed(topic_key(name), deadline, what)
         except DeadlineError:
             why = self.access.service.failures.why(name)
             rest = f": {why}. It is tried again by itself" if why else "; it goes on by itself"
@@ -386,10 +334,6 @@ class TopicOperations:
     def _undone(self, name: str, what: str) -> Exception:
         why = self.access.service.failures.why(name) or "its controller's log says why"
         return KafkaFailedError(f"{full_name(name)}: {what}, and it was undone: {why}")
-
-    def _enabled(self) -> None:
-        if not self.limits.enabled:
-            raise PreconditionError("Scalable topics are disabled on this broker")
 
 
 def parse(tenant: str, namespace: str, topic: str) -> str:

@@ -17,10 +17,9 @@ from anabranch.core.autoscale_policy import (
 )
 from anabranch.core.autoscaler import policy_of
 from anabranch.core.names import Namespace
-from anabranch.core.records import Cause, NamespaceChange, PolicyOp, Record, TopicCause
+from anabranch.core.records import Cause, NamespaceChange, PolicyOp, TopicChange
 from anabranch.core.state import NamespaceInfo
-from anabranch.core.topic_proposals import topic_change
-from anabranch.core.topics import TopicMove
+from anabranch.core.topics import ScalableTopic, TopicMove
 
 
 class AutoScalePolicies:
@@ -43,10 +42,8 @@ class AutoScalePolicies:
 
         Raises NotFoundError and ElsewhereError.
         """
-        self._access.topic(name)
-        if self._runtime.has_lease:  # else this node tells what it has
-            await self._access.control(name, self._requests.deadline(self._timeout_s))
-        return override_of(self._access.topic(name).auto_scale)
+        deadline = self._requests.deadline(self._timeout_s)
+        return override_of((await self._access.controlled(name, deadline, reading=True)).auto_scale)
 
     async def set_topic(self, name: str, given: Mapping[str, object]) -> None:
         """Replaces all that the topic overrides; nothing given removes it.
@@ -54,28 +51,17 @@ class AutoScalePolicies:
         Raises PreconditionError for what would not be a sound policy together with the others.
         """
         override = checked_override(given)
-        deadline = self._requests.deadline(self._timeout_s)
-        self._access.topic(name)
-        await self._access.control(name, deadline)
 
-        def build() -> Record:
-            topic = self._access.topic(name)
-            self._access.must_control(name)
+        def build(topic: ScalableTopic) -> TopicChange:
             if override:
                 home = self._runtime.view.namespace(name.rpartition("/")[0])
                 above = override_of(home.auto_scale) if home is not None else {}
                 self._refuse(resolve(self._broker, above, override))
-            return topic_change(
-                self._requests.actor(),
-                name,
-                topic,
-                TopicMove.POLICY,
-                self._runtime.new_id(),
-                TopicCause.OPERATOR,
-                auto_scale=override_flat(override),
+            return self._access.proposal(
+                name, topic, TopicMove.POLICY, auto_scale=override_flat(override)
             )
 
-        await self._requests.settle(build, self._access.refusals(name), deadline)
+        await self._access.change(name, build, self._requests.deadline(self._timeout_s))
 
     def of_namespace(self, ns: Namespace) -> Override:
         """What the namespace overrides for its topics. Raises NotFoundError."""
@@ -85,7 +71,7 @@ class AutoScalePolicies:
         """As `set_topic`, for all topics of a namespace that do not override it themselves."""
         override = checked_override(given)
 
-        def build() -> Record:
+        def build() -> NamespaceChange:
             if override:
                 self._refuse(resolve(self._broker, override, {}))
             actor = self._requests.actor()
