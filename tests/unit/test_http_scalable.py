@@ -103,6 +103,27 @@ def test_every_bad_request_has_its_own_status_and_reason() -> None:
     with_http(test)
 
 
+def test_who_names_a_segment_that_is_not_active_is_told_those_that_are() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        http = nodes[0].http
+        await created(nodes[0], 3)
+        assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
+        for answer in (
+            await http.post(f"{TOPIC}/split/99"),
+            await http.get(f"{TOPIC}/segments/99/stats"),
+            await http.post(f"{TOPIC}/rebucket/99", params={"bucketCount": 8}),
+        ):
+            refused(answer, 404, "Segment not found: 99; the active segments are 3, 4, 1, 2")
+        refused(await http.post(f"{TOPIC}/split/0"), 412, "0; the active segments are 3, 4, 1, 2")
+        refused(await http.post(f"{TOPIC}/merge/3/2"), 412, "the active segments are 3, 4, 1, 2")
+        await http.delete(TOPIC)
+        await created(nodes[0], 14)
+        few = "the active segments are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 4 more"
+        refused(await http.post(f"{TOPIC}/split/99"), 404, few)
+
+    with_http(test)
+
+
 def test_a_segment_of_one_hash_cannot_be_split() -> None:
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
         await created(nodes[0], 33_000)  # of one and of two hashes

@@ -149,6 +149,9 @@ def test_single_segments_are_not_changed_behind_the_logs_back() -> None:
         refused(await http.post(f"{active}/terminate"), 412, "is active")
         assert (await http.post(f"{sealed}/terminate")).status_code == 204
         refused(await http.post(f"{unknown}/terminate"), 404, "Segment topic not found")
+        for answer in (await http.put(unknown), await http.post(f"{unknown}/terminate")):
+            known = "; the active segments are 0000-7fff-1, 8000-ffff-2"
+            assert answer.json()["reason"].endswith(known)
         refused(await http.delete(active), 412, "is active")
         refused(await http.delete(sealed), 412, "still to be read by subscription billing")
         assert (await http.delete(unknown)).status_code == 204

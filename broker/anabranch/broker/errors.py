@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from anabranch.core.errors import AnabranchError
+
+_LISTED_MAX: Final = 10
 
 
 class OperationError(AnabranchError):
@@ -48,3 +53,9 @@ class DeadlineError(OperationError):
 
 class StartError(AnabranchError):
     """The node cannot start or go on; the message names the thing and the remedy."""
+
+
+def listed(things: Sequence[object]) -> str:
+    """For a sentence: the first ten, and how many more there are."""
+    more = f" and {len(things) - _LISTED_MAX} more" if len(things) > _LISTED_MAX else ""
+    return ", ".join(map(str, things[:_LISTED_MAX])) + more

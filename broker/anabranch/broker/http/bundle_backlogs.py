@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path
 
-from anabranch.broker.errors import DeadlineError, NotFoundError, PreconditionError
+from anabranch.broker.errors import DeadlineError, NotFoundError, PreconditionError, listed
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
 from anabranch.broker.operations import Operations
@@ -19,7 +20,6 @@ from anabranch.core.ring import parse_range, topic_hash
 from anabranch.core.subscriptions import SubscriptionKind
 
 _PATH: Final = "/{tenant}/{namespace}/{bundle}"
-_NAMED_MAX: Final = 8
 
 _Bundle = Annotated[str, Path(description="A bundle's range, such as 0x00000000_0x40000000.")]
 
@@ -58,10 +58,8 @@ def router(operations: Operations) -> APIRouter:
         """Deletes the subscriptions of this name, in every topic of the bundle."""
         consumers = operations.topics.consumers
         async for topic, _ in _found(operations, tenant, namespace, bundle, subscription):
-            try:
+            with suppress(NotFoundError):  # somebody else was as fast
                 await consumers.delete(topic, subscription)
-            except NotFoundError:
-                continue  # somebody else was as fast
 
     return routes
 
@@ -74,14 +72,14 @@ async def _clear(
     async for topic, found in _found(operations, tenant, namespace, bundle, subscription):
         for name, kind in found.items():
             if kind is SubscriptionKind.STREAM:
-                await topics.reading.resets.reset(topic, name, LATEST)
+                with suppress(NotFoundError):  # it was deleted meanwhile
+                    await topics.reading.resets.reset(topic, name, LATEST)
             else:
                 left.append(f"{name} ({kind.name}) of {full_name(topic)}")
     if left:
-        more = f" and {len(left) - _NAMED_MAX} more" if len(left) > _NAMED_MAX else ""
         raise PreconditionError(
-            f"{', '.join(left[:_NAMED_MAX])}{more} keep their positions elsewhere, and were left "
-            "as they are; all streams of the bundle are cleared"
+            f"{listed(left)} keep their positions elsewhere, and were left as they are; all "
+            "streams of the bundle are cleared"
         )
 
 
@@ -106,7 +104,10 @@ async def _found(
                 f"{place} of the {len(full)} topics of bundle {home}/{part} are done, and the "
                 "others were not in time; ask again"
             )
-        await topics.controlled(topic)
+        try:
+            await topics.controlled(topic)
+        except NotFoundError:
+            continue  # it was deleted meanwhile
         known = {name: said.kind for name, said, _ in topics.subscriptions(topic)}
         wanted = {name: kind for name, kind in known.items() if subscription in ("", name)}
         if wanted:

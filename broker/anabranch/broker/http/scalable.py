@@ -18,7 +18,7 @@ from anabranch.broker.http.scalable_models import (
 )
 from anabranch.broker.http.staleness import Marked
 from anabranch.broker.http.topic_stats import StatsBodies, segment_detail
-from anabranch.broker.topics.operations import TopicOperations, parse
+from anabranch.broker.topics.operations import TopicOperations, active_segments, parse
 from anabranch.broker.topics.properties import change_properties
 from anabranch.core import names
 from anabranch.core.topics import properties_dict
@@ -110,7 +110,7 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
         found = await topics.controlled(name, reading=True)
         part = found.segment(segmentId)
         if part is None:
-            raise NotFoundError(f"Segment not found: {segmentId}")
+            raise NotFoundError(f"Segment not found: {segmentId}; {active_segments(found)}")
         return await segment_detail(topics, name, found, part)
 
 

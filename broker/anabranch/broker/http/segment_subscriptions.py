@@ -110,9 +110,7 @@ def _must_have(
     topics: TopicOperations, name: str, descriptor: str, subscription: str | None = None
 ) -> int:
     """The segment's id. Raises NotFoundError."""
-    part = topics.segment(name, descriptor)
-    if part is None:
-        raise NotFoundError(f"Segment topic not found: segment://{name}/{descriptor}")
+    part = topics.must_have_segment(name, descriptor)
     if subscription is not None and not _is_known(topics, name, subscription):
         raise NotFoundError(f"Subscription not found on segment: {subscription}")
     return part.segment_id

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Body, Query
 from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
-from anabranch.broker.topics.operations import TopicOperations, parse
+from anabranch.broker.topics.operations import TopicOperations, active_segments, parse
 from anabranch.core.names import full_name
 
 PREFIX: Final = "/admin/v2/segments"
@@ -43,7 +43,8 @@ def router(topics: TopicOperations) -> APIRouter:
         if topics.segment(name, descriptor) is None:
             raise PreconditionError(
                 f"{full_name(name)} has no segment {descriptor}, and one alone would not fit its "
-                "ring: segments come from creating the topic, split, merge and rebucket"
+                "ring: segments come from creating the topic, split, merge and rebucket; "
+                f"{active_segments(topics.topic(name), descriptors=True)}"
             )
         known = {each for each, _, _ in topics.subscriptions(name)}
         missing = [each for each in subscriptions or () if each not in known]
@@ -63,10 +64,7 @@ def router(topics: TopicOperations) -> APIRouter:
     ) -> None:
         """Nothing for a segment that is sealed already; an active one is not sealed alone."""
         name = parse(tenant, namespace, topic)
-        part = topics.segment(name, descriptor)
-        if part is None:
-            raise NotFoundError(f"Segment topic not found: segment://{name}/{descriptor}")
-        if part.is_active:
+        if topics.must_have_segment(name, descriptor).is_active:
             raise PreconditionError(
                 f"segment {descriptor} of {full_name(name)} is active, and its keys have no other "
                 "segment: split, merge or rebucket it, which seals it when others take over"

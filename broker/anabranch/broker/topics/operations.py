@@ -18,6 +18,7 @@ from anabranch.broker.errors import (
     NotFoundError,
     PreconditionError,
     UnavailableError,
+    listed,
 )
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.consumers import Consumers
@@ -261,9 +262,9 @@ class TopicOperations:
         try:
             children = make(topic.layout)
         except UnknownSegmentError as error:
-            raise NotFoundError(str(error)) from None
+            raise NotFoundError(f"{error}; {active_segments(topic)}") from None
         except InvalidInputError as error:
-            raise PreconditionError(str(error)) from None
+            raise PreconditionError(f"{error}; {active_segments(topic)}") from None
         check_layout(self.access.service.prefix, name, (*topic.segments, *children))
         if topic.operation is not Operation.NONE:
             busy = "+".join(str(each) for each in topic.parents)
@@ -280,6 +281,16 @@ class TopicOperations:
         start, end, segment_id = parse_descriptor(descriptor)
         part = self.topic(name).segment(segment_id)
         return part if part is not None and (part.start, part.end) == (start, end) else None
+
+    def must_have_segment(self, name: str, descriptor: str) -> SegmentInfo:
+        """As `segment`. Raises NotFoundError, which names the active ones."""
+        part = self.segment(name, descriptor)
+        if part is None:
+            raise NotFoundError(
+                f"Segment topic not found: segment://{name}/{descriptor}; "
+                f"{active_segments(self.topic(name), descriptors=True)}"
+            )
+        return part
 
     async def prune(self, name: str, descriptor: str) -> None:
         """Deletes a sealed segment that nobody needs; one that is not there is as good as deleted.
@@ -334,6 +345,13 @@ class TopicOperations:
     def _undone(self, name: str, what: str) -> Exception:
         why = self.access.service.failures.why(name) or "its controller's log says why"
         return KafkaFailedError(f"{full_name(name)}: {what}, and it was undone: {why}")
+
+
+def active_segments(topic: ScalableTopic, *, descriptors: bool = False) -> str:
+    """For whoever has named another: their ids, or descriptors, in the order of the ring."""
+    active = topic.layout.active
+    names_ = [part.descriptor if descriptors else part.segment_id for part in active]
+    return f"the active segments are {listed(names_)}"
 
 
 def parse(tenant: str, namespace: str, topic: str) -> str:
