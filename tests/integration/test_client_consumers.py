@@ -11,15 +11,13 @@ import pytest
 
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
 from anabranch.client.client import Client
-from anabranch.client.consumer_errors import (
-    ConsumerBusyError,
-    DeserializationError,
-    SubscriptionError,
-)
 from anabranch.client.errors import (
     ClosedError,
+    ConsumerBusyError,
     DeadlineError,
+    DeserializationError,
     NodesUnreachableError,
+    SubscriptionError,
     TopicNotFoundError,
 )
 from anabranch.client.ordered import OrderedConsumer

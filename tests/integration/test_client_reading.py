@@ -17,11 +17,11 @@ from confluent_kafka.cimpl import NewTopic
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Checkpoint, Client, DeadlineError, Message, PositionGoneError
 from anabranch.client.data_plane import DataPlane
-from anabranch.client.grants import Fetch, Place
+from anabranch.client.grants import Fetch, SegmentBucket
 from anabranch.client.group_offsets import GroupOffsets
 from anabranch.client.ordered import OrderedConsumer
 from anabranch.client.read_trouble import ReadTrouble
-from anabranch.client.reads import ReadSettings
+from anabranch.client.settings import ReadSettings
 from support.quiet import QUIET
 from support.topic_cluster import TopicCluster, run_on
 from support.waiting import until
@@ -65,7 +65,7 @@ class Stored:
         self._admin.delete_topics([self.name])[self.name].result(_WAIT_S)
 
     def fetch(self, number: int = 1) -> Fetch:
-        return Fetch(number, Place(0, 0), self.name, None)
+        return Fetch(number, SegmentBucket(0, 0), self.name, None)
 
 
 @asynccontextmanager

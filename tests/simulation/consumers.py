@@ -6,7 +6,9 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anabranch.client.holdings import Assignment, ConsumerCore, Holding
+from anabranch.client.consumer_core import ConsumerCore
+from anabranch.client.grants import Assignment
+from anabranch.client.holding import Holding
 from simulation.connections import Connection
 from simulation.process import Process
 from simulation.scheduler import Action

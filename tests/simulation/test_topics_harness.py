@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
+from anabranch.client.consumer_core import ConsumerCore
 from anabranch.client.flows import Flow, FlowTable, Held
-from anabranch.client.holdings import ConsumerCore, Holding
+from anabranch.client.holding import Holding
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core import assignment, controller, instances, topic_fold
 from anabranch.core.coordinator import SubscriptionCoordinator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from anabranch.client.holdings import Holding, Phase
+from anabranch.client.holding import Holding, Phase
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.outcome import Folded
 from anabranch.core.records import SubscriptionChange, TopicChange

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from anabranch.client.holdings import AssignedSegment, Place
-from anabranch.client.holdings import Assignment as Told
+from anabranch.client.grants import AssignedSegment, SegmentBucket
+from anabranch.client.grants import Assignment as Told
 from anabranch.core.controller import (
     ControllerEffect,
     Drop,
@@ -44,8 +44,8 @@ class Asked(msgspec.Struct, frozen=True):
     consumer: str
     instance: int
     group_id: str
-    holdings: tuple[Place, ...]
-    drained: tuple[Place, ...]
+    holdings: tuple[SegmentBucket, ...]
+    drained: tuple[SegmentBucket, ...]
     refuse: Callable[[], None]
     assign: Callable[[Told], None]
     drop: Callable[[], None]
@@ -195,7 +195,9 @@ class TopicHost:
         self._waiting.append((asked, self._process.local_now() + ASK_S_MAX))
         self.advance()
 
-    def report(self, connection: int, released: Iterable[Place], drained: Iterable[Place]) -> bool:
+    def report(
+        self, connection: int, released: Iterable[SegmentBucket], drained: Iterable[SegmentBucket]
+    ) -> bool:
         """Whether the report was counted."""
         asked = self._sessions.get(connection)
         if asked is None or not self.may_act(asked.topic):

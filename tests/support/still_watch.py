@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
-from anabranch.client.producer import Producer, ProducerSettings
+from anabranch.client.producer import Producer
+from anabranch.client.settings import ProducerSettings
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.core.layout import SegmentLayout
 

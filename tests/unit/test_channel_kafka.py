@@ -17,7 +17,7 @@ from anabranch.channel.errors import (
 )
 from anabranch.channel.kafka_log import KafkaLogWriter, append_error
 from anabranch.channel.topics import Topics, TopicSettings, check_release, check_topic
-from anabranch.client.read_trouble import LIBRDKAFKA_LOG
+from anabranch.client.kafka_options import LIBRDKAFKA_LOG
 from anabranch.core.errors import FaultError, InvalidInputError
 
 MUST = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "max.message.bytes": "9000"}

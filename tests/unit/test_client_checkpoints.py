@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
-from anabranch.client.holdings import AssignedSegment, Assignment
+from anabranch.client.consumer import Membership
+from anabranch.client.grants import AssignedSegment, Assignment
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
-from anabranch.client.reading import ConsumerSettings
+from anabranch.client.settings import ConsumerSettings
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.wire import anabranch_pb2 as pb
 
@@ -26,15 +27,10 @@ class Scene:
     ) -> None:
         nodes = Nodes("pulsar://127.0.0.1:1")
         self.now = 0.0
+        watch = LayoutWatch(nodes, "topic://public/default/orders")
+        settings = ConsumerSettings(settle_timeout_s=_SETTLE_S)
         self.consumer = CheckpointConsumer(
-            nodes,
-            LayoutWatch(nodes, "topic://public/default/orders"),
-            {},
-            "lake",
-            "one",
-            ConsumerSettings(settle_timeout_s=_SETTLE_S),
-            checkpoint,
-            position_of,
+            Membership(nodes, watch, {}, "lake"), settings, checkpoint, position_of
         )
         self.consumer._now = lambda: self.now
         self.core = self.consumer._core

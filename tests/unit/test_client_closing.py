@@ -13,8 +13,9 @@ import pytest
 from anabranch.client import dispatcher
 from anabranch.client.errors import ClientError, DeadlineError, DeliveryError
 from anabranch.client.flows import Held
-from anabranch.client.messages import DeliveryResult, ProducerSettings
+from anabranch.client.messages import DeliveryResult
 from anabranch.client.producer import Producer
+from anabranch.client.settings import ProducerSettings
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
 from support.waiting import until

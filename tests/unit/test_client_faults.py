@@ -10,15 +10,16 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from anabranch.client import group_offsets
+from anabranch.client.consumer_core import ConsumerCore
 from anabranch.client.data_plane import DataPlane
 from anabranch.client.errors import ClientError
 from anabranch.client.group_offsets import GroupOffsets
-from anabranch.client.holdings import ConsumerCore
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.read_trouble import Missing, ReadTrouble
-from anabranch.client.reads import ReadSettings, size_of
+from anabranch.client.reads import size_of
 from anabranch.client.session import ConsumerSession, Identity
+from anabranch.client.settings import ReadSettings
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 from support.nobody import nobody
@@ -135,7 +136,7 @@ def test_a_topic_is_gone_for_good_once_it_was_missing_for_long_enough_without_a_
     missing = Missing(30.0)
     assert not missing.missed("orders", 100.0)
     missing.found("orders")
-    assert not missing
+    assert not missing.topics
     assert not missing.missed("orders", 120.0)
     assert not missing.missed("orders", 149.0)
     assert missing.missed("orders", 150.0)

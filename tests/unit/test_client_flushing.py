@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from anabranch.client.errors import DeadlineError
-from anabranch.client.messages import DeliveryResult, ProducerSettings
+from anabranch.client.messages import DeliveryResult
+from anabranch.client.settings import ProducerSettings
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
 

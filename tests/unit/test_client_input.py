@@ -85,7 +85,11 @@ def test_headers_that_cannot_be_are_refused(given: Any) -> None:
         {"linger_ms": True},
         {"buffer_messages_max": None},
         {"delivery_timeout_s": "long"},
+        *({"buffer_messages_max": each} for each in (0, 1.5, 1e6, "100", True)),
+        *({"buffer_bytes_max": each} for each in (0, 1e6, "64 MiB")),
+        {"key_serializer": b"json"},
         {"value_serializer": "json"},
+        {"count_batches": "yes"},
         {"compression": 5},
         {"encrypt": "aes"},
         {"encrypt": b"key"},
@@ -111,7 +115,9 @@ def test_settings_of_a_wrong_type_are_refused(given: dict[str, Any]) -> None:
         *((ConsumerSettings, {"read": each}) for each in (None, 64 * 1024 * 1024)),
         *((QueueSettings, {"messages_max": each}) for each in (0, 0.5, 1.5, 2**31, "1", True)),
         *((QueueSettings, {"lock_s": each}) for each in (0, math.nan, "30")),
-        *((QueueSettings, {"subscribe_timeout_s": each}) for each in (0, math.nan, "30")),
+        *((QueueSettings, {"subscribe_timeout_s": each}) for each in (-1, math.nan, "30")),
+        *((each, {"key_deserializer": "json"}) for each in (ConsumerSettings, QueueSettings)),
+        *((each, {"value_deserializer": b"{}"}) for each in (ConsumerSettings, QueueSettings)),
     ],
 )
 def test_settings_of_consumers_that_cannot_be_are_refused(
@@ -139,3 +145,16 @@ def test_kafkas_client_takes_what_read_settings_take(given: dict[str, int]) -> N
 def test_a_decrypt_that_cannot_be_called_is_refused(settings: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"decrypt must be callable.*: bytes"):
         settings.of(None, {"decrypt": b"key"})
+
+
+@pytest.mark.parametrize("settings", [ProducerSettings, ConsumerSettings, QueueSettings])
+def test_settings_are_checked_again_with_every_change(settings: Any) -> None:
+    base = settings()
+    assert settings.of(None, {}) == settings.of(base, {}) == base
+    with pytest.raises(InvalidInputError, match=f"{settings.__name__} has no setting linger_s: it"):
+        settings.of(base, {"linger_s": 1})
+    with pytest.raises(InvalidInputError, match=f"settings must be {settings.__name__}: dict"):
+        settings.of({}, {})
+    changed = {"delivery_timeout_s": "1"} if settings is ProducerSettings else {"decrypt": 5}
+    with pytest.raises(InvalidInputError, match=next(iter(changed))):
+        settings.of(base, changed)

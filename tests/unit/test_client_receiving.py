@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
+from anabranch.client.consumer import Membership
 from anabranch.client.errors import DeadlineError
 from anabranch.client.grants import AssignedSegment, Assignment
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
-from anabranch.client.reading import ConsumerSettings
 from anabranch.client.reads import Read
+from anabranch.client.settings import ConsumerSettings
 from anabranch.client.stream import StreamConsumer
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.wire import anabranch_pb2 as pb
@@ -55,7 +56,7 @@ def run(test: Callable[[StreamConsumer, Filled], Awaitable[None]], end: int) -> 
         watch = LayoutWatch(nodes, "topic://public/default/orders")
         dag = pb.ScalableTopicDAG(epoch=1, incarnation=1)
         watch._layout = TopicLayout.from_proto("public/default/orders", dag)
-        consumer = StreamConsumer(nodes, watch, {}, "billing", "one", ConsumerSettings())
+        consumer = StreamConsumer(Membership(nodes, watch, {}, "billing"), ConsumerSettings())
         core = consumer._core
         order = core.begin_subscribe(consumer._now())
         segments = (AssignedSegment(0, "k", (0,), (end,)),)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from anabranch.client.errors import BufferFullError, DeliveryError, SerializationError
-from anabranch.client.messages import ProducerSettings
 from anabranch.client.producer import Producer
+from anabranch.client.settings import ProducerSettings
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
 from support.waiting import until

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from anabranch.client.holdings import ConsumerCore
+from anabranch.client.consumer_core import ConsumerCore
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.session import ConsumerSession, Identity

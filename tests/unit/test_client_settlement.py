@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from anabranch.client.errors import UnknownOutcomeError
-from anabranch.client.messages import ProducerSettings
 from anabranch.client.segment_writer import Lane, SegmentWriter, Tally
+from anabranch.client.settings import ProducerSettings
 from anabranch.client.settlement import by_header, first_of, found
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.core.layout import SegmentLayout

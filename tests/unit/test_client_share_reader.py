@@ -12,11 +12,13 @@ import pytest
 from confluent_kafka import AcknowledgeType, Message
 
 from anabranch.client import share_reader
+from anabranch.client.consumer import Membership
 from anabranch.client.delivery import ACCEPT, Delivery
 from anabranch.client.errors import ClosedError
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
-from anabranch.client.queue import QueueConsumer, QueueSettings
+from anabranch.client.queue import QueueConsumer
+from anabranch.client.settings import QueueSettings
 from anabranch.client.share_pace import Pace
 from anabranch.client.share_reader import ShareReader
 from anabranch.client.topic_layout import TopicLayout
@@ -196,7 +198,7 @@ def delivery(name: bytes) -> Delivery:
 def consumer(*deliveries: Delivery) -> QueueConsumer:
     nodes = Nodes("pulsar://127.0.0.1:1")
     watch = LayoutWatch(nodes, "topic://public/default/orders")
-    made = QueueConsumer(nodes, watch, {}, "jobs", "one", QueueSettings())
+    made = QueueConsumer(Membership(nodes, watch, {}, "jobs"), QueueSettings())
     made._reader = cast("ShareReader", Ready(*deliveries))
     made._sources = {"k": (0, {})}
     watch._layout = TopicLayout("public/default/orders", incarnation=1, epoch=1, segments={})

@@ -12,8 +12,9 @@ from anabranch.client import settlement
 from anabranch.client.dispatcher import Dispatcher
 from anabranch.client.errors import DeliveryError, TopicNotFoundError, UnknownOutcomeError
 from anabranch.client.flows import Held
-from anabranch.client.messages import DeliveryResult, OnDelivery, ProducerSettings
+from anabranch.client.messages import DeliveryResult, OnDelivery
 from anabranch.client.segment_writer import Lane
+from anabranch.client.settings import ProducerSettings
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.core.layout import SegmentLayout
 from support.nobody import nobody

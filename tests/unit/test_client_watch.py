@@ -6,12 +6,7 @@ import asyncio
 
 import pytest
 
-from anabranch.client import (
-    NodesUnreachableError,
-    TopicLayout,
-    TopicNotFoundError,
-    layout_watch,
-)
+from anabranch.client import NodesUnreachableError, TopicNotFoundError, layout_watch
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Address, Nodes, parse_url
 from anabranch.core.errors import InvalidInputError
@@ -227,20 +222,5 @@ def test_what_is_no_node_is_told_from_one_that_is_down() -> None:
             await _watch(port).start()
         other.close()
         await other.wait_closed()
-
-    run(test)
-
-
-def test_waiting_for_a_newer_layout_ends_with_it() -> None:
-    async def test() -> None:
-        node = Node(epoch=1)
-        async with serving(node.session) as server:
-            watch = _watch(server.port)
-            first = await watch.start()
-            waiting = asyncio.create_task(watch.wait_newer(first, 10.0))
-            node.push(2)
-            newer: TopicLayout = await waiting
-            assert newer.epoch == 2
-            await watch.close()
 
     run(test)

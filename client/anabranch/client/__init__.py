@@ -3,37 +3,39 @@
 from anabranch.client.batches import BatchStats
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
 from anabranch.client.client import Client
-from anabranch.client.consumer_errors import (
-    ConsumerBusyError,
-    DecryptionError,
-    DeserializationError,
-    KafkaReadError,
-    PositionGoneError,
-    SessionLapsedError,
-    SubscriptionError,
-)
 from anabranch.client.errors import (
     BufferFullError,
     ClientError,
     ClosedError,
+    ConsumerBusyError,
     DeadlineError,
+    DecryptionError,
     DeliveryError,
+    DeserializationError,
     EncryptionError,
+    KafkaReadError,
     MessageTooLargeError,
     NodesUnreachableError,
+    PositionGoneError,
     RefusedByNodeError,
     SerializationError,
+    SessionLapsedError,
+    SubscriptionError,
     TopicNotFoundError,
     UnknownOutcomeError,
 )
 from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.messages import DeliveryResult, ProducerSettings
+from anabranch.client.messages import DeliveryResult
 from anabranch.client.producer import Producer
-from anabranch.client.queue import QueueConsumer, QueueSettings
+from anabranch.client.queue import QueueConsumer
 from anabranch.client.queue_messages import QueueBatch, QueueMessage
-from anabranch.client.reading import ConsumerSettings
-from anabranch.client.reads import ReadSettings
 from anabranch.client.received import Batch, Message
+from anabranch.client.settings import (
+    ConsumerSettings,
+    ProducerSettings,
+    QueueSettings,
+    ReadSettings,
+)
 from anabranch.client.stream import StreamConsumer
 from anabranch.client.topic_layout import Segment, TopicLayout
 

@@ -6,19 +6,18 @@ Nothing is committed to Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Self
+from collections.abc import Awaitable, Callable
+from typing import Final, Self
 
 import msgspec
 
-from anabranch.client.consumer_errors import PositionGoneError
-from anabranch.client.errors import ClientError
+from anabranch.client.consumer import Membership
+from anabranch.client.errors import ClientError, PositionGoneError
+from anabranch.client.grants import Fetch, SegmentBucket
 from anabranch.client.group_offsets import GroupOffsets
-from anabranch.client.holdings import Fetch, Holding, Place
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.nodes import Nodes
+from anabranch.client.holding import Holding
 from anabranch.client.ordered import OrderedConsumer
-from anabranch.client.reading import ConsumerSettings
+from anabranch.client.settings import ConsumerSettings
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
@@ -73,25 +72,23 @@ class CheckpointConsumer(OrderedConsumer):
 
     def __init__(
         self,
-        nodes: Nodes,
-        watch: LayoutWatch,
-        kafka: Mapping[str, Any],
-        subscription: str,
-        consumer_name: str,
+        membership: Membership,
         settings: ConsumerSettings,
         checkpoint: Checkpoint | None = None,
         position_of: PositionOf | None = None,
     ) -> None:
-        super().__init__(nodes, watch, kafka, subscription, consumer_name, settings)
+        super().__init__(membership, settings)
         self._first = checkpoint
         self._position_of = position_of
         given = {} if checkpoint is None else checkpoint.positions
         # Where to begin, by all that this consumer knows.
         self._saved = {
-            Place(s, b): end for s, buckets in given.items() for b, end in buckets.items()
+            SegmentBucket(s, b): end for s, buckets in given.items() for b, end in buckets.items()
         }
         self._incarnation = None if checkpoint is None else checkpoint.incarnation  # of the above
-        self._had: dict[Place, Holding] = {}  # the last one of each place, also when it is over
+        self._had: dict[
+            SegmentBucket, Holding
+        ] = {}  # the last one of each place, also when it is over
         self._repeats = False  # something that was delivered was lost, and nobody was told
 
     def checkpoint(self) -> Checkpoint:
@@ -124,7 +121,7 @@ class CheckpointConsumer(OrderedConsumer):
         kept = True
         for segment_id, buckets in checkpoint.positions.items():
             for bucket, offset in buckets.items():
-                place = Place(segment_id, bucket)
+                place = SegmentBucket(segment_id, bucket)
                 holding = self._core.holdings.get(place)
                 if holding is not None and self._core.acknowledge(holding, offset, now):
                     self._core.on_committed(holding, offset, now)
@@ -177,14 +174,13 @@ class CheckpointConsumer(OrderedConsumer):
 
     async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
         self._look()  # before anything of these is delivered
-        places = {fetch: (fetch.kafka_topic, fetch.place.bucket) for fetch in fetches}
-        ranges = await group.ranges(places.values())
+        ranges = await group.ranges(fetch.partition for fetch in fetches)
         return {
-            fetch.number: await self._start_of(fetch.place, *ranges[place])
-            for fetch, place in places.items()
+            fetch.number: await self._start_of(fetch.place, *ranges[fetch.partition])
+            for fetch in fetches
         }
 
-    async def _start_of(self, place: Place, first: int, end: int) -> int:
+    async def _start_of(self, place: SegmentBucket, first: int, end: int) -> int:
         """Where to start, of what Kafka has. Raises PositionGoneError and what the caller does."""
         if self._first is not None:
             self._check_incarnation(self._first)

@@ -11,12 +11,13 @@ from confluent_kafka import Producer as KafkaClient
 
 from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client.closing import Closing
+from anabranch.client.consumer import Membership
 from anabranch.client.errors import ClosedError
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
-from anabranch.client.producer import Producer, ProducerSettings
-from anabranch.client.queue import QueueConsumer, QueueSettings
-from anabranch.client.reading import ConsumerSettings, fresh_name
+from anabranch.client.producer import Producer
+from anabranch.client.queue import QueueConsumer
+from anabranch.client.settings import ConsumerSettings, ProducerSettings, QueueSettings
 from anabranch.client.stream import StreamConsumer
 from anabranch.client.traffic import TrafficReporter
 from anabranch.core.errors import InvalidInputError
@@ -85,9 +86,8 @@ class Client(Closing):
         ClosedError.
         """
         made = ConsumerSettings.of(settings, changes)
-        name = consumer_name or fresh_name()
-        return await self._started(
-            topic, lambda w: StreamConsumer(self.nodes, w, self.kafka, subscription, name, made)
+        return await self._subscribed(
+            topic, subscription, consumer_name, lambda member: StreamConsumer(member, made)
         )
 
     async def subscribe_checkpoint(
@@ -103,12 +103,11 @@ class Client(Closing):
     ) -> CheckpointConsumer:
         """An ordered consumer whose positions the caller keeps; else as `subscribe`."""
         made = ConsumerSettings.of(settings, changes)
-        name = consumer_name or fresh_name()
-        return await self._started(
+        return await self._subscribed(
             topic,
-            lambda w: CheckpointConsumer(
-                self.nodes, w, self.kafka, subscription, name, made, checkpoint, position_of
-            ),
+            subscription,
+            consumer_name,
+            lambda member: CheckpointConsumer(member, made, checkpoint, position_of),
         )
 
     async def subscribe_queue(
@@ -121,10 +120,21 @@ class Client(Closing):
     ) -> QueueConsumer:
         """An unordered consumer; messages are acknowledged one by one. Else as `subscribe`."""
         made = QueueSettings.of(settings, changes)
-        name = consumer_name or fresh_name()
-        return await self._started(
-            topic, lambda w: QueueConsumer(self.nodes, w, self.kafka, subscription, name, made)
+        return await self._subscribed(
+            topic, subscription, consumer_name, lambda member: QueueConsumer(member, made)
         )
+
+    async def _subscribed(
+        self,
+        topic: str,
+        subscription: str,
+        consumer_name: str,
+        make: Callable[[Membership], PartT],
+    ) -> PartT:
+        def made(watch: LayoutWatch) -> PartT:
+            return make(Membership(self.nodes, watch, self.kafka, subscription, consumer_name))
+
+        return await self._started(topic, made)
 
     async def _started(self, topic: str, make: Callable[[LayoutWatch], PartT]) -> PartT:
         watch = await self.watch(topic)

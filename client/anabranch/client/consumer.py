@@ -8,15 +8,18 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, Self, TypeVar
 
+import msgspec
+
 from anabranch.client.closing import Closing
-from anabranch.client.errors import ClosedError
-from anabranch.client.holdings import ConsumerCore
+from anabranch.client.consumer_core import ConsumerCore
+from anabranch.client.errors import ClosedError, TopicNotFoundError
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
-from anabranch.client.reading import Tasks, check_exists
 from anabranch.client.session import ConsumerSession, Identity
+from anabranch.client.tasks import Tasks
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core import names
+from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 from anabranch.wire.log import get_logger
 
@@ -25,34 +28,48 @@ MessageT = TypeVar("MessageT")
 LEAVE_S_MAX: Final = 5.0
 
 
+class Membership(msgspec.Struct, frozen=True):
+    """Which consumer of which subscription; and its ways to the nodes and, `kafka`, to Kafka.
+
+    Without a name it is one that no other consumer has.
+    """
+
+    nodes: Nodes
+    watch: LayoutWatch
+    kafka: Mapping[str, Any]
+    subscription: str
+    consumer_name: str = ""
+
+
 class Consumer(Closing, Generic[MessageT]):
     """One consumer of a subscription, on one event loop.
 
-    Whatever happens sets `_poke`, for the task that drives, and `_readable`, for who receives.
+    Whatever happens sets `_poke`, for the task that drives, and `_readable`, for whoever waits in a
+    call.
     """
 
     _kind: ScalableConsumerType
 
-    def __init__(
-        self,
-        nodes: Nodes,
-        watch: LayoutWatch,
-        kafka: Mapping[str, Any],
-        subscription: str,
-        consumer_name: str,
-        core: ConsumerCore,
-        now: Callable[[], float],
-    ) -> None:
+    def __init__(self, membership: Membership, core: ConsumerCore) -> None:
+        watch, name = membership.watch, membership.consumer_name
         self.topic = watch.topic
-        self.subscription = names.subscription(subscription)
-        self.consumer_name = names.consumer(consumer_name)
+        self.subscription = names.subscription(membership.subscription)
+        self.consumer_name = names.consumer(name or f"consumer-{secrets.token_hex(8)}")
         self.is_closed = False
-        self._kafka = dict(kafka)
-        self._now = now
+        self._kafka = membership.kafka
+        self._now: Callable[[], float] = clock.now
         self._watch = watch
         self._core = core
-        who = Identity(self.topic, subscription, consumer_name, secrets.randbits(63), self._kind)
-        self._session = ConsumerSession(core, who, nodes, watch, now, self._changed)
+        who = Identity(
+            self.topic,
+            self.subscription,
+            self.consumer_name,
+            secrets.randbits(63),
+            self._kind,
+        )
+        self._session = ConsumerSession(
+            core, who, membership.nodes, watch, self._now, self._changed
+        )
         self._tasks = Tasks(self._task_failed)
         self._poke = asyncio.Event()
         self._readable = asyncio.Event()
@@ -61,7 +78,7 @@ class Consumer(Closing, Generic[MessageT]):
         self._leaving: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._log = get_logger(__name__).bind(
-            topic=self.topic, subscription=subscription, consumer=consumer_name
+            topic=self.topic, subscription=self.subscription, consumer=self.consumer_name
         )
 
     async def close(self) -> None:
@@ -128,7 +145,8 @@ class Consumer(Closing, Generic[MessageT]):
             self._watch.listeners.remove(self._layout_changed)
 
     def _check(self) -> None:
-        check_exists(self._watch.layout)
+        if self._watch.layout.deleted:
+            raise TopicNotFoundError(f"{names.full_name(self.topic)} was deleted")
         failure = self._failure or self._session.failure or self._read_failure
         if failure is not None:
             raise failure

@@ -41,10 +41,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from anabranch.client.holdings import Fetch
-from anabranch.client.kafka_options import CONSUMER, Partition, partition_of
-from anabranch.client.read_trouble import LIBRDKAFKA_LOG, Missing, ReadTrouble
-from anabranch.client.reads import Read, ReadSettings, size_of
+from anabranch.client.grants import Fetch, Partition
+from anabranch.client.kafka_options import CONSUMER, LIBRDKAFKA_LOG, partition_of
+from anabranch.client.read_trouble import Missing, ReadTrouble
+from anabranch.client.reads import Read, size_of
+from anabranch.client.settings import ReadSettings
 from anabranch.wire.log import get_logger
 
 _log = get_logger(__name__)
@@ -238,20 +239,20 @@ class DataPlane:
             if isinstance(order, _Warming):
                 self._ask_for(order)
             elif isinstance(order, int):
-                place = next((p for p, number in self._numbers.items() if number == order), None)
-                if place is None:
+                partition = next((p for p, n in self._numbers.items() if n == order), None)
+                if partition is None:
                     continue
-                self._numbers = {p: n for p, n in self._numbers.items() if p != place}
-                self._missing.found(place[0])  # it may be gone for good reason
-                self._position.pop(place)
-                self._consumer.incremental_unassign([TopicPartition(*place)])
+                self._numbers = {p: n for p, n in self._numbers.items() if p != partition}
+                self._missing.found(partition[0])  # it may be gone for good reason
+                self._position.pop(partition)
+                self._consumer.incremental_unassign([TopicPartition(*partition)])
             else:
                 fetch, offset = order
-                place = (fetch.kafka_topic, fetch.place.bucket)
+                partition = fetch.partition
                 # Batches that were handed over keep the table of their time.
-                self._numbers = {**self._numbers, place: fetch.number}
-                self._position[place] = offset
-                self._consumer.incremental_assign([TopicPartition(*place, offset)])
+                self._numbers = {**self._numbers, partition: fetch.number}
+                self._position[partition] = offset
+                self._consumer.incremental_assign([TopicPartition(*partition, offset)])
             self._partitions = [TopicPartition(*p) for p in self._numbers]
 
     def _ask_for(self, warming: _Warming) -> None:
@@ -297,39 +298,39 @@ class DataPlane:
                 self._missing.found(topic)
 
     def _went_wrong(self, message: Message, error: KafkaError) -> None:
-        place = partition_of(message)
+        partition = partition_of(message)
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            if place in self._numbers:
-                self._begin_again(place)
+            if partition in self._numbers:
+                self._begin_again(partition)
             return
         self._trouble.note(error)
 
-    def _begin_again(self, place: Partition) -> None:
+    def _begin_again(self, partition: Partition) -> None:
         """What comes next is not in Kafka: its retention has removed it, or Kafka has lost it."""
-        position = first = self._position[place]
+        position = first = self._position[partition]
         if not self._skips_gone:
             self._trouble.fail(
-                f"Kafka does not have what comes next, offset {position}, in bucket {place[1]} of "
-                f"{place[0]}: it was removed before it was read"
+                f"Kafka does not have what comes next, offset {position}, in bucket "
+                f"{partition[1]} of {partition[0]}: it was removed before it was read"
             )
             return
         # When Kafka does not answer it comes here once more.
         with contextlib.suppress(KafkaException):
-            asked = [TopicPartition(*place, OFFSET_BEGINNING)]
+            asked = [TopicPartition(*partition, OFFSET_BEGINNING)]
             answer = self._consumer.offsets_for_times(asked, timeout=_ASK_S_MAX)[0]
             if answer.error is None:
                 first = answer.offset
         if 0 < position != first:  # who begins at the beginning misses nothing
             _log.warning(
                 "consumer.messages_gone",
-                kafka_topic=place[0],
-                bucket=place[1],
+                kafka_topic=partition[0],
+                bucket=partition[1],
                 position=position,
                 goes_on_at=first,
             )
-        self._position[place] = first
-        self._consumer.incremental_unassign([TopicPartition(*place)])
-        self._consumer.incremental_assign([TopicPartition(*place, first)])
+        self._position[partition] = first
+        self._consumer.incremental_unassign([TopicPartition(*partition)])
+        self._consumer.incremental_assign([TopicPartition(*partition, first)])
 
     def _hand_over(self, found: list[Message]) -> None:
         errors = list(map(Message.error, found))
@@ -344,11 +345,11 @@ class DataPlane:
                 else:
                     self._went_wrong(message, error)
 
-    def _reached_end(self, place: Partition, offset: int) -> None:
+    def _reached_end(self, partition: Partition, offset: int) -> None:
         """There was nothing between what was read and this offset; nearly always that is so."""
-        if place in self._numbers and offset > self._position[place]:
-            self._position[place] = offset
-            self._queue(Read([], {}, self._numbers, 0, {self._numbers[place]: offset}))
+        if partition in self._numbers and offset > self._position[partition]:
+            self._position[partition] = offset
+            self._queue(Read([], {}, self._numbers, 0, {self._numbers[partition]: offset}))
 
     def _queue_messages(self, messages: list[Message]) -> None:
         ends = self._ends(messages)
@@ -356,8 +357,8 @@ class DataPlane:
             messages = [m for m in messages if partition_of(m) in self._numbers]
             ends = {}
             for message in messages:
-                place, end = partition_of(message), (message.offset() or 0) + 1
-                ends[self._numbers[place]] = self._position[place] = end
+                partition, end = partition_of(message), (message.offset() or 0) + 1
+                ends[self._numbers[partition]] = self._position[partition] = end
         if not messages:
             return
         self._trouble.well()
@@ -385,11 +386,11 @@ class DataPlane:
         moved: dict[Partition, int] = {}
         count = 0
         for each in self._consumer.position(self._partitions):
-            place = (each.topic, each.partition)
-            if each.offset > self._position[place]:
-                count += each.offset - self._position[place]
-                moved[place] = each.offset
-                ends[self._numbers[place]] = each.offset
+            partition = each.topic, each.partition
+            if each.offset > self._position[partition]:
+                count += each.offset - self._position[partition]
+                moved[partition] = each.offset
+                ends[self._numbers[partition]] = each.offset
         if count != len(messages):
             return None
         self._position.update(moved)

@@ -27,10 +27,12 @@ from anabranch.client.errors import (
     TopicNotFoundError,
 )
 from anabranch.client.flows import FlowTable, Held, Step
-from anabranch.client.messages import DeliveryResult, ProducerSettings
+from anabranch.client.messages import DeliveryResult
 from anabranch.client.outcomes import Outcomes
 from anabranch.client.reports import Report
 from anabranch.client.segment_writer import Lane, SegmentWriter, Tally
+from anabranch.client.settings import ProducerSettings
+from anabranch.client.tasks import Tasks
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.client.traffic import TopicTraffic
 from anabranch.client.upkeep import LOOK_S, Upkeep
@@ -66,10 +68,10 @@ class Dispatcher:
         self._settings = settings
         self._kafka = kafka
         self._topic = f"topic://{layout.topic}"
-        self.writers = WriterPool(settings, kafka, self._spawn, self._ready, now)
+        self._tasks = Tasks(self._task_failed)
+        self.writers = WriterPool(settings, kafka, self._tasks.spawn, self._ready, now)
         self.outcomes = Outcomes(self._topic)
         self._barriers = Barriers()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._opening: list[Lane] = []  # whose first append is under way
         self._loop = asyncio.get_running_loop()
         self._now = now
@@ -122,8 +124,7 @@ class Dispatcher:
         self.tally.bytes += len(held.value or b"")
         held.since = self._now()
         self._append(held, self.table.route(held.key))
-        if self.timer is None:
-            self.arm()
+        self.arm()
 
     def arm(self) -> None:
         """Asks for reports soon; they are asked for as long as something is under way."""
@@ -264,7 +265,7 @@ class Dispatcher:
                     self._move(lane)
                 case Step.RESOLVE:
                     lane.resolving = True
-                    self._spawn(self._resolve(lane))
+                    self._tasks.spawn(self._resolve(lane))
                 case Step.GIVE_UP:
                     self._fail_all(lane.fail_refused(), not_settled(lane.where, "is gone"))
                     if layout.deleted:
@@ -296,7 +297,7 @@ class Dispatcher:
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, the bucket must go on
             if not isinstance(error, ClientError):
-                _log.error("producer.fault", topic=self._topic, exc_info=error)
+                self._task_failed(error)
             self._fail_all(lane.fail_refused(), not_settled(lane.where, f"not known: {error}"))
         else:
             there = lane.resolved(len(found))
@@ -342,10 +343,8 @@ class Dispatcher:
                 timer.cancel()
         for writer in self.writers:
             writer.give_up("the producer was closed")
-        for task in self._tasks:
-            task.cancel()
         try:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._tasks.cancel()
             await self._take_last_reports()
         finally:
             self._end()
@@ -381,13 +380,5 @@ class Dispatcher:
         self._finish()
         self.writers.close()
 
-    def _spawn(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("producer.fault", topic=self._topic, exc_info=task.exception())
+    def _task_failed(self, error: BaseException) -> None:
+        _log.error("producer.fault", topic=self._topic, exc_info=error)

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
+Partition = tuple[str, int]  # of Kafka: topic and number
 
-class Place(NamedTuple):
+
+class SegmentBucket(NamedTuple):
     """One bucket of one segment: a partition of that segment's Kafka topic."""
 
     segment_id: int
@@ -38,9 +40,9 @@ class Assignment(msgspec.Struct, frozen=True):
     segments: tuple[AssignedSegment, ...] = ()
     bootstrap_servers: str = ""
 
-    def places(self) -> dict[Place, AssignedSegment]:
+    def places(self) -> dict[SegmentBucket, AssignedSegment]:
         """The granted buckets."""
-        return {Place(s.segment_id, b): s for s in self.segments for b in s.buckets}
+        return {SegmentBucket(s.segment_id, b): s for s in self.segments for b in s.buckets}
 
 
 class Fetch(msgspec.Struct, frozen=True):
@@ -52,9 +54,13 @@ class Fetch(msgspec.Struct, frozen=True):
     """
 
     number: int
-    place: Place
+    place: SegmentBucket
     kafka_topic: str
     start: int | None
+
+    @property
+    def partition(self) -> Partition:
+        return self.kafka_topic, self.place.bucket
 
 
 class SubscribeOrder(msgspec.Struct, frozen=True):
@@ -64,8 +70,8 @@ class SubscribeOrder(msgspec.Struct, frozen=True):
     """
 
     number: int
-    holdings: tuple[Place, ...]
-    drained: tuple[Place, ...]
+    holdings: tuple[SegmentBucket, ...]
+    drained: tuple[SegmentBucket, ...]
     group_id: str
 
 
@@ -73,5 +79,5 @@ class Report(msgspec.Struct, frozen=True):
     """What the next report says; empty, it keeps the session."""
 
     number: int
-    released: tuple[Place, ...]
-    drained: tuple[Place, ...]
+    released: tuple[SegmentBucket, ...]
+    drained: tuple[SegmentBucket, ...]

@@ -26,8 +26,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from anabranch.client.kafka_options import CONSUMER, Partition
-from anabranch.client.read_trouble import LIBRDKAFKA_LOG
+from anabranch.client.grants import Partition
+from anabranch.client.kafka_options import CONSUMER, LIBRDKAFKA_LOG
 from anabranch.wire import clock
 
 _T = TypeVar("_T")
@@ -61,28 +61,28 @@ class GroupOffsets:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "anabranch-offsets")
 
-    async def committed(self, places: Iterable[Partition]) -> dict[Partition, int]:
+    async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The group's committed offsets; 0 where there is none. Raises KafkaException."""
-        asked = [TopicPartition(topic, partition) for topic, partition in places]
+        asked = [TopicPartition(*partition) for partition in partitions]
         found = await self._ask(lambda: self._client.committed(asked, timeout=_ASK_S_MAX))
-        return {place: max(0, offset) for place, offset in _offsets(found).items()}
+        return {partition: max(0, offset) for partition, offset in _offsets(found).items()}
 
-    async def ranges(self, places: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
+    async def ranges(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         """The first offset that Kafka still has, and the end, exclusive. Raises KafkaException."""
-        asked = list(places)
+        asked = list(partitions)
         if not asked:
             return {}
         first, end = await self._ask(
             lambda: (self._listed(asked, OFFSET_BEGINNING), self._listed(asked, OFFSET_END))
         )
-        return {place: (first[place], end[place]) for place in asked}
+        return {partition: (first[partition], end[partition]) for partition in asked}
 
     async def commit(self, offsets: Mapping[Partition, int], until: float) -> bool:
         """Commits all of it. False when it could not be begun by then: nothing was done.
 
         Raises KafkaException; some of it may be committed then.
         """
-        given = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+        given = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
 
         def commit() -> bool:
             if self._now() > until:
@@ -97,9 +97,9 @@ class GroupOffsets:
         self._thread.shutdown(wait=True)
         self._client.close()
 
-    def _listed(self, places: list[Partition], which: int) -> dict[Partition, int]:
+    def _listed(self, partitions: list[Partition], which: int) -> dict[Partition, int]:
         # One request to each broker, unlike asking for watermarks, which takes a partition a time.
-        asked = [TopicPartition(*place, which) for place in places]
+        asked = [TopicPartition(*partition, which) for partition in partitions]
         return _offsets(self._client.offsets_for_times(asked, timeout=_ASK_S_MAX))
 
     async def _ask(self, question: Callable[[], _T]) -> _T:

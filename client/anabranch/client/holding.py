@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 
-from anabranch.client.grants import Fetch, Place
+from anabranch.client.grants import Fetch, Partition, SegmentBucket
 
 
 class Phase(enum.Enum):
@@ -43,7 +43,7 @@ class Holding:
         "settle_by",
     )
 
-    def __init__(self, place: Place, kafka_topic: str, end_offset: int | None) -> None:
+    def __init__(self, place: SegmentBucket, kafka_topic: str, end_offset: int | None) -> None:
         self.place = place
         self.kafka_topic = kafka_topic
         self.end_offset = end_offset
@@ -56,6 +56,10 @@ class Holding:
         self.reached = 0
         self.settle_by = math.inf
         self.drain_told = False
+
+    @property
+    def partition(self) -> Partition:
+        return self.kafka_topic, self.place.bucket
 
     @property
     def is_held(self) -> bool:

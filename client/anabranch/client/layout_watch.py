@@ -68,7 +68,6 @@ class LayoutWatch:
         self._layout: TopicLayout | None = None
         self._failure: ClientError | None = None
         self._known = asyncio.Event()  # a layout, or the reason why there is none
-        self._changed = asyncio.Event()
         self._stop_session = asyncio.Event()
         self._session_id = 0
         self._last_node = ""
@@ -89,11 +88,6 @@ class LayoutWatch:
         """Whether nothing is watched any more."""
         return self._task is None
 
-    @property
-    def failure(self) -> ClientError | None:
-        """Why no newer layout can be had at this time; None while a session is good."""
-        return self._failure
-
     async def start(self, timeout_s: float = 10.0) -> TopicLayout:
         """The first layout; the watch is closed again if there is none, or nobody waits for it.
 
@@ -112,19 +106,6 @@ class LayoutWatch:
             raise self._failure or DeadlineError(
                 f"no node of {self._nodes.url} told the layout of {self.topic} in {timeout_s:g} s"
             ) from None
-
-    async def wait_newer(self, than: TopicLayout, timeout_s: float) -> TopicLayout:
-        """The newest layout, once it is newer than the one given. Raises DeadlineError."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not self.layout.is_newer_than(than):
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            raise DeadlineError(
-                f"no layout of {self.topic} newer than epoch {than.epoch} came in {timeout_s:g} s"
-            ) from None
-        return self.layout
 
     async def close(self) -> None:
         """Ends the session and the watch."""
@@ -234,6 +215,5 @@ class LayoutWatch:
             return
         self._layout = layout
         self._known.set()
-        self._changed.set()
         for listener in tuple(self.listeners):
             listener(layout)

@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self
+from collections.abc import Iterable
+from typing import Final, Self
 
 from confluent_kafka import KafkaException
 
-from anabranch.client.consumer import LEAVE_S_MAX, Consumer
+from anabranch.client.consumer import LEAVE_S_MAX, Consumer, Membership
+from anabranch.client.consumer_core import ConsumerCore
 from anabranch.client.errors import DeadlineError
+from anabranch.client.grants import Fetch
 from anabranch.client.group_offsets import GroupOffsets
-from anabranch.client.holdings import ConsumerCore, Fetch, Holding
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.nodes import Nodes
-from anabranch.client.reading import LOOK_S, ConsumerSettings, Reading
+from anabranch.client.holding import Holding
+from anabranch.client.reading import LOOK_S, Reading
 from anabranch.client.received import Batch, Message
+from anabranch.client.settings import ConsumerSettings
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
-from anabranch.wire import clock
 
 _RETRY_S: Final = 0.2
 _MESSAGES_MAX: Final = 1_000  # at 3 ms each the session is in no danger
@@ -43,33 +44,23 @@ class OrderedConsumer(Consumer[Message]):
 
     _skips_gone: bool
 
-    def __init__(
-        self,
-        nodes: Nodes,
-        watch: LayoutWatch,
-        kafka: Mapping[str, Any],
-        subscription: str,
-        consumer_name: str,
-        settings: ConsumerSettings,
-        now: Callable[[], float] = clock.now,
-    ) -> None:
-        core = ConsumerCore(settings.settle_timeout_s)
-        super().__init__(nodes, watch, kafka, subscription, consumer_name, core, now)
+    def __init__(self, membership: Membership, settings: ConsumerSettings) -> None:
+        super().__init__(membership, ConsumerCore(settings.settle_timeout_s))
         self._settings = settings
         self._reading = Reading(
             self._core,
             self._positions,
             settings,
-            watch,
-            kafka,
+            self._watch,
+            self._kafka,
             self._tasks,
             self._readable.set,
             self._changed,
             skips_gone=self._skips_gone,
-            on_taken=lambda *taken: watch.traffic.read(subscription, *taken),
+            on_taken=functools.partial(self._watch.traffic.read, self.subscription),
         )
         self._commit_at = 0.0
-        self._commit_again_at = now() + settings.commit_again_s
+        self._commit_again_at = self._now() + settings.commit_again_s
         self._current: Batch | None = None  # taken and not given out whole
         self._given = 0  # of it
 
@@ -120,6 +111,11 @@ class OrderedConsumer(Consumer[Message]):
             if batch:
                 return batch
 
+    @property
+    def buckets(self) -> list[tuple[int, int]]:
+        """Segment and bucket of everything that is being served, sorted."""
+        return sorted(h.place for h in self._core.fetches.values())
+
     async def _close(self) -> None:
         """Commits what is acknowledged and leaves: another consumer gets the share at once.
 
@@ -148,18 +144,13 @@ class OrderedConsumer(Consumer[Message]):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S_MAX):
                 while not self._core.is_settled and self._failure is None:
-                    self._settled.clear()
-                    await self._settled.wait()
+                    self._readable.clear()
+                    await self._readable.wait()
         left = self._core.is_settled
         if not left:
             self._session.stop()  # a commit may be under way yet: nobody is to start before it
         await self._leave()
         return left
-
-    @property
-    def buckets(self) -> list[tuple[int, int]]:
-        """Segment and bucket of everything that is being served, sorted."""
-        return sorted(h.place for h in self._core.fetches.values())
 
     # What kinds of consumers differ in.
 
@@ -218,10 +209,6 @@ class OrderedConsumer(Consumer[Message]):
 
     # Driving.
 
-    @property
-    def _settled(self) -> asyncio.Event:
-        return self._readable  # set after every change as well
-
     def _layout_changed(self, layout: TopicLayout) -> None:
         self._reading.warm(layout)
         if layout.deleted:
@@ -240,7 +227,7 @@ class OrderedConsumer(Consumer[Message]):
             if self._core.report_due(now) or self._core.needs_subscribe:
                 self._session.poke()
             if self.is_closed:
-                self._settled.set()
+                self._readable.set()
             now = self._now()
             pause_s = min(max(min(self._core.wake_at(), commit_at) - now, 0.001), LOOK_S)
             with contextlib.suppress(TimeoutError):

@@ -16,13 +16,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from anabranch.client.errors import EncryptionError, MessageTooLargeError, SerializationError
 from anabranch.client.flows import Held
-from anabranch.client.messages import (
-    Headers,
-    OnDelivery,
-    ProducerSettings,
-    event_time,
-    header_pairs,
-)
+from anabranch.client.messages import Headers, OnDelivery, event_time, header_pairs
+from anabranch.client.settings import ProducerSettings
 from anabranch.core.entries import BOUNDS_HEADERS, bounds_headers, bounds_of
 from anabranch.core.hashing import hash32
 
@@ -56,7 +51,7 @@ class Outgoing:
         key_bytes = self._serialized(settings.key_serializer, key, MessageField.KEY, pairs)
         value_bytes = self._serialized(settings.value_serializer, value, MessageField.VALUE, pairs)
         if settings.encrypt is not None:
-            value_bytes = self._encrypted(value_bytes)
+            value_bytes = self._encrypted(settings.encrypt, value_bytes)
             pairs = _stamped(pairs, key_bytes)
         size = len(key_bytes or b"") + len(value_bytes or b"") + OVERHEAD_BYTES
         size += sum(len(name) + len(content) + 8 for name, content in pairs)
@@ -99,12 +94,12 @@ class Outgoing:
             f"the producer's {field}_serializer"
         )
 
-    def _encrypted(self, value: bytes | None) -> bytes | None:
+    def _encrypted(self, encrypt: Callable[[bytes], Any], value: bytes | None) -> bytes | None:
         """What is no value, a tombstone of its key, stays none."""
         if value is None:
             return None
         try:
-            found = self._settings.encrypt(value)
+            found = encrypt(value)
         except Exception as error:
             raise EncryptionError(
                 f"encrypt of the producer of {self._topic} failed, nothing was sent: "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -22,20 +21,13 @@ from anabranch.client.errors import (
 )
 from anabranch.client.flows import Held
 from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.messages import (
-    DeliveryResult,
-    Headers,
-    OnDelivery,
-    ProducerSettings,
-    event_time,
-)
+from anabranch.client.messages import DeliveryResult, Headers, OnDelivery, event_time
 from anabranch.client.outgoing import OVERHEAD_BYTES, Outgoing
 from anabranch.client.reports import Report
+from anabranch.client.settings import ProducerSettings
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.wire.log import get_logger
-
-__all__ = ["Producer", "ProducerSettings"]
 
 _CHUNK: Final = 500  # sends between two turns of the event loop
 _KEY_SMALL_BYTES: Final = 1_024
@@ -202,7 +194,7 @@ class Producer(Closing):
             while chunk:
                 if not self._has_room():
                     await self.room()
-                room = math.ceil(min(_CHUNK, self._count_max - self._tally.count))
+                room = min(_CHUNK, self._count_max - self._tally.count)
                 taken = self._send_chunk(chunk[:room])
                 count += taken
                 del chunk[:taken]

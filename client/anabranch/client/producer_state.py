@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from anabranch.client.errors import UnknownOutcomeError
+from anabranch.client.grants import Partition
 
 SEQUENCES: Final = 2**31  # then they begin at 0 again
 _DESCRIBE_PRODUCERS: Final = 61
@@ -63,23 +64,23 @@ def can_ask(kafka: Mapping[str, Any]) -> bool:
 
 def ask(
     leader: tuple[str, int],
-    place: tuple[str, int],
+    partition: Partition,
     kafka: Mapping[str, Any],
     timeout_s: float,
 ) -> list[ProducerState]:
-    """All producers that the leader knows of a partition, `place`. Blocks.
+    """All producers that the leader knows of a partition. Blocks.
 
     Raises OSError when the leader is out of reach, UnknownOutcomeError when it does not answer the
     question.
     """
-    topic, partition = place
+    topic, number = partition
     with closing(_Connection(leader, kafka, timeout_s)) as connection:
-        (found,) = connection.describe(topic, [partition])
+        (found,) = connection.describe(topic, [number])
     if found.error in _PASSING:
-        raise ConnectionAbortedError(f"{topic}[{partition}] moves to another leader")
+        raise ConnectionAbortedError(f"{topic}[{number}] moves to another leader")
     if found.error:
         raise UnknownOutcomeError(
-            f"Kafka does not tell the producers of {topic}[{partition}]: error {found.error} "
+            f"Kafka does not tell the producers of {topic}[{number}]: error {found.error} "
             f"{found.message}; it takes the right to read the topic"
         )
     return found.states

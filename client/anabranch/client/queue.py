@@ -11,73 +11,29 @@ import asyncio
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Self, TypeGuard
+from collections.abc import Iterator, Mapping
+from typing import Final, Self, TypeGuard
 
-import msgspec
-
-from anabranch.client.bounds import check_positive, check_whole
-from anabranch.client.consumer import Consumer
-from anabranch.client.consumer_errors import KafkaReadError, SubscriptionError
+from anabranch.client.consumer import Consumer, Membership
+from anabranch.client.consumer_core import ConsumerCore
 from anabranch.client.delivery import ACCEPT, REJECT, RELEASE, Delivery
-from anabranch.client.errors import DeadlineError
-from anabranch.client.holdings import Assignment, ConsumerCore, Holding, Place
-from anabranch.client.kafka_options import Partition, partition_of
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.nodes import Nodes
+from anabranch.client.errors import DeadlineError, KafkaReadError, SubscriptionError
+from anabranch.client.grants import SegmentBucket
+from anabranch.client.holding import Holding
+from anabranch.client.kafka_options import in_group, partition_of
 from anabranch.client.queue_drain import QuietClock
 from anabranch.client.queue_messages import QueueBatch, QueueMessage
-from anabranch.client.received import (
-    Deserializer,
-    Source,
-    check_decrypt,
-    value_reader,
-)
+from anabranch.client.received import Source
+from anabranch.client.settings import QueueSettings
 from anabranch.client.share_group import lock_of
 from anabranch.client.share_reader import ShareReader
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
-from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
 _TICK_S: Final = 1.0
 
 _Sources = dict[str, tuple[int, dict[int, Source]]]  # by Kafka topic: segment id, by partition
-
-
-class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a queue consumer works; raises InvalidInputError.
-
-    `messages_max`: of one delivery, about; all of one must be settled before the next comes.
-    `lock_s`: the group's `share.record.lock.duration.ms`, for where Kafka does not tell it; what is
-    not settled by then is given out again, and `LOCKS` times as long without a message lets a
-    sealed segment be drained.
-    """
-
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
-    decrypt: Callable[[bytes], bytes] | None = None
-    messages_max: int = 500
-    lock_s: float | None = None
-    subscribe_timeout_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        check_decrypt(self.decrypt)
-        check_whole("messages_max", self.messages_max, 1, 2**31 - 1)
-        check_positive("subscribe_timeout_s", self.subscribe_timeout_s)
-        if self.lock_s is not None:
-            check_positive("lock_s", self.lock_s)
-
-    @classmethod
-    def of(cls, base: Self | None, changes: Mapping[str, Any]) -> Self:
-        """The settings given, or the defaults, with changes. Raises InvalidInputError."""
-        unknown = sorted(set(changes) - set(cls.__struct_fields__))
-        if unknown:
-            raise InvalidInputError(
-                f"a queue consumer has no setting {', '.join(unknown)}: it has "
-                f"{', '.join(cls.__struct_fields__)}"
-            )
-        return msgspec.structs.replace(base or cls(), **changes)
 
 
 class QueueConsumer(Consumer[QueueMessage]):
@@ -90,18 +46,8 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     _kind = ScalableConsumerType.QUEUE
 
-    def __init__(
-        self,
-        nodes: Nodes,
-        watch: LayoutWatch,
-        kafka: Mapping[str, Any],
-        subscription: str,
-        consumer_name: str,
-        settings: QueueSettings,
-        now: Callable[[], float] = clock.now,
-    ) -> None:
-        core = ConsumerCore(0.0)
-        super().__init__(nodes, watch, kafka, subscription, consumer_name, core, now)
+    def __init__(self, membership: Membership, settings: QueueSettings) -> None:
+        super().__init__(membership, ConsumerCore(settle_s=0.0))
         self._settings = settings
         self._reader: ShareReader | None = None
         self._lock_s = math.inf  # not known
@@ -227,19 +173,13 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     def _wrapped(self, sources: _Sources, delivery: Delivery, index: int) -> QueueMessage:
         raw = delivery.messages[index]
-        return QueueMessage(raw, self._source(sources, partition_of(raw)), delivery, index)
+        return QueueMessage(raw, self._source(sources, *partition_of(raw)), delivery, index)
 
-    def _source(self, known: _Sources, place: Partition) -> Source:
-        topic, partition = place
+    def _source(self, known: _Sources, topic: str, partition: int) -> Source:
         segment_id, sources = known[topic]
         if partition not in sources:
-            sources[partition] = Source(
-                self.topic,
-                0,
-                Holding(Place(segment_id, partition), topic, None),
-                self._settings.key_deserializer,
-                value_reader(self._settings.decrypt, self._settings.value_deserializer),
-            )
+            holding = Holding(SegmentBucket(segment_id, partition), topic, None)
+            sources[partition] = Source(self.topic, 0, holding, self._settings)
         return sources[partition]
 
     @property
@@ -288,7 +228,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         if self._reader is None and assignment is not None:
             self._group_id = assignment.group_id
             self._reader = ShareReader(
-                self._kafka_of(assignment),
+                in_group(self._kafka, assignment, self._watch.layout),
                 self._lock_s,
                 self._settings.messages_max,
                 self._readable.set,
@@ -298,22 +238,14 @@ class QueueConsumer(Consumer[QueueMessage]):
         if self._reader is not None and not self.is_closed:
             self._reader.subscribe(list(wanted))
 
-    def _kafka_of(self, assignment: Assignment) -> dict[str, Any]:
-        servers = assignment.bootstrap_servers or self._watch.layout.bootstrap_servers
-        return {
-            "client.id": "anabranch",
-            **self._kafka,
-            "bootstrap.servers": servers,
-            "group.id": assignment.group_id,
-        }
-
     async def _prepare(self, timeout_s: float) -> None:
         """Finds out for how long Kafka locks a message: both ends must go by the same time."""
         assignment, given = self._core.assignment, self._settings.lock_s
         if assignment is None:
             return
         try:
-            found = await lock_of(self._kafka_of(assignment), assignment.group_id, timeout_s)
+            kafka = in_group(self._kafka, assignment, self._watch.layout)
+            found = await lock_of(kafka, timeout_s)
         except KafkaReadError as error:
             if given is None:
                 raise

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from confluent_kafka import KafkaError
 
-from anabranch.client.consumer_errors import KafkaReadError
-from anabranch.core.calm import Calm
+from anabranch.client.errors import KafkaReadError
 from anabranch.wire.log import get_logger
 
-LIBRDKAFKA_LOG: Final = logging.getLogger("anabranch.client.librdkafka")  # else it is stderr
-LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
-LIBRDKAFKA_LOG.addFilter(Calm())  # else thousands of lines a minute while Kafka is away
 _log = get_logger(__name__)
 _FOR_GOOD: Final = frozenset(
     {
@@ -111,9 +106,6 @@ class Missing:
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._since: dict[str, float] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._since)
 
     @property
     def topics(self) -> list[str]:

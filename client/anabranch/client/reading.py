@@ -4,120 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, Self
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
-import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
-from anabranch.client.bounds import check_not_negative, check_positive
-from anabranch.client.consumer_errors import KafkaReadError
+from anabranch.client.consumer_core import ConsumerCore
 from anabranch.client.data_plane import DataPlane
-from anabranch.client.errors import TopicNotFoundError
+from anabranch.client.errors import KafkaReadError
+from anabranch.client.grants import Fetch
 from anabranch.client.group_offsets import GroupOffsets
-from anabranch.client.holdings import ConsumerCore, Fetch, Holding
-from anabranch.client.kafka_options import Partition, partition_of
+from anabranch.client.holding import Holding
+from anabranch.client.kafka_options import in_group, partition_of
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.read_trouble import Missing, ReadTrouble
-from anabranch.client.reads import Read, ReadSettings
-from anabranch.client.received import (
-    Batch,
-    Deserializer,
-    Source,
-    check_decrypt,
-    value_reader,
-)
+from anabranch.client.reads import Read
+from anabranch.client.received import Batch, Source
+from anabranch.client.settings import ConsumerSettings
+from anabranch.client.tasks import Tasks
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.client.traffic import Taken
-from anabranch.core.errors import InvalidInputError
-from anabranch.core.names import full_name
-from anabranch.wire.log import get_logger
 
 LOOK_S: Final = 2.0  # how often is asked whether Kafka removed what a sealed bucket lacks
 _RETRY_S: Final = 0.2
 _MISSING_S: Final = 30.0  # no topic takes so long to be known to all brokers
-_log = get_logger(__name__)
 
 Positions = Callable[[GroupOffsets, list[Fetch]], Awaitable[dict[int, int]]]
-
-
-class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a stream or checkpoint consumer works; raises InvalidInputError.
-
-    `settle_timeout_s`: how long a bucket that another consumer is to have waits for the messages
-    that the application was given and has not acknowledged; then they are delivered again, there.
-    `subscribe_timeout_s`: longer than a former process of the same name may still be serving.
-    `commit_again_s`: how often what is committed is committed once more; Kafka forgets what nobody
-    has committed for `offsets.retention.minutes`, 7 days by default, however much it is in use.
-    `decrypt`: undoes what the producers' `encrypt` does, before the value's deserializer.
-    """
-
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
-    decrypt: Callable[[bytes], bytes] | None = None
-    commit_interval_s: float = 0.1
-    commit_again_s: float = 6 * 3600.0
-    settle_timeout_s: float = 30.0
-    subscribe_timeout_s: float = 30.0  # longer than a killed process's session
-    read: ReadSettings = ReadSettings()
-
-    def __post_init__(self) -> None:
-        check_decrypt(self.decrypt)
-        for name in ("commit_interval_s", "settle_timeout_s", "subscribe_timeout_s"):
-            check_not_negative(name, getattr(self, name))
-        check_positive("commit_again_s", self.commit_again_s)
-        if not isinstance(self.read, ReadSettings):
-            raise InvalidInputError(f"read must be ReadSettings: {self.read!r}")
-
-    @classmethod
-    def of(cls, base: Self | None, changes: Mapping[str, Any]) -> Self:
-        """The settings given, or the defaults, with changes. Raises InvalidInputError."""
-        unknown = sorted(set(changes) - set(cls.__struct_fields__))
-        if unknown:
-            raise InvalidInputError(
-                f"a consumer has no setting {', '.join(unknown)}: it has "
-                f"{', '.join(cls.__struct_fields__)}"
-            )
-        return msgspec.structs.replace(base or cls(), **changes)
-
-
-def fresh_name() -> str:
-    """A consumer name that no other consumer has."""
-    return f"consumer-{secrets.token_hex(8)}"
-
-
-def check_exists(layout: TopicLayout) -> None:
-    """Raises TopicNotFoundError once the topic is deleted."""
-    if layout.deleted:
-        raise TopicNotFoundError(f"{full_name(layout.topic)} was deleted")
-
-
-class Tasks:
-    """Tasks that somebody looks after: `on_failure` is told of the error that ends one."""
-
-    def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
-        self._on_failure = on_failure
-        self._running: set[asyncio.Task[None]] = set()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs it beside everything else."""
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._done)
-
-    async def cancel(self) -> None:
-        """Ends all of them."""
-        for task in list(self._running):
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._on_failure(error)
 
 
 class Reading:
@@ -151,7 +64,7 @@ class Reading:
         self._positions = positions
         self._settings = settings
         self._watch = watch
-        self._kafka = dict(kafka)
+        self._kafka = kafka
         self._tasks = tasks
         self._on_read = on_read
         self._on_change = on_change
@@ -195,8 +108,8 @@ class Reading:
             return None
         self._taken.took(read.ends, len(read.messages), read.size_bytes)
         sources = {
-            place: self._sources[number]
-            for place, number in read.fetches.items()
+            partition: self._sources[number]
+            for partition, number in read.fetches.items()
             if number in self._sources
         }
         if all(number in self._sources for number in read.ends):
@@ -231,14 +144,8 @@ class Reading:
         if self.plane is not None and assignment.group_id != self._group_id:
             self._leave_group()
         if self.plane is None:
-            servers = assignment.bootstrap_servers or self._watch.layout.bootstrap_servers
             self._group_id = assignment.group_id
-            kafka = {
-                "client.id": "anabranch",
-                **self._kafka,
-                "bootstrap.servers": servers,
-                "group.id": assignment.group_id,
-            }
+            kafka = in_group(self._kafka, assignment, self._watch.layout)
             self.offsets = GroupOffsets(kafka, assignment.session_timeout_s)
             self.plane = DataPlane(
                 kafka,
@@ -306,11 +213,7 @@ class Reading:
         if holding is None or start is None:
             return
         self._sources[fetch.number] = Source(
-            self._watch.topic,
-            fetch.number,
-            holding,
-            self._settings.key_deserializer,
-            value_reader(self._settings.decrypt, self._settings.value_deserializer),
+            self._watch.topic, fetch.number, holding, self._settings
         )
         self._taken.began(fetch.number, fetch.place.segment_id, start)
         self._core.on_position(fetch.number, start)
@@ -328,8 +231,7 @@ class Reading:
 
     async def _find_removed(self, offsets: GroupOffsets, number: int, holding: Holding) -> None:
         with contextlib.suppress(KafkaException):  # it is asked again
-            place: Partition = (holding.kafka_topic, holding.place.bucket)
-            first, _ = (await offsets.ranges([place]))[place]
+            first, _ = (await offsets.ranges([holding.partition]))[holding.partition]
             self._core.on_reached(number, first)
             self._on_change()
 

@@ -4,60 +4,14 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from confluent_kafka import Message
 
-from anabranch.client.bounds import check_whole
-from anabranch.client.kafka_options import Partition
+from anabranch.client.grants import Partition
 
 _WEIGHED: Final = 500  # messages of a batch whose sizes stand for all of it
-_QUEUED_KBYTES_MAX: Final = 2_097_151
-_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {  # mostly librdkafka's
-    "bytes_max": (1, 2**63 - 1),
-    "batch_messages_max": (1, 1_000_000),
-    "buffered_messages_max": (1, 2**31 - 1),
-    "queued_messages_min": (1, 10_000_000),
-    "fetch_wait_ms": (0, 300_000),
-}
 _NONE: Final[Mapping[int, int]] = {}
-
-
-class ReadSettings(msgspec.Struct, frozen=True):
-    """How much is read ahead, and how patient a fetch is. Raises InvalidInputError.
-
-    `bytes_max`: of values that one consumer reads ahead, about: a quarter each for librdkafka's
-    queue, for a fetch under way (from each Kafka broker), for what was read and not taken yet, and
-    for the batch that goes to it. What the application has taken is its own. A message that is
-    larger than that is read all the same.
-    """
-
-    bytes_max: int = 64 * 1024 * 1024
-    batch_messages_max: int = 1_000
-    buffered_messages_max: int = 40_000  # read from librdkafka and not taken yet
-    queued_messages_min: int = 1_000_000  # librdkafka reads on below this, per partition
-    fetch_wait_ms: int = 10
-
-    def __post_init__(self) -> None:
-        for name, (least, most) in _BOUNDS.items():
-            check_whole(name, getattr(self, name), least, most)
-
-    @property
-    def quarter_bytes(self) -> int:
-        return max(1_024, self.bytes_max // 4)
-
-    def kafka(self) -> dict[str, Any]:
-        """What librdkafka is to keep to."""
-        fetch = min(50 * 1024 * 1024, self.quarter_bytes)
-        return {
-            "queued.min.messages": self.queued_messages_min,
-            "queued.max.messages.kbytes": min(_QUEUED_KBYTES_MAX, self.quarter_bytes // 1_024),
-            "fetch.message.max.bytes": min(1024 * 1024, fetch),
-            "message.max.bytes": min(1_000_000, fetch),  # else it is the least of the next
-            "fetch.max.bytes": fetch,
-            "fetch.wait.max.ms": self.fetch_wait_ms,
-        }
 
 
 class Read:

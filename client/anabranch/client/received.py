@@ -5,25 +5,27 @@ Wrapping every message would cost as much as reading it, so a batch keeps what l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from anabranch.client.consumer_errors import DecryptionError, DeserializationError
-from anabranch.client.holdings import Holding
-from anabranch.client.kafka_options import Partition, partition_of
+from anabranch.client.errors import DecryptionError, DeserializationError
+from anabranch.client.grants import Partition
+from anabranch.client.holding import Holding
+from anabranch.client.kafka_options import partition_of
 from anabranch.client.messages import PRODUCER_HEADER
-from anabranch.core.errors import InvalidInputError
+from anabranch.client.settings import Deserializer, ReceivingSettings
 
-Deserializer = Callable[[Any, Any], Any]
 Headers = list[tuple[str, bytes | None]]
 
 
-def value_reader(decrypt: Any, deserializer: Deserializer | None) -> Deserializer | None:
+def _value_reader(settings: ReceivingSettings) -> Deserializer | None:
     """What reads values: they are decrypted first; what is no value is none to `decrypt`."""
+    deserializer = settings.value_deserializer
+    decrypt: Any = settings.decrypt
     if decrypt is None:
         return deserializer
 
@@ -42,32 +44,19 @@ def value_reader(decrypt: Any, deserializer: Deserializer | None) -> Deserialize
     return read
 
 
-def check_decrypt(decrypt: Any) -> None:
-    """Raises InvalidInputError for what cannot be called."""
-    if decrypt is not None and not callable(decrypt):
-        raise InvalidInputError(
-            f"decrypt must be callable with the bytes of a value: {type(decrypt).__name__}"
-        )
-
-
 class Source:
     """Where the messages of one holding come from and how their bytes are read."""
 
     __slots__ = ("holding", "key_deserializer", "number", "topic", "value_deserializer")
 
     def __init__(
-        self,
-        topic: str,
-        number: int,
-        holding: Holding,
-        key_deserializer: Deserializer | None,
-        value_deserializer: Deserializer | None,
+        self, topic: str, number: int, holding: Holding, settings: ReceivingSettings
     ) -> None:
         self.topic = topic
         self.number = number
         self.holding = holding
-        self.key_deserializer = key_deserializer
-        self.value_deserializer = value_deserializer
+        self.key_deserializer = settings.key_deserializer
+        self.value_deserializer = _value_reader(settings)
 
 
 class Message:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import math
 import os
 import threading
@@ -35,7 +34,9 @@ from anabranch.client import producer_state
 from anabranch.client.batches import BatchCount, BatchStats
 from anabranch.client.errors import UnknownOutcomeError
 from anabranch.client.flows import Flow, Held
-from anabranch.client.messages import PRODUCER_HEADER, ProducerSettings
+from anabranch.client.kafka_options import LIBRDKAFKA_LOG, PRODUCER
+from anabranch.client.messages import PRODUCER_HEADER
+from anabranch.client.settings import ProducerSettings
 from anabranch.client.threads import on_thread
 from anabranch.client.topic_layout import Segment, TopicLayout
 
@@ -50,26 +51,6 @@ _LEADERS_AGAIN_S: Final = 0.005
 _STATS_MS: Final = 250
 _CLOSE_S_MAX: Final = 5.0
 _MARK_S: Final = 0.5  # between two notes of when something was sent
-_FIXED: Final[Mapping[str, Any]] = {
-    # Else a producer would make its segment again after it was deleted, and append to what no
-    # consumer is ever given.
-    "allow.auto.create.topics": False,
-    "enable.idempotence": True,
-    "acks": "all",
-    "message.timeout.ms": 0,  # nothing ends silently: the producer has a deadline of its own
-    "queue.buffering.max.messages": 0,  # the producer bounds what it hands over
-    "queue.buffering.max.kbytes": 2_097_151,
-    "socket.nagle.disable": True,
-    "socket.keepalive.enable": True,
-    "socket.timeout.ms": 10_000,
-    "socket.connection.setup.timeout.ms": 5_000,
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 500,
-    "log_level": 4,
-}
-
-_log = logging.getLogger("anabranch.client.librdkafka")  # the one thing librdkafka can log to
-_log.addHandler(logging.NullHandler())
 
 # Called with the lane, what went wrong, the message, and Kafka's report of it.
 Troubled = Callable[["Lane", KafkaError, Held, Message], None]
@@ -129,7 +110,7 @@ class SegmentWriter:
         statistics = {"statistics.interval.ms": _STATS_MS, "stats_cb": self._take_stats}
         producer = Producer(
             {
-                **_FIXED,
+                **PRODUCER,
                 "error_cb": self._take_trouble,
                 **(statistics if has_stats else {}),
                 "bootstrap.servers": layout.bootstrap_servers,
@@ -144,7 +125,7 @@ class SegmentWriter:
                 **({} if settings.encrypt is None else {"batch.num.messages": 1}),
                 **kafka,
             },
-            logger=_log,
+            logger=LIBRDKAFKA_LOG,
         )
         self._producer = producer
         self.produce = producer.produce
@@ -183,7 +164,7 @@ class SegmentWriter:
             self.brokers = len(found.brokers)
             self._is_warm = True
         except KafkaException as error:
-            _log.info("WARM %s: %s", kafka_topic, error)
+            LIBRDKAFKA_LOG.info("WARM %s: %s", kafka_topic, error)
 
     def _await_leaders(self, kafka_topic: str) -> None:
         deadline = time.monotonic() + _LEADERS_S
@@ -204,7 +185,7 @@ class SegmentWriter:
                         )
                     return
             except (KafkaException, KeyError, OSError, UnknownOutcomeError) as error:
-                _log.info("LEADERS %s: %s", kafka_topic, error)
+                LIBRDKAFKA_LOG.info("LEADERS %s: %s", kafka_topic, error)
             time.sleep(_LEADERS_AGAIN_S)
 
     def _take_trouble(self, error: KafkaError) -> None:

@@ -18,14 +18,16 @@ from typing import Any, Final
 
 import msgspec
 
-from anabranch.client.consumer_errors import ConsumerBusyError, SubscriptionError
+from anabranch.client.consumer_core import ConsumerCore
 from anabranch.client.errors import (
     ClientError,
+    ConsumerBusyError,
     NodesUnreachableError,
     RefusedByNodeError,
+    SubscriptionError,
     TopicNotFoundError,
 )
-from anabranch.client.holdings import AssignedSegment, Assignment, ConsumerCore, Place
+from anabranch.client.grants import AssignedSegment, Assignment, SegmentBucket
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes, parse_url
 from anabranch.core import names
@@ -361,7 +363,7 @@ def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:
     )
 
 
-def _by_segment(places: Iterable[Place]) -> list[SegmentBuckets]:
+def _by_segment(places: Iterable[SegmentBucket]) -> list[SegmentBuckets]:
     found: dict[int, list[int]] = {}
     for place in places:
         found.setdefault(place.segment_id, []).append(place.bucket)

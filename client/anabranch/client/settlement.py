@@ -90,11 +90,11 @@ def by_number(lane: Lane, kafka_id: int, kafka: Mapping[str, Any], timeout_s: fl
     Raises DeadlineError, UnknownOutcomeError.
     """
     deadline = time.monotonic() + timeout_s
-    place = (lane.topic, lane.bucket)
+    partition = (lane.topic, lane.bucket)
     while True:
         try:
-            leader = lane.writer.leader(*place)
-            states = producer_state.ask(leader, place, kafka, _ASK_S_MAX)
+            leader = lane.writer.leader(*partition)
+            states = producer_state.ask(leader, partition, kafka, _ASK_S_MAX)
             break
         except OSError as error:
             if time.monotonic() > deadline:
@@ -140,11 +140,11 @@ def by_header(lane: Lane, end: int, kafka: Mapping[str, Any], timeout_s: float) 
     if first >= end:
         return []
     deadline = time.monotonic() + timeout_s
-    place = TopicPartition(lane.topic, lane.bucket, first)
+    partition = TopicPartition(lane.topic, lane.bucket, first)
     consumer = _reader(kafka)
     try:
-        consumer.assign([place])
-        found = _scan(consumer, place, end, lane.writer.producer_id, deadline)
+        consumer.assign([partition])
+        found = _scan(consumer, partition, end, lane.writer.producer_id, deadline)
         beyond = found[lane.unlocated :]  # those before are acknowledged
         count = first_of(len(lane.refused), len(beyond), lane.forgone)
         return beyond[len(beyond) - count :]
@@ -170,10 +170,10 @@ def _reader(kafka: Mapping[str, Any]) -> Consumer:
 
 
 def _scan(
-    consumer: Consumer, place: TopicPartition, end: int, producer_id: bytes, deadline: float
+    consumer: Consumer, partition: TopicPartition, end: int, producer_id: bytes, deadline: float
 ) -> Found:
     found: Found = []
-    next_offset = place.offset
+    next_offset = partition.offset
     while next_offset < end:
         if time.monotonic() > deadline:
             raise DeadlineError(f"it was read up to {next_offset} only, not to {end}")

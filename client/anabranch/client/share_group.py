@@ -10,24 +10,25 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
-from anabranch.client.consumer_errors import KafkaReadError
-from anabranch.client.errors import DeadlineError
-from anabranch.client.read_trouble import LIBRDKAFKA_LOG, is_for_good, locked_out
+from anabranch.client.errors import DeadlineError, KafkaReadError
+from anabranch.client.kafka_options import LIBRDKAFKA_LOG
+from anabranch.client.read_trouble import is_for_good, locked_out
 
 _LOCK: Final = "share.record.lock.duration.ms"
 _ASK_S: Final = 3.0
 _RETRY_S: Final = 0.2
 
 
-async def lock_of(kafka: Mapping[str, Any], group_id: str, timeout_s: float) -> float:
-    """For how many seconds the group's consumers may hold a message.
+async def lock_of(kafka: Mapping[str, Any], timeout_s: float) -> float:
+    """For how many seconds the consumers of `kafka`'s group may hold a message.
 
     Raises KafkaReadError when Kafka refuses to tell, DeadlineError when it does not answer.
     """
-    settings = {name: value for name, value in kafka.items() if name != "group.id"}
+    properties = dict(kafka)
+    group_id = properties.pop("group.id")
     heard: list[KafkaError] = []
     told: dict[str, Any] = {"log_level": 3, "error_cb": heard.append}
-    admin = AdminClient({**settings, **told}, logger=LIBRDKAFKA_LOG)
+    admin = AdminClient({**properties, **told}, logger=LIBRDKAFKA_LOG)
     resource = ConfigResource(ConfigResource.Type.GROUP, group_id)
     said = ""
     try:

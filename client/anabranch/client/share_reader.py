@@ -36,26 +36,17 @@ from typing import Any, Final
 
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
 
-from anabranch.client.consumer_errors import KafkaReadError
 from anabranch.client.delivery import ACCEPT, REJECT, RELEASE, Delivery
+from anabranch.client.errors import KafkaReadError
+from anabranch.client.kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER
 from anabranch.client.queue_drain import Contact
-from anabranch.client.read_trouble import LIBRDKAFKA_LOG, ReadTrouble
+from anabranch.client.read_trouble import ReadTrouble
 from anabranch.client.reads import size_of, topics_of
 from anabranch.client.share_pace import Pace
 from anabranch.wire.log import get_logger
 
 _log = get_logger(__name__)
 
-_KAFKA: Final[Mapping[str, Any]] = {
-    "share.acknowledgement.mode": "explicit",
-    "fetch.wait.max.ms": 10,
-    "socket.nagle.disable": True,
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 500,
-    "retry.backoff.ms": 20,
-    "statistics.interval.ms": 500,
-    "log_level": 3,  # errors; one warns that this is a preview
-}
 _POLL_S: Final = 0.02
 _PARKED_S: Final = 0.1
 _CLOSE_S_MAX: Final = 5.0
@@ -263,7 +254,7 @@ class ShareReader:
         self._topics = ()
         return ShareConsumer(
             {
-                **_KAFKA,
+                **SHARE_CONSUMER,
                 "max.poll.records": self._pace.records,
                 **self._kafka,
                 "logger": LIBRDKAFKA_LOG,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from anabranch.client.consumer_errors import SessionLapsedError
-from anabranch.client.errors import DeadlineError
+from anabranch.client.errors import DeadlineError, SessionLapsedError
+from anabranch.client.grants import Fetch
 from anabranch.client.group_offsets import GroupOffsets
-from anabranch.client.holdings import Fetch, Holding
+from anabranch.client.holding import Holding
 from anabranch.client.ordered import OrderedConsumer
 from anabranch.client.received import Batch, Message
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
@@ -72,26 +72,25 @@ class StreamConsumer(OrderedConsumer):
                 yield holding, holding.delivered
 
     async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
-        places = {f.number: (f.kafka_topic, f.place.bucket) for f in fetches}
-        found = await group.committed(places.values())
-        begun = [place for place, position in found.items() if position > 0]
-        for place, (first, end) in (await group.ranges(begun)).items():
-            if not first <= found[place] <= end:
+        found = await group.committed(fetch.partition for fetch in fetches)
+        begun = [partition for partition, position in found.items() if position > 0]
+        for partition, (first, end) in (await group.ranges(begun)).items():
+            if not first <= found[partition] <= end:
                 # Retention has removed it, or Kafka has lost what it had. What is left is read, and
                 # nothing passed over.
                 self._log.warning(
                     "consumer.position_gone",
-                    kafka_topic=place[0],
-                    bucket=place[1],
-                    position=found[place],
+                    kafka_topic=partition[0],
+                    bucket=partition[1],
+                    position=found[partition],
                     first=first,
                     end=end,
                 )
-                found[place] = first
-        return {number: found[place] for number, place in places.items()}
+                found[partition] = first
+        return {fetch.number: found[fetch.partition] for fetch in fetches}
 
     async def _commit(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
-        wanted = {(h.kafka_topic, h.place.bucket): end for h, end in offsets}
+        wanted = {holding.partition: end for holding, end in offsets}
         if await group.commit(wanted, self._core.commits_until()):
             now = self._now()
             for holding, end in offsets:

@@ -38,7 +38,7 @@ _SEGMENTS_MAX: Final = 10_000  # of one report
 
 _log = get_logger(__name__)
 
-_Place = tuple[str, int]  # subscription, "" for what is written, and segment
+_Key = tuple[str, int]  # subscription, "" for what is written, and segment
 
 
 class _Counter:
@@ -57,7 +57,7 @@ class TopicTraffic:
     def __init__(self, now: float = 0.0) -> None:
         self.incarnation = 0
         self.told_at = now
-        self._counters: dict[_Place, _Counter] = {}
+        self._counters: dict[_Key, _Counter] = {}
 
     def wrote(self, segment_id: int, messages: int, size_bytes: int) -> None:
         """Kafka has so many more messages, with values of so many bytes together."""
@@ -67,10 +67,10 @@ class TopicTraffic:
         """A consumer of the subscription was given so many more."""
         self._add((subscription, segment_id), messages, size_bytes)
 
-    def _add(self, place: _Place, messages: int, size_bytes: int) -> None:
-        counter = self._counters.get(place)
+    def _add(self, key: _Key, messages: int, size_bytes: int) -> None:
+        counter = self._counters.get(key)
         if counter is None:
-            counter = self._counters[place] = _Counter()
+            counter = self._counters[key] = _Counter()
         counter.messages += messages
         counter.size_bytes += size_bytes
 
@@ -80,9 +80,9 @@ class TopicTraffic:
             self.incarnation = layout.incarnation
             self._counters.clear()
         known = {part.segment_id for part in layout.children} | layout.segments.keys()
-        for place, each in list(self._counters.items()):
-            if place[1] not in known and each.messages == each.told_messages:
-                del self._counters[place]
+        for key, each in list(self._counters.items()):
+            if key[1] not in known and each.messages == each.told_messages:
+                del self._counters[key]
 
     def news(self) -> list[SegmentTraffic]:
         """What has changed since the last report that was answered."""

@@ -23,8 +23,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from anabranch.client.batches import BatchStats
-from anabranch.client.messages import ProducerSettings
 from anabranch.client.segment_writer import SegmentWriter
+from anabranch.client.settings import ProducerSettings
 from anabranch.client.topic_layout import Segment, TopicLayout
 
 _SPARES: Final = 2

@@ -15,8 +15,12 @@ import click
 
 from anabranch.broker.cli.api import Api, RefusedError, UnreachableError
 from anabranch.client.client import Client
-from anabranch.client.consumer_errors import ConsumerBusyError, SubscriptionError
-from anabranch.client.errors import RefusedByNodeError, TopicNotFoundError
+from anabranch.client.errors import (
+    ConsumerBusyError,
+    RefusedByNodeError,
+    SubscriptionError,
+    TopicNotFoundError,
+)
 from anabranch.core.errors import AnabranchError
 from anabranch.wire.log import ROOT as LOG_ROOT
 

@@ -7,16 +7,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.client.holdings import (
+from anabranch.client.consumer_core import ConsumerCore
+from anabranch.client.grants import (
     AssignedSegment,
     Assignment,
-    ConsumerCore,
-    Holding,
-    Phase,
-    Place,
     Report,
+    SegmentBucket,
     SubscribeOrder,
 )
+from anabranch.client.holding import Holding, Phase
 
 TIMEOUT_S = 6.0
 GRACE_S = 9.0
@@ -44,9 +43,9 @@ class Controller:
     def subscribe(self, name: int, order: SubscribeOrder, now: float) -> Assignment:
         self.heard[name], self.attempt[name] = now, order.number
         for bucket, holder in self.holder.items():
-            if holder == name and Place(1, bucket) not in order.holdings:
+            if holder == name and SegmentBucket(1, bucket) not in order.holdings:
                 self.holder[bucket] = None
-            elif holder is None and Place(1, bucket) in order.holdings:
+            elif holder is None and SegmentBucket(1, bucket) in order.holdings:
                 self.holder[bucket] = name
         return self.assignment(name)
 
@@ -222,7 +221,7 @@ class Consumers:
             self.a_bucket_is_served_by_one_consumer_at_most()
 
     def serves(self, name: int, bucket: int) -> bool:
-        holding = self.cores[name].holdings.get(Place(1, bucket))
+        holding = self.cores[name].holdings.get(SegmentBucket(1, bucket))
         return holding is not None and holding.is_held
 
 

@@ -31,26 +31,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from anabranch.client.grants import (
-    AssignedSegment,
     Assignment,
     Fetch,
-    Place,
     Report,
+    SegmentBucket,
     SubscribeOrder,
 )
 from anabranch.client.holding import Holding, Phase
-
-__all__ = [
-    "AssignedSegment",
-    "Assignment",
-    "ConsumerCore",
-    "Fetch",
-    "Holding",
-    "Phase",
-    "Place",
-    "Report",
-    "SubscribeOrder",
-]
 
 KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
 # Before the end of a session no commit is begun: what is left, and the time until the controller
@@ -69,7 +56,7 @@ class ConsumerCore:
         self.subscribed = False
         self.lapses = 0  # sessions that ended because no controller answered
         self.lost = False  # something acknowledged was not committed before one of these
-        self._holdings: dict[Place, Holding] = {}
+        self._holdings: dict[SegmentBucket, Holding] = {}
         self._fetches: dict[int, Holding] = {}
         self._numbers = itertools.count(1)
         self._attempt: tuple[int, float] | None = None  # of the subscribe under way: number, time
@@ -258,7 +245,7 @@ class ConsumerCore:
         return self._fetches
 
     @property
-    def holdings(self) -> Mapping[Place, Holding]:
+    def holdings(self) -> Mapping[SegmentBucket, Holding]:
         """What is held, and what is released and not yet known to be."""
         return self._holdings
 

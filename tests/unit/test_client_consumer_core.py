@@ -3,20 +3,15 @@
 import msgspec
 import pytest
 
+from anabranch.client.consumer_core import ConsumerCore
+from anabranch.client.grants import AssignedSegment, Assignment, SegmentBucket
 from anabranch.client.group_offsets import patience_s
-from anabranch.client.holdings import (
-    AssignedSegment,
-    Assignment,
-    ConsumerCore,
-    Holding,
-    Phase,
-    Place,
-)
+from anabranch.client.holding import Holding, Phase
 from anabranch.core.timing import Timing
 
 TIMEOUT_S = 12.0
 SETTLE_S = 5.0
-A, B = Place(1, 0), Place(1, 1)
+A, B = SegmentBucket(1, 0), SegmentBucket(1, 1)
 
 
 def assignment(
@@ -33,14 +28,16 @@ def subscribed(*buckets: int, now: float = 0.0, ends: tuple[int, ...] = ()) -> C
     return core
 
 
-def position(core: ConsumerCore, place: Place, offset: int = 0) -> Holding:
+def position(core: ConsumerCore, place: SegmentBucket, offset: int = 0) -> Holding:
     holding = core.holdings[place]
     assert holding.fetch is not None
     core.on_position(holding.fetch.number, offset)
     return holding
 
 
-def told(core: ConsumerCore, now: float) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+def told(
+    core: ConsumerCore, now: float
+) -> tuple[tuple[SegmentBucket, ...], tuple[SegmentBucket, ...]]:
     report = core.begin_report(now)
     assert report is not None
     core.on_reported(report.number, now)
