@@ -65,13 +65,13 @@ async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.05)
 
 
-async def reached(cluster: TopicCluster, topic: str, count: int) -> None:
-    """Waits until there are so many active segments."""
+async def grown(cluster: TopicCluster, topic: str, count: int) -> None:
+    """Waits until there are so many active segments, or more: who looks late sees more."""
 
-    async def right() -> bool:
-        return len(await cluster.active(topic)) == count
+    async def enough() -> bool:
+        return len(await cluster.active(topic)) >= count
 
-    await eventually(right)
+    await eventually(enough)
 
 
 async def scaled(cluster: TopicCluster, topic: str) -> dict[str, Any]:
@@ -86,13 +86,12 @@ def test_a_topic_follows_its_load_out_and_in_and_keeps_every_message_in_order(
         await set_policy(cluster, topic)
         producer = await client.create_producer(topic)
         traffic = Traffic(producer, _KEYS, pause_s=0.005)
-        await reached(cluster, topic, 4)
+        await grown(cluster, topic, 4)
         sent = await traffic.stop()
         splits = [each["action"].split()[0] for each in (await scaled(cluster, topic))["decisions"]]
         assert set(splits) >= {"split"}
-        await reached(cluster, topic, 1)
         watch = await client.watch(topic)
-        await until(lambda: len(watch.layout.active) == 1)
+        await until(lambda: len(watch.layout.active) == 1, _WAIT_S)
         assert wrong(stored(cluster.kafka, watch.layout), sent) == []
 
     run_on(paced, body)
@@ -113,7 +112,7 @@ def test_plain_clients_of_kafka_make_a_topic_scale_too(paced: TopicCluster) -> N
 
         writing = asyncio.create_task(write())
         try:
-            await reached(cluster, topic, 2)
+            await grown(cluster, topic, 2)
         finally:
             writing.cancel()
             producer.purge()
@@ -127,14 +126,13 @@ def test_a_hot_key_does_not_cause_a_storm_of_splits(paced: TopicCluster) -> None
         await set_policy(cluster, topic, maxSegments=64, mergeMsgRateInThreshold=0)
         producer = await client.create_producer(topic)
         traffic = Traffic(producer, [b"hot"], pause_s=0.005)
-        await reached(cluster, topic, 4)
+        await grown(cluster, topic, 4)
         # The first split parted nothing, so the next had to wait twice as long, and so on.
         decisions = (await scaled(cluster, topic))["decisions"]
         times = [each["atMs"] for each in reversed(decisions) if each["action"] != "none"]
         waits = [after - before for before, after in pairwise(times)]
-        assert len(waits) == 2
-        assert waits[0] >= 2 * 500
-        assert waits[1] >= 4 * 500
+        assert len(waits) >= 2
+        assert all(wait >= 500 * 2**number for number, wait in enumerate(waits, 1))
         await traffic.stop()
 
     run_on(paced, body)
@@ -164,9 +162,9 @@ def test_a_second_consumer_gets_buckets_of_its_own_without_a_split(paced: TopicC
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
         await set_policy(cluster, topic)
         first = await client.subscribe(topic, "billing", "a")
-        await until(lambda: first.buckets == [(0, 0), (0, 1), (0, 2), (0, 3)])
+        await until(lambda: first.buckets == [(0, 0), (0, 1), (0, 2), (0, 3)], _WAIT_S)
         second = await client.subscribe(topic, "billing", "b")
-        await until(lambda: second.buckets == [(0, 2), (0, 3)])
+        await until(lambda: second.buckets == [(0, 2), (0, 3)], _WAIT_S)
         assert first.buckets == [(0, 0), (0, 1)]
         assert await cluster.active(topic) == [0]
 
@@ -189,11 +187,13 @@ def test_eight_consumers_drain_a_sealed_backlog_of_eight_buckets_together_and_go
         await producer.flush()
         await cluster.split(topic, wide)
         seen: list[tuple[str, int, int, bytes, int]] = []
-        consumers, work = [], []
-        for name in "abcdefgh":
-            consumer = await client.subscribe(topic, "billing", name)
-            consumers.append(consumer)
-            work.append(asyncio.create_task(consuming(consumer, name, seen, 0.004)))
+        consumers = [await client.subscribe(topic, "billing", name) for name in "abcdefgh"]
+        # Else the first ones may be done before the last ones are there.
+        await until(lambda: all(wide in dict(each.buckets) for each in consumers), _WAIT_S)
+        work = [
+            asyncio.create_task(consuming(consumer, name, seen, 0.004))
+            for consumer, name in zip(consumers, "abcdefgh", strict=True)
+        ]
         await until(lambda: len(seen) >= 3_200, _WAIT_S)
         by_key: dict[bytes, list[int]] = defaultdict(list)
         for _, segment_id, _, key, number in seen:
@@ -219,11 +219,11 @@ def test_cooldowns_survive_the_controller(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        low = {"splitMsgRateInThreshold": 40, "mergeMsgRateInThreshold": 1}
+        low = {"splitMsgRateInThreshold": 40, "mergeMsgRateInThreshold": 0}
         await set_policy(cluster, topic, splitCooldownSeconds=3600, **low)
         producer = await client.create_producer(topic)
         traffic = Traffic(producer, _KEYS, pause_s=0.005)
-        await reached(cluster, topic, 2)
+        await grown(cluster, topic, 2)
         watch = await client.watch(topic)
         controller = watch.layout.controller_url
         cluster.node_at(controller).kill()
