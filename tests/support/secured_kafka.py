@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -28,7 +29,7 @@ from support.tcp_proxy import TcpProxy
 MASTER: Final = "master"
 LIMITED: Final = "limited"
 PASSWORDS: Final = {MASTER: "open-sesame-71", LIMITED: "little-key-72"}
-_WAIT_S: Final = 20.0
+_WAIT_S: Final = 60.0
 
 _KINDS: Final = {
     "topics": ResourceType.TOPIC,
@@ -104,6 +105,7 @@ class SecuredKafka:
         allowed = [AclBinding(*_rule(right)) for right in rights]
         for future in admin.create_acls(allowed).values():
             future.result(_WAIT_S)
+        self._await(rights, are_there=True)
 
     def forbid(self, *rights: Right) -> None:
         """Takes these rights from the limited user."""
@@ -111,6 +113,15 @@ class SecuredKafka:
         allowed = [AclBindingFilter(*_rule(right)) for right in rights]
         for future in admin.delete_acls(allowed).values():
             future.result(_WAIT_S)
+        self._await(rights, are_there=False)
+
+    def _await(self, rights: Sequence[Right], *, are_there: bool) -> None:
+        """Returns once the broker goes by it: its controller has told it by then."""
+        admin = self._admin()
+        for right in rights:
+            asked = AclBindingFilter(*_rule(right))
+            while bool(admin.describe_acls(asked).result(_WAIT_S)) is not are_there:
+                time.sleep(0.01)
 
     def _admin(self) -> AdminClient:
         return AdminClient({**QUIET, "bootstrap.servers": self.open_at})
