@@ -7,8 +7,9 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from anabranch.client import settlement
+from anabranch.client import segment_writer, settlement
 from anabranch.client.dispatcher import Dispatcher
 from anabranch.client.errors import DeliveryError, TopicNotFoundError, UnknownOutcomeError
 from anabranch.client.flows import Held
@@ -187,6 +188,21 @@ def test_a_client_of_kafka_that_takes_nothing_more_is_replaced(servers: str) -> 
     run(servers, body)
 
 
+def test_a_sealed_segments_client_of_kafka_is_not_replaced_again_and_again(
+    servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(stage: Stage) -> None:
+        lane, _ = stage.proven(0)
+        stage.lane(1)
+        stage.dispatcher.table.close(lane)
+        lane.leaving_since = stage.at
+        lane.writer.is_broken = True
+        stage.pass_s(5)
+        assert caplog.text.count("producer.gives_up") == 1, "for the buckets that go on"
+
+    run(servers, body)
+
+
 def test_a_flow_that_rested_for_long_begins_with_a_single_append_again(servers: str) -> None:
     async def body(stage: Stage) -> None:
         rested, key = stage.proven(0)
@@ -266,6 +282,42 @@ def test_buckets_share_a_writer_only_where_one_broker_leads_them_all(
     run(servers, body, brokers=brokers)
 
 
+def _split(servers: str) -> TopicLayout:
+    """The stage's topic, once its segment is sealed and split."""
+    plain = SegmentLayout.initial(1, 4)
+    split = plain.replaced((0,), plain.split_children(0), {0: (5, 5, 5, 5)}, 0)
+    return TopicLayout(
+        "public/default/orders",
+        incarnation=1,
+        epoch=2,
+        segments={each: Segment(part, f"t{each}") for each, part in split.segments.items()},
+        bootstrap_servers=servers,
+    )
+
+
+def test_messages_that_no_client_of_kafka_can_be_made_for_fail_and_later_ones_go_on(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE, "no thread is left"))
+
+    async def body(stage: Stage) -> None:
+        lane, key = stage.proven(0)
+        lane.pause()
+        stage.send(b"held", key)
+        monkeypatch.setattr(segment_writer, "Producer", refuse)
+        stage.dispatcher.update(_split(servers))
+        await stage.settled(b"held")
+        assert type(stage.told[b"held"]) is DeliveryError
+        with pytest.raises(DeliveryError, match="no thread is left"):
+            stage.dispatcher.take(Held(key, b"new", (), 0, stage.told_of(b"new")))
+        assert (stage.dispatcher.tally.count, stage.dispatcher.tally.bytes) == (0, 0)
+        monkeypatch.undo()
+        assert stage.send(b"later", key).appended == 1
+
+    run(servers, body)
+
+
 def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_bucket_goes_on(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,17 +332,7 @@ def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_bucket_go
         stage.dispatcher.awaited.clear()
         stage.dispatcher.table.close(lane)
         stage.send(b"held", key)
-        plain = SegmentLayout.initial(1, 4)
-        split = plain.replaced((0,), plain.split_children(0), {0: (5, 5, 5, 5)}, 0)
-        stage.dispatcher.update(
-            TopicLayout(
-                "public/default/orders",
-                incarnation=1,
-                epoch=2,
-                segments={each: Segment(part, f"t{each}") for each, part in split.segments.items()},
-                bootstrap_servers=servers,
-            )
-        )
+        stage.dispatcher.update(_split(servers))
         await stage.settled(b"in doubt")
         assert isinstance(stage.told[b"in doubt"], UnknownOutcomeError)
         assert "can't start new thread" in str(stage.told[b"in doubt"])

@@ -119,11 +119,15 @@ class Dispatcher:
     # --- messages -----------------------------------------------------------------------
 
     def take(self, held: Held) -> None:
-        """Appends a new message, or holds it while its bucket is moving."""
+        """Appends a new message, or holds it while its bucket is moving.
+
+        Raises DeliveryError when there is nothing to append it by.
+        """
+        lane = self.table.route(held.key)
         self.tally.count += 1
         self.tally.bytes += len(held.value or b"")
         held.since = self._now()
-        self._append(held, self.table.route(held.key))
+        self._append(held, lane)
         self.arm()
 
     def arm(self) -> None:
@@ -185,7 +189,12 @@ class Dispatcher:
 
     def _send_on(self, messages: list[Held]) -> None:
         for held in messages:
-            self._append(held, self.table.route(held.key))
+            try:
+                lane = self.table.route(held.key)
+            except DeliveryError as error:
+                self.fail(held, error)
+            else:
+                self._append(held, lane)
 
     def _troubled(self, lane: Lane, error: KafkaError, held: Held, message: Message) -> None:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:

@@ -32,7 +32,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from anabranch.client import producer_state
 from anabranch.client.batches import BatchCount, BatchStats
-from anabranch.client.errors import UnknownOutcomeError
+from anabranch.client.errors import DeliveryError, UnknownOutcomeError
 from anabranch.client.flows import Flow, Held
 from anabranch.client.kafka_options import LIBRDKAFKA_LOG, PRODUCER
 from anabranch.client.messages import PRODUCER_HEADER
@@ -77,7 +77,7 @@ class Tally:
 
 
 class SegmentWriter:
-    """Everything one producer appends to one segment goes through here."""
+    """Everything one producer appends to one segment goes through here. Raises DeliveryError."""
 
     def __init__(
         self,
@@ -108,25 +108,29 @@ class SegmentWriter:
         self._batch_bytes_max = max(1, min(limit, _BATCH_BYTES))
         has_stats = self.counts or settings.count_batches
         statistics = {"statistics.interval.ms": _STATS_MS, "stats_cb": self._take_stats}
-        producer = Producer(
-            {
-                **PRODUCER,
-                "error_cb": self._take_trouble,
-                **(statistics if has_stats else {}),
-                "bootstrap.servers": layout.bootstrap_servers,
-                "client.id": "anabranch-producer",
-                "linger.ms": settings.linger_ms,
-                "compression.type": settings.compression,
-                **backoff,
-                # A batch beyond the topic's limit would be refused as if it were sealed.
-                "message.max.bytes": max(1_000, limit),
-                "batch.size": self._batch_bytes_max,
-                # What is encrypted is a batch by itself (`outgoing`).
-                **({} if settings.encrypt is None else {"batch.num.messages": 1}),
-                **kafka,
-            },
-            logger=LIBRDKAFKA_LOG,
-        )
+        try:
+            producer = Producer(
+                {
+                    **PRODUCER,
+                    "error_cb": self._take_trouble,
+                    **(statistics if has_stats else {}),
+                    "bootstrap.servers": layout.bootstrap_servers,
+                    "client.id": "anabranch-producer",
+                    "linger.ms": settings.linger_ms,
+                    "compression.type": settings.compression,
+                    **backoff,
+                    # A batch beyond the topic's limit would be refused as if it were sealed.
+                    "message.max.bytes": max(1_000, limit),
+                    "batch.size": self._batch_bytes_max,
+                    # What is encrypted is a batch by itself (`outgoing`).
+                    **({} if settings.encrypt is None else {"batch.num.messages": 1}),
+                    **kafka,
+                },
+                logger=LIBRDKAFKA_LOG,
+            )
+        except KafkaException as error:  # there may be no thread left for it
+            why = error.args[0].str()
+            raise DeliveryError(f"a client of Kafka cannot be made: {why}") from None
         self._producer = producer
         self.produce = producer.produce
         self.poll = producer.poll

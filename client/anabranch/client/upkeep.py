@@ -59,7 +59,7 @@ class Upkeep:
             self._expire(lane, sent_by)
             if lane.resting_since() < now - _FORGOTTEN_S:
                 lane.rested()
-            if lane.waiting_since() < sent_by or lane.writer.is_broken:
+            if lane.waiting_since() < sent_by or (lane.writer.is_broken and lane.open):
                 self._begin(lane, now)
         for lane in list(self._table.leaving):
             if not (lane.outstanding or lane.resolving) and lane.leaving_since < sent_by:

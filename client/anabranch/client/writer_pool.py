@@ -23,6 +23,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from anabranch.client.batches import BatchStats
+from anabranch.client.errors import DeliveryError
 from anabranch.client.segment_writer import SegmentWriter
 from anabranch.client.settings import ProducerSettings
 from anabranch.client.topic_layout import Segment, TopicLayout
@@ -81,15 +82,16 @@ class WriterPool:
         self._keep_spares(layout)
 
     def update(self, layout: TopicLayout) -> None:
-        """Gets ready to append to the children under way."""
+        """Gets ready to append to the children under way; if that fails, whoever sends is told."""
         before = len(self._writers)
-        for child in layout.children:
-            for bucket in self._buckets(child):
-                writer = self.of(layout, layout.incarnation, child, bucket)
-                if layout.sealing and not writer.readying:
-                    # Not before: while the topic is not there, to ask for it might make it.
-                    writer.readying = child.kafka_topic
-                    self._spawn(self._ready(writer))
+        with contextlib.suppress(DeliveryError):
+            for child in layout.children:
+                for bucket in self._buckets(child):
+                    writer = self.of(layout, layout.incarnation, child, bucket)
+                    if layout.sealing and not writer.readying:
+                        # Not before: while the topic is not there, to ask for it might make it.
+                        writer.readying = child.kafka_topic
+                        self._spawn(self._ready(writer))
         if len(self._writers) > before:
             self._keep_spares(layout)
 
@@ -101,7 +103,7 @@ class WriterPool:
     def of(
         self, layout: TopicLayout, incarnation: int, part: Segment, bucket: int
     ) -> SegmentWriter:
-        """The writer of a bucket of a segment."""
+        """The writer of a bucket of a segment. Raises DeliveryError when none can be made."""
         number = (incarnation, part.segment_id, bucket % len(self._buckets(part)))
         found = self._writers.get(number)
         if found is None:
@@ -154,10 +156,11 @@ class WriterPool:
 
     def _keep_spares(self, layout: TopicLayout) -> None:
         count = _SPARES if self.brokers == 1 else 2 * _SPARES
-        while len(self._spares) < count and layout.active:
-            spare = SegmentWriter(layout, self._settings, self._kafka)
-            self._spares.append(spare)
-            self._warm(spare, layout.active[0].kafka_topic)
+        with contextlib.suppress(DeliveryError):
+            while len(self._spares) < count and layout.active:
+                spare = SegmentWriter(layout, self._settings, self._kafka)
+                self._spares.append(spare)
+                self._warm(spare, layout.active[0].kafka_topic)
 
     async def _ready(self, writer: SegmentWriter) -> None:
         with contextlib.suppress(TimeoutError):
