@@ -306,6 +306,36 @@ def test_a_consumer_whose_closing_is_cancelled_leaves_and_later_calls_wait_for_t
 
 @pytest.mark.usefixtures("known_lock")
 @pytest.mark.parametrize("make", [_subscribe, _queue])
+def test_a_client_waits_for_a_consumer_whose_closing_was_cancelled_whatever_it_made_since(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with slow(takes=True) as node:
+            client = Client(node.url)
+            consumer = await make(client)
+            leave, may_leave = consumer._leave, asyncio.Event()
+
+            async def held() -> None:
+                node.reached.append("about to leave")
+                await may_leave.wait()
+                await leave()
+
+            monkeypatch.setattr(consumer, "_leave", held)
+            closing = asyncio.create_task(consumer.close())
+            await until(lambda: "about to leave" in node.reached)
+            closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+            await client.watch(_TOPIC)
+            assert consumer in client._parts, "it has not left yet"
+            may_leave.set()
+            await client.close()
+            assert "unsubscribe" in node.reached
+
+    run(test)
+
+
+@pytest.mark.usefixtures("known_lock")
+@pytest.mark.parametrize("make", [_subscribe, _queue])
 def test_a_consumer_whose_closing_is_cancelled_is_over_all_the_same(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

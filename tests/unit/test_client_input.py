@@ -10,14 +10,18 @@ import pytest
 from confluent_kafka import Consumer
 
 from anabranch.client import (
+    CheckpointConsumer,
     Client,
     ConsumerSettings,
+    LayoutWatch,
     ProducerSettings,
     QueueSettings,
     ReadSettings,
 )
+from anabranch.client.consumer import Membership
 from anabranch.client.kafka_options import CONSUMER
 from anabranch.client.messages import event_time, header_pairs
+from anabranch.client.nodes import Nodes
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.segment_topics import FUTURE_MS_MAX
 
@@ -158,3 +162,11 @@ def test_settings_are_checked_again_with_every_change(settings: Any) -> None:
     changed = {"delivery_timeout_s": "1"} if settings is ProducerSettings else {"decrypt": 5}
     with pytest.raises(InvalidInputError, match=next(iter(changed))):
         settings.of(base, changed)
+
+
+def test_what_is_no_checkpoint_is_refused() -> None:
+    nodes = Nodes(_URL)
+    watch = LayoutWatch(nodes, "topic://public/default/orders")
+    stored: Any = b'{"incarnation":1}'
+    with pytest.raises(InvalidInputError, match="checkpoint must be a Checkpoint: bytes"):
+        CheckpointConsumer(Membership(nodes, watch, {}, "lake"), ConsumerSettings(), stored)

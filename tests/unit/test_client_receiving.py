@@ -12,7 +12,7 @@ from confluent_kafka import Message
 
 from anabranch.client.consumer import Membership
 from anabranch.client.errors import DeadlineError
-from anabranch.client.grants import AssignedSegment, Assignment
+from anabranch.client.grants import AssignedSegment, Assignment, SegmentBucket
 from anabranch.client.layout_watch import LayoutWatch
 from anabranch.client.nodes import Nodes
 from anabranch.client.reads import Read
@@ -119,3 +119,22 @@ def test_a_transaction_that_was_given_up_keeps_no_bucket_from_its_end() -> None:
         assert (holding.acknowledged, holding.at_end) == (7, True)
 
     run(test, 7)
+
+
+def test_what_is_served_can_be_asked_while_another_thread_changes_it() -> None:
+    async def test(consumer: StreamConsumer, _plane: Filled) -> None:
+        fetches = consumer._core._fetches
+
+        class Racing:
+            """A holding at whose turn another one is granted."""
+
+            @property
+            def place(self) -> SegmentBucket:
+                fetches[len(fetches) + 1_000] = fetches[min(fetches)]
+                return SegmentBucket(0, 7)
+
+        racing: Any = Racing()
+        fetches[999] = racing
+        assert consumer.buckets == [(0, 0), (0, 7)]
+
+    run(test, 4)

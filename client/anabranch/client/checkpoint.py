@@ -77,6 +77,9 @@ class CheckpointConsumer(OrderedConsumer):
         checkpoint: Checkpoint | None = None,
         position_of: PositionOf | None = None,
     ) -> None:
+        kind = type(checkpoint)
+        if checkpoint is not None and not issubclass(kind, Checkpoint):
+            raise InvalidInputError(f"checkpoint must be a Checkpoint: {kind.__name__}")
         super().__init__(membership, settings)
         self._first = checkpoint
         self._position_of = position_of

@@ -55,7 +55,7 @@ class Consumer(Closing, Generic[MessageT]):
         self.topic = watch.topic
         self.subscription = names.subscription(membership.subscription)
         self.consumer_name = names.consumer(name or f"consumer-{secrets.token_hex(8)}")
-        self.is_closed = False
+        self._is_closing = False
         self._kafka = membership.kafka
         self._now: Callable[[], float] = clock.now
         self._watch = watch
@@ -88,11 +88,16 @@ class Consumer(Closing, Generic[MessageT]):
         do nothing with it.
         """
         if self._closing is None:
-            if self.is_closed:
+            if self._is_closing:
                 return  # it was never subscribed
-            self.is_closed = True
+            self._is_closing = True
             self._closing = asyncio.create_task(self._close(), name="consumer close")
         await asyncio.shield(self._closing)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing of it is left to be closed."""
+        return self._is_closing and (self._closing is None or self._closing.done())
 
     @abstractmethod
     async def _close(self) -> None:
@@ -126,7 +131,7 @@ class Consumer(Closing, Generic[MessageT]):
             await self._session.start(timeout_s)
             await self._prepare(timeout_s)
         except BaseException:
-            self.is_closed = True
+            self._is_closing = True
             await self._session.close(0.1)
             await self._watch.close()
             raise
@@ -150,7 +155,7 @@ class Consumer(Closing, Generic[MessageT]):
         failure = self._failure or self._session.failure or self._read_failure
         if failure is not None:
             raise failure
-        if self.is_closed:
+        if self._is_closing:
             raise ClosedError(f"consumer {self.consumer_name} of {self.topic} was closed")
 
     def _changed(self) -> None:

@@ -114,7 +114,7 @@ class OrderedConsumer(Consumer[Message]):
     @property
     def buckets(self) -> list[tuple[int, int]]:
         """Segment and bucket of everything that is being served, sorted."""
-        return sorted(h.place for h in self._core.fetches.values())
+        return sorted(h.place for h in list(self._core.fetches.values()))  # maybe on another thread
 
     async def _close(self) -> None:
         """Commits what is acknowledged and leaves: another consumer gets the share at once.
@@ -226,7 +226,7 @@ class OrderedConsumer(Consumer[Message]):
             commit_at = self._commit_if_due(now)
             if self._core.report_due(now) or self._core.needs_subscribe:
                 self._session.poke()
-            if self.is_closed:
+            if self._is_closing:
                 self._readable.set()
             now = self._now()
             pause_s = min(max(min(self._core.wake_at(), commit_at) - now, 0.001), LOOK_S)

@@ -235,7 +235,7 @@ class QueueConsumer(Consumer[QueueMessage]):
                 self._quiet.polled,
                 self._quiet.contact,
             )
-        if self._reader is not None and not self.is_closed:
+        if self._reader is not None and not self._is_closing:
             self._reader.subscribe(list(wanted))
 
     async def _prepare(self, timeout_s: float) -> None:
