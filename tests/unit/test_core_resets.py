@@ -19,8 +19,8 @@ BOTH: tuple[Bucket, ...] = ((0, 0), (0, 1))
 Shares = dict[int, tuple[tuple[int, tuple[int, ...]], ...]]  # by connection
 
 
-def coordinator(idle: tuple[int, ...] = ()) -> SubscriptionCoordinator:
-    made = SubscriptionCoordinator(TIMING, inherited=False, idle=idle)
+def coordinator(before: SubscriptionCoordinator | None = None) -> SubscriptionCoordinator:
+    made = SubscriptionCoordinator(TIMING, inherited=False, before=before)
     made.changed(WHOLE, RESET, 100.0)
     return made
 
@@ -58,9 +58,26 @@ def test_a_consumer_that_served_nothing_when_it_was_reset_holds_nobody_up() -> N
     assert desk.opened("b", 2, 12, (), (), 10.0)
     assert sent(desk, 10.0) == {12: ((0, (1,)),)}
     assert desk.idle == [1]
-    after = coordinator(tuple(desk.idle))
+    after = coordinator(desk)
     assert after.opened("b", 2, 13, (), (), 100.0, anew=True)
     assert sent(after, 100.0) == {13: ((0, (1,)),)}
     unknown = coordinator()
     assert unknown.opened("b", 2, 13, (), (), 100.0, anew=True)
     assert sent(unknown, 100.0) == {13: ()}, "a may be serving"
+
+
+def test_a_consumer_whose_registration_had_ended_when_it_was_reset_serves_until_it_lapses() -> None:
+    """Found by seed 160 of the simulation: what it held was forgotten with the former group."""
+    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk.changed(WHOLE, msgspec.structs.replace(FIRST, consumers=(), instances=()), 99.0)
+    desk.changed(WHOLE, FIRST, 99.0)
+    assert desk.opened("a", 1, 11, (), (), 99.0)
+    assert sent(desk, 99.0) == {11: ((0, (0,)),)}
+    alone = msgspec.structs.replace(RESET, consumers=("b",), instances=(2,))
+    desk.changed(WHOLE, msgspec.structs.replace(alone, created_offset=7), 99.0)
+    after = SubscriptionCoordinator(TIMING, inherited=False, before=desk)
+    after.changed(WHOLE, alone, 100.0)
+    assert after.opened("b", 2, 12, (), (), 100.0, anew=True)
+    assert sent(after, 100.0) == {12: ((0, (1,)),)}
+    assert after.heard("b", 12, (), (), 108.0)
+    assert sent(after, 99.0 + TIMING.lapse_s + 0.1) == {12: ((0, (0, 1)),)}

@@ -323,9 +323,9 @@ class TopicController:
         for name, subscription in subscriptions.items():
             known = self.coordinators.get(name)
             if known is None or not known.is_of(subscription):
-                idle = known.idle if known is not None else ()
-                made = SubscriptionCoordinator(self._settings.timing, inherited=inherits, idle=idle)
-                self.coordinators[name] = made
+                self.coordinators[name] = SubscriptionCoordinator(
+                    self._settings.timing, inherited=inherits, before=known
+                )
             self.coordinators[name].changed(layout, subscription, now)
 
     def _consumers(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -46,16 +46,17 @@ class Assignment(msgspec.Struct, frozen=True):
 class SubscriptionCoordinator:
     """The consumers of one subscription. Its controller calls it from one task only.
 
-    `inherited`: another controller may have had consumers; `idle`: instances that served nothing.
+    `inherited`: another controller may have had consumers. `before`: of the former group, when the
+    subscription begins anew: it knows who served nothing, and who may serve though replaced.
     """
 
-    def __init__(self, timing: Timing, *, inherited: bool = True, idle: Iterable[int] = ()) -> None:
-        self._idle = frozenset(idle)
+    def __init__(self, timing: Timing, inherited: bool = True, before: Self | None = None) -> None:
+        self._idle = frozenset(before.idle if before else ())
         self._timing = timing
         self._layout: SegmentLayout | None = None
         self._subscription: Subscription | None = None
         self._current: dict[str, Instance] = {}  # by consumer name
-        self._former: list[Instance] = []  # replaced instances that may still be serving
+        self._former: list[Instance] = list(before._former) if before else []  # replaced, may serve
         self._away_since: dict[str, float] = {}
         self._stale = True  # something has happened since the assignments were worked out
         self._backlog = Backlog(timing.drain_after_s)
