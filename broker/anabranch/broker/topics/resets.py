@@ -28,7 +28,7 @@ from anabranch.core.names import full_name
 from anabranch.core.segment_topics import kafka_topic
 from anabranch.core.subscriptions import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topic_guards import controller_of
-from anabranch.core.topics import ScalableTopic
+from anabranch.core.topics import ScalableTopic, TopicState
 from anabranch.wire import clock
 
 _KAFKA_S: Final = 10.0
@@ -119,10 +119,12 @@ class Resets:
         return tuple(sorted(done))
 
     def _parts(self, name: str, topic: ScalableTopic) -> list[Part]:
+        """All that producers may have appended to: while parents are sealed, their children too."""
         prefix = self._access.service.prefix
+        children = topic.children if topic.state is TopicState.SEALING else ()
         return [
             Part(part, kafka_topic(prefix, name, topic.incarnation, part))
-            for part in sorted(topic.segments, key=lambda part: part.segment_id)
+            for part in sorted((*topic.segments, *children), key=lambda part: part.segment_id)
         ]
 
     def _must_be_movable(
