@@ -15,7 +15,7 @@ from anabranch.channel.embedded import ports
 
 HOST = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "anabranch.broker.cli")
-START_S_MAX = 120.0
+START_S_MAX = 240.0
 STOP_S_MAX = 60.0
 # A machine that stands still for seconds must end no session of a node that a test does not mean to
 # end: a node without a lease refuses what it is asked.

@@ -27,7 +27,7 @@ ON_ONE_MACHINE: Final = (
     "replicationFactor=1",
     "minInsyncReplicas=1",
 )
-_START_SECONDS_MAX: Final = 60.0
+_START_SECONDS_MAX: Final = 120.0
 _STOP_SECONDS_MAX: Final = 20.0
 _PROBE_SECONDS: Final = 0.05
 _ANSWER_SECONDS_MAX: Final = 20.0

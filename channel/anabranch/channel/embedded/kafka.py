@@ -21,9 +21,9 @@ from anabranch.channel.embedded.jars import resolve
 from anabranch.channel.embedded.java import find_java
 
 _SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
-_START_SECONDS_MAX: Final = 60.0
+_START_SECONDS_MAX: Final = 180.0  # one that ended is noticed at once
 _STOP_SECONDS_MAX: Final = 30.0
-_FORMAT_SECONDS_MAX: Final = 60.0
+_FORMAT_SECONDS_MAX: Final = 180.0
 _PROBE_SECONDS: Final = 0.25
 _LAST_WORDS_BYTES_MAX: Final = 32_768
 # Between choosing a free port and listening on it another process may take it.
