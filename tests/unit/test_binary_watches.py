@@ -13,9 +13,10 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.commands import envelope
+from anabranch.wire.connection import Limits
 from support import steady
 from support.http import PATIENT
-from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster, until
 from support.wire import connected, serving
 
 NAME = "public/default/orders"
@@ -45,10 +46,13 @@ class Client:
 
 
 @asynccontextmanager
-async def client_of(node: MemoryNode) -> AsyncIterator[Client]:
+async def client_of(node: MemoryNode, limits: Limits | None = None) -> AsyncIterator[Client]:
     client = Client()
     routes = sessions(node.operations, node.settings)
-    async with serving(routes) as server, connected(server, client.pushed.append) as connection:
+    async with (
+        serving(routes, limits) as server,
+        connected(server, client.pushed.append) as connection,
+    ):
         client.connection = connection
         yield client
 
@@ -194,7 +198,7 @@ def test_a_client_that_does_not_read_gets_the_newest_when_it_does() -> None:
         node = cluster.nodes[0]
         topics = node.operations.topics
         await topics.create(NAME, 10_000, {})  # a megabyte each time
-        async with client_of(node) as client:
+        async with client_of(node, Limits(unread_s_max=600.0)) as client:
             client.watch()
             await client.got(1)
             client.connection.hold()
@@ -241,7 +245,7 @@ def test_a_fault_in_a_push_ends_the_connection_and_not_the_news(
             with monkeypatch.context() as patch:
                 patch.setattr(watches, "look", lambda _topic: 1 / 0)
                 await node.operations.topics.split(NAME, 0)
-                await asyncio.wait_for(asyncio.shield(client.connection.closed), 20)
+                await asyncio.wait_for(asyncio.shield(client.connection.closed), WAIT_S)
         async with client_of(node) as client:
             client.watch()
             assert len((await client.got(1)).dag.segments) == 3
