@@ -10,7 +10,7 @@ import httpx
 from anabranch.broker.http.app import create_app
 from anabranch.broker.http.server import HttpServer, bind
 from support import steady
-from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster
+from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
 
 
 class HttpNode:
@@ -33,7 +33,8 @@ async def serving(node: MemoryNode) -> AsyncIterator[HttpNode]:
         server = HttpServer(create_app(node.operations, node.settings, node.metrics), held)
         await server.start()
         try:
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
+            url = f"http://127.0.0.1:{port}"
+            async with httpx.AsyncClient(base_url=url, timeout=WAIT_S) as client:
                 yield HttpNode(node, client)
         finally:
             await server.stop()

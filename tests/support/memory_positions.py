@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from anabranch.channel.positions import EARLIEST, LATEST, Place
 from support.memory_segments import MemorySegments
+from support.waiting import WAIT_S
 
 
 class MemoryPositions:
@@ -35,7 +36,7 @@ class MemoryPositions:
 
     def commit(self, group: str, offsets: Mapping[Place, int], deadline_s: float) -> None:
         self._begin("commit")
-        if not self.hold_commits.wait(30.0):
+        if not self.hold_commits.wait(WAIT_S):
             raise AssertionError("a test held a commit and never let it go")
         if self.commit_failure is not None:
             raise self.commit_failure

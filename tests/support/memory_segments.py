@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.sealing import SegmentTopic
+from support.waiting import WAIT_S
 
 
 class MemorySegments:
@@ -26,7 +27,7 @@ class MemorySegments:
 
     def _begin(self, what: str) -> None:
         self.calls.append(what)
-        if not self.hold.wait(30.0):
+        if not self.hold.wait(WAIT_S):
             raise AssertionError("a test held the segments' thread and never let it go")
         if self.failure is not None:
             raise self.failure

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 # Of what lies between two waits, and of a wait for nothing, that much counts.
-_STEP_S: Final = 0.005
+_STEP_S: Final = 0.02
 
 
 class _SteadySelector(selectors.DefaultSelector):

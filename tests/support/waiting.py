@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-WAIT_S = 40.0
+WAIT_S = 120.0  # nothing takes so long, on whatever machine: it only ends what hangs
 
 
 async def until(holds: Callable[[], bool], timeout_s: float = WAIT_S) -> None:

@@ -16,8 +16,8 @@ from anabranch.wire.connection import Limits
 from anabranch.wire.framing import FrameDecoder, encode_frame
 from anabranch.wire.server import OpenSession, Peer, Routes, WireServer, serve
 from support import steady
+from support.waiting import WAIT_S as WAIT_S
 
-WAIT_S = 20.0
 HOST = "127.0.0.1"
 
 

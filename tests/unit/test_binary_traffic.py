@@ -69,7 +69,7 @@ def run(test: Callable[[Desk], Awaitable[None]]) -> None:
                 node.operations.traffic.listener = desk.grown.append
                 await test(desk)
 
-    steady.run(asyncio.wait_for(body(), 60))
+    steady.run(asyncio.wait_for(body(), WAIT_S))
 
 
 def test_what_is_written_to_and_read_from_a_segment_is_counted() -> None:

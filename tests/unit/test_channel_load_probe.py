@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.load_probe import LoadProbe
 from anabranch.channel.sealing import SegmentTopic
+from support.waiting import WAIT_S
 
 DEAF = SegmentTopic("deaf", 1)
 TIMEOUT_S = 0.2
-WAIT_S = 30.0
 
 
 class Answer(NamedTuple):

@@ -14,6 +14,7 @@ from anabranch.broker.cli import main as main_module
 from anabranch.broker.cli.log import shown_from
 from anabranch.broker.cli.main import cli
 from support.nobody import nobody
+from support.waiting import WAIT_S
 
 COMMANDS = (
     ["dev", "node", "demo", "lookup", "bundles", "brokers", "topics", "archive", "audit", "doctor"],
@@ -70,7 +71,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "anabranch.broker.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
         check=False,
     )
 
@@ -119,7 +120,7 @@ def test_neither_the_help_nor_a_node_carries_spark(module: str) -> None:
         "sys.exit(any(name.partition('.')[0] in ('pyspark', 'pandas', 'pyarrow') "
         "for name in sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=WAIT_S).returncode == 0
 
 
 def test_a_fault_is_told_in_a_line_and_its_stack_kept_in_a_file(

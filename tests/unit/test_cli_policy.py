@@ -20,7 +20,7 @@ from anabranch.core.records import Cause, NamespaceChange, PolicyOp, TopicCause
 from anabranch.core.topic_proposals import topic_change
 from anabranch.core.topics import TopicMove
 from support.http import HttpNode, with_http
-from support.memory_cluster import MemoryCluster
+from support.memory_cluster import WAIT_S, MemoryCluster
 from support.scalable import created
 
 TOPIC = "public/default/orders"
@@ -38,7 +38,7 @@ async def policy(node: HttpNode, *arguments: str) -> Done:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "anabranch.broker.cli", *words, stdout=PIPE, stderr=PIPE
     )
-    output, errors = await asyncio.wait_for(process.communicate(), 60)
+    output, errors = await asyncio.wait_for(process.communicate(), WAIT_S)
     return Done(process.returncode or 0, output.decode(), errors.decode())
 
 

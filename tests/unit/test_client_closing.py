@@ -18,7 +18,7 @@ from anabranch.client.producer import Producer
 from anabranch.client.settings import ProducerSettings
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
-from support.waiting import until
+from support.waiting import WAIT_S, until
 
 _KEYS = [b"key-%d" % number for number in range(20)]
 
@@ -60,7 +60,7 @@ class Told:
 
     async def ends(self, sends: list[asyncio.Task[DeliveryResult]]) -> None:
         """Each was told once, on the thread of the event loop."""
-        outcomes = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), 30)
+        outcomes = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), WAIT_S)
         assert all(isinstance(each, DeliveryError) for each in outcomes)
         assert self.count == Counter(range(200))
         assert self.threads == {threading.current_thread()}
@@ -76,7 +76,7 @@ def test_closing_ends_every_send_that_is_in_flight(kafka: MockKafka) -> None:
             await producer.close(0.1)
         await told.ends(sends)
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    asyncio.run(asyncio.wait_for(test(), WAIT_S))
 
 
 def test_an_error_in_its_block_ends_every_send_that_is_in_flight(kafka: MockKafka) -> None:
@@ -90,7 +90,7 @@ def test_an_error_in_its_block_ends_every_send_that_is_in_flight(kafka: MockKafk
         assert told is not None
         await told.ends(sends)
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    asyncio.run(asyncio.wait_for(test(), WAIT_S))
 
 
 def test_what_kafkas_client_does_not_report_in_time_is_failed_and_its_later_word_reaches_nobody(
@@ -109,11 +109,11 @@ def test_what_kafkas_client_does_not_report_in_time_is_failed_and_its_later_word
         with pytest.raises(ClientError):
             await producer.close(0.1)
         await told.ends(sends)
-        await asyncio.wait_for(flushing, 30)
+        await asyncio.wait_for(flushing, WAIT_S)
         await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
         await told.ends(sends)
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    asyncio.run(asyncio.wait_for(test(), WAIT_S))
 
 
 _CLOSING = "segment-writer-close"

@@ -11,6 +11,7 @@ from anabranch.client.messages import DeliveryResult
 from anabranch.client.settings import ProducerSettings
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
+from support.waiting import WAIT_S
 
 
 def test_a_flush_ends_with_what_was_sent_before_it_however_much_is_sent_meanwhile() -> None:
@@ -29,14 +30,14 @@ def test_a_flush_ends_with_what_was_sent_before_it_however_much_is_sent_meanwhil
             producer.send_nowait(
                 b"before", b"%d" % number, on_delivery=lambda *found: delivered.append(found)
             )
-        await producer.flush(20.0)
+        await producer.flush(WAIT_S)
         assert len(delivered) == 100
         assert producer.under_way > 0
         stopped = True
-        await producer.close(20.0)
+        await producer.close(WAIT_S)
 
     with MockKafka("t0") as kafka:
-        asyncio.run(asyncio.wait_for(test(kafka.servers), 60))
+        asyncio.run(asyncio.wait_for(test(kafka.servers), WAIT_S))
 
 
 def test_a_flush_says_how_much_of_what_was_sent_before_it_is_left() -> None:
@@ -55,4 +56,4 @@ def test_a_flush_says_how_much_of_what_was_sent_before_it_is_left() -> None:
         await producer.abandon()
 
     with MockKafka("t0") as kafka:
-        asyncio.run(asyncio.wait_for(test(kafka), 60))
+        asyncio.run(asyncio.wait_for(test(kafka), WAIT_S))

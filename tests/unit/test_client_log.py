@@ -13,6 +13,7 @@ import pytest
 from anabranch.broker.log import configure_logging
 from anabranch.broker.settings import load_settings
 from anabranch.wire.log import get_logger
+from support.waiting import WAIT_S
 
 _SPEAKS = """
 import logging
@@ -32,7 +33,7 @@ def _spoken(configured: bool) -> tuple[str, str]:
         [sys.executable, "-c", _SPEAKS.format(configured=configured)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
         check=True,
     )
     return done.stdout, done.stderr

@@ -20,6 +20,7 @@ from anabranch.client.settings import ConsumerSettings
 from anabranch.client.stream import StreamConsumer
 from anabranch.client.topic_layout import TopicLayout
 from anabranch.wire import anabranch_pb2 as pb
+from support.waiting import WAIT_S
 
 _PLACE = ("k", 0)
 
@@ -69,7 +70,7 @@ def run(test: Callable[[StreamConsumer, Filled], Awaitable[None]], end: int) -> 
         consumer._reading._start(plane, holding.fetch, 0)
         await test(consumer, plane)
 
-    asyncio.run(asyncio.wait_for(on_loop(), 30))
+    asyncio.run(asyncio.wait_for(on_loop(), WAIT_S))
 
 
 def test_what_is_there_is_received_also_by_who_has_no_time_to_wait() -> None:

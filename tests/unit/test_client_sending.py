@@ -13,7 +13,7 @@ from anabranch.client.producer import Producer
 from anabranch.client.settings import ProducerSettings
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
-from support.waiting import until
+from support.waiting import WAIT_S, until
 
 _TURNS = 50  # of the event loop, in which nothing more must be sent
 
@@ -34,7 +34,7 @@ def run(
         finally:
             await producer.abandon()
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    asyncio.run(asyncio.wait_for(test(), WAIT_S))
 
 
 @pytest.mark.parametrize("values", [[b"v" * 300_000], ["v" * 300_000], [b"v" * 300_000, "v"]])
@@ -63,7 +63,7 @@ def test_send_many_goes_on_where_it_stopped_when_there_is_room_again(kafka: Mock
     async def body(producer: Producer) -> None:
         pairs = [(b"key-%d" % (number % 9), b"v" * (number % 100)) for number in range(2_000)]
         assert await producer.send_many(iter(pairs)) == 2_000
-        await producer.flush(30)
+        await producer.flush(WAIT_S)
         flows = producer._dispatcher.table.flows()
         assert sum(flow.acked_count for flow in flows) == 2_000
 
@@ -86,7 +86,7 @@ def test_a_message_that_kafkas_client_has_no_room_for_fails_and_leaves_no_trace(
             producer.send_nowait(b"two", b"key")
         await producer.send_many([(b"key", b"three")])
         with pytest.raises(DeliveryError, match=r"^3 messages failed"):
-            await producer.flush(30)
+            await producer.flush(WAIT_S)
         assert (producer.under_way, producer._tally.bytes) == (0, 0)
         assert not producer._dispatcher.awaited
         monkeypatch.undo()
@@ -124,7 +124,7 @@ def test_each_kind_of_key_is_taken_again_and_again_by_each_way_of_sending(
                     await send(key)
                 except Exception as error:
                     raise AssertionError(f"{name}, turn {turn}") from error
-                await producer.flush(30)
+                await producer.flush(WAIT_S)
         assert (producer.under_way, producer._tally.bytes) == (0, 0)
         assert not producer._dispatcher.awaited
 

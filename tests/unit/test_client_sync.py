@@ -15,8 +15,8 @@ from anabranch.client import ClosedError
 from anabranch.client.closing import Closing
 from anabranch.client.sync import Blocking, BlockingClient, _LoopThread, connect
 from anabranch.core.errors import InvalidInputError
+from support.waiting import WAIT_S
 
-_WAIT_S = 40.0
 _URL = "pulsar://127.0.0.1:1"
 
 
@@ -70,10 +70,10 @@ def _elsewhere(function: Callable[[], object]) -> Future[object]:
 def test_closing_ends_what_another_thread_waits_for() -> None:
     with boxed() as (box, face):
         receiving = _elsewhere(face.receive)
-        assert box.waiting.wait(_WAIT_S)
+        assert box.waiting.wait(WAIT_S)
         face.close()
         with pytest.raises(ClosedError, match="the client was closed"):
-            receiving.result(_WAIT_S)
+            receiving.result(WAIT_S)
         with pytest.raises(ClosedError, match="the client was closed"):
             face.receive()
 
@@ -84,7 +84,7 @@ def test_no_call_that_comes_while_the_client_is_closed_waits_for_ever() -> None:
         _elsewhere(face.close)
         for call in calls:
             with pytest.raises(ClosedError):
-                call.result(_WAIT_S)
+                call.result(WAIT_S)
 
 
 def test_what_is_closed_already_is_closed_again_without_an_error() -> None:
@@ -110,7 +110,7 @@ def test_a_call_that_ctrl_c_interrupts_takes_no_message(monkeypatch: pytest.Monk
     with boxed() as (box, face):
 
         def interrupted(_: object) -> None:
-            assert box.waiting.wait(_WAIT_S)
+            assert box.waiting.wait(WAIT_S)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
@@ -136,7 +136,7 @@ def test_a_call_on_the_loops_own_thread_is_refused_with_what_to_do(name: str) ->
                 heard.put(None)
 
         face.call_back(called_back)
-        refusal = heard.get(timeout=_WAIT_S)
+        refusal = heard.get(timeout=WAIT_S)
         assert "on_delivery" in str(refusal)
         assert "queue.Queue" in str(refusal)
         face.put("one")

@@ -15,10 +15,9 @@ from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.server import Peer, Routes
 from support import steady
-from support.wire import HOST, no_routes, serving
+from support.wire import HOST, WAIT_S, no_routes, serving
 
 TOPIC = "public/default/orders"
-TEST_S = 30.0
 
 
 def layout(incarnation: int = 1, segments: int = 2, topic: str = TOPIC) -> TopicLayout:
@@ -99,7 +98,7 @@ def run(body: Body) -> None:
             finally:
                 await stage.reporter.close()
 
-    steady.run(asyncio.wait_for(test(), TEST_S))
+    steady.run(asyncio.wait_for(test(), WAIT_S))
 
 
 def test_a_report_has_what_changed_and_says_what_was_told_before() -> None:
@@ -193,7 +192,7 @@ def test_a_client_without_topics_rests() -> None:
             await asyncio.wait_for(again.wait(), 0.4)
         await reporter.close()
 
-    steady.run(asyncio.wait_for(test(), TEST_S))
+    steady.run(asyncio.wait_for(test(), WAIT_S))
 
 
 def test_a_node_that_does_not_know_the_command_is_not_asked_again() -> None:
@@ -206,7 +205,7 @@ def test_a_node_that_does_not_know_the_command_is_not_asked_again() -> None:
             assert len(server.peers) <= 1
             await stage.reporter.close()
 
-    steady.run(asyncio.wait_for(test(), TEST_S))
+    steady.run(asyncio.wait_for(test(), WAIT_S))
 
 
 @pytest.mark.parametrize("url", ["", "pulsar://127.0.0.1:1", "nonsense"])
@@ -219,7 +218,7 @@ def test_a_controller_that_is_not_there_is_no_trouble(url: str) -> None:
         await stage.later(20.0)
         await stage.reporter.close()
 
-    steady.run(asyncio.wait_for(test(), TEST_S))
+    steady.run(asyncio.wait_for(test(), WAIT_S))
 
 
 def test_reports_go_to_the_controller_that_an_open_watch_knows() -> None:

@@ -19,7 +19,7 @@ from anabranch.client.settings import ProducerSettings
 from anabranch.client.topic_layout import Segment, TopicLayout
 from anabranch.core.layout import SegmentLayout
 from support.nobody import nobody
-from support.waiting import until
+from support.waiting import WAIT_S, until
 
 _PATIENCE_S = 10.0
 
@@ -102,7 +102,7 @@ def run(
         finally:
             await stage.dispatcher.close()
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    asyncio.run(asyncio.wait_for(test(), WAIT_S))
 
 
 def test_a_bucket_that_gets_nowhere_is_given_up_while_others_get_on(servers: str) -> None:

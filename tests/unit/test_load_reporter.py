@@ -18,11 +18,10 @@ from anabranch.channel.load_probe import Reader
 from anabranch.channel.sealing import SegmentTopic
 from anabranch.core.segment_load import LoadRecord, SegmentLoad
 from support import steady
-from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster
+from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
 
 TOPIC = "public/default/orders"
 SETTINGS = LoadSettings(interval_s=10.0, window_s=60.0, threshold=0.25)
-TEST_S = 30.0
 # Then no rate is negligible.
 EXACT: dict[str, object] = {
     "scalableTopicMergeMsgRateInThreshold": 0,
@@ -128,7 +127,7 @@ def run(body: Body, count: int = 1) -> None:
             finally:
                 await reporter.close()
 
-    steady.run(asyncio.wait_for(test(), TEST_S))
+    steady.run(asyncio.wait_for(test(), WAIT_S))
 
 
 def report(node: MemoryNode, messages: int, subscription: str = "", segment: int = 0) -> None:
@@ -290,7 +289,7 @@ def test_without_its_lease_a_node_writes_nothing() -> None:
         await world.round(reporter, came=1_000)
         count = len(world.written)
         node.connected = False
-        async with asyncio.timeout(TEST_S):
+        async with asyncio.timeout(WAIT_S):
             while node.runtime.has_lease:  # noqa: ASYNC110 - the node has no event for it
                 await asyncio.sleep(0.01)
         for _ in range(5):

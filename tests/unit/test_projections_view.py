@@ -29,6 +29,7 @@ from anabranch.projections.meta import META_KEY
 from anabranch.projections.store import Family, new_batch
 from anabranch.projections.view import View
 from support.history import BROKERS, DEFAULT, History, mixed
+from support.waiting import WAIT_S
 
 
 @pytest.fixture
@@ -302,7 +303,7 @@ def test_a_full_disk_loses_nothing_and_says_so(tmp_path: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
         check=False,
         env={"PYTHONPATH": str(Path(__file__).parents[1])},
     )
