@@ -149,9 +149,8 @@ def snapshot_pairs(count: int) -> Iterator[tuple[bytes, bytes | None]]:
         yield name.encode(), encode_entity(unit)
 
 
-def bulk(place: Place) -> Measured:
-    """Load a snapshot from memory, and just walk over the same pairs."""
-    count = SNAPSHOT_UNITS // 10 if place.quick else SNAPSHOT_UNITS
+def bulk_loads(place: Place, count: int) -> list[float]:
+    """Units a second of loading a snapshot of so many from memory, a few times over."""
     pairs = snapshot_pairs(count)
     batches: list[Batch] = []
     while batch := list(islice(pairs, _BATCH)):
@@ -165,13 +164,4 @@ def bulk(place: Place) -> Measured:
             rates.append(count / (time.perf_counter() - began))
             if view.unit_count("broker-0.example:8080") != (count + 2) // 3:
                 raise RuntimeError("the units were not indexed")
-    value = statistics.median(rates)
-    consuming = 1_700_000
-    return Measured(
-        value,
-        "units/s",
-        value,
-        consuming,
-        at_least=True,
-        details={"units": count, "goal": "as fast as a tuned consumer reads, 1.7 M records/s"},
-    )
+    return rates
