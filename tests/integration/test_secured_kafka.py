@@ -171,11 +171,28 @@ def test_a_wrong_password_is_told_by_the_node_and_no_password_is(
         *("--set", f"kafkaPropertiesFile={file}", "--set", "replicationFactor=1"),
         *("--set", "minInsyncReplicas=1"),
     )
-    assert found.returncode != 0
+    assert found.returncode == 2
     last = found.stderr.strip().splitlines()[-1]
     assert "does not let this client in" in last
     assert "Authentication failed" in last
     assert "sasl.password" in last
+    assert "--kafka-properties" in last
+    assert _WRONG not in found.stdout + found.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("log", "tail", "--no-follow"), ("audit",), ("archive", "--archive-dir", "a")]
+)
+def test_a_wrong_password_is_told_by_what_reads_the_log(
+    arguments: tuple[str, ...], secured: SecuredKafka
+) -> None:
+    file = secured.properties_file(secured.security(password=_WRONG))
+    at = ("--bootstrap-servers", secured.bootstrap_servers, "--kafka-properties", str(file))
+    found = command(*arguments, *at)
+    assert found.returncode == 2, found.stdout
+    last = found.stderr.strip().splitlines()[-1]
+    assert "does not let this client in" in last
+    assert "kafkaPropertiesFile (--kafka-properties)" in last
     assert _WRONG not in found.stdout + found.stderr
 
 
@@ -205,19 +222,19 @@ def test_a_wrong_password_is_told_by_producers_and_consumers(
     run_in(nodes, body)
 
 
-def test_a_wrong_password_is_told_by_the_command_that_consumes(
+def test_a_wrong_password_is_told_by_the_commands_that_produce_and_consume(
     secured: SecuredKafka, nodes: TopicCluster
 ) -> None:
     topic = "public/default/locked-too"
     asyncio.run(nodes.create(topic))
     file = secured.properties_file(secured.security(password=_WRONG))
-    found = command(
-        *("topics", "consume", topic, "--subscription", "billing", "--max", "1"),
-        *("--service-url", nodes.url, "--kafka-properties", str(file)),
-    )
-    assert found.returncode != 0
-    assert "does not let this client in" in found.stderr
-    assert _WRONG not in found.stdout + found.stderr
+    at = ("--service-url", nodes.url, "--kafka-properties", str(file))
+    for words in (("consume", topic, "--subscription", "billing"), ("produce", topic)):
+        found = command("topics", *words, *at, lines="a\t1\n")
+        assert (found.returncode, found.stdout) == (2, "")
+        assert "does not let this client in" in found.stderr
+        assert "kafkaPropertiesFile (--kafka-properties)" in found.stderr
+        assert _WRONG not in found.stdout + found.stderr
 
 
 @pytest.mark.spark

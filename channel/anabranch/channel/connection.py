@@ -179,13 +179,14 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         if refused:
             return KafkaUnreachableError(
                 f"Kafka at {self.bootstrap_servers} does not let this client in ({doing}): "
-                f"{refused.rstrip('.')}. Correct the security properties: sasl.username, "
-                "sasl.password and sasl.mechanism for who we are, ssl.ca.location for whom we trust"
+                f"{refused.rstrip('.')}. Correct the security properties in kafkaPropertiesFile "
+                "(--kafka-properties): sasl.username, sasl.password and sasl.mechanism for who we "
+                "are, ssl.ca.location for whom we trust"
             )
         return KafkaUnreachableError(
             f"Kafka at {self.bootstrap_servers} did not answer in time ({doing}): check that it "
             "runs, that its advertised listeners are reachable from here, and the security "
-            "properties"
+            "properties in kafkaPropertiesFile (--kafka-properties)"
         )
 
 

@@ -99,7 +99,7 @@ def consume(
     known = stored(file) if file and file.exists() else None
 
     async def main(stopping: asyncio.Event) -> DeadlineError | None:
-        async with open_client(url, service_url, kafka_properties) as client:
+        async with open_client(topic, url, service_url, kafka_properties) as client:
             reader: _Reader
             if kind == "queue":
                 reader = _Queue(await client.subscribe_queue(topic, subscription, name))

@@ -19,7 +19,7 @@ from anabranch.channel.codec import decode_entity
 from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.errors import SnapshotLostError
 from anabranch.channel.kafka_log import KafkaLogReader, offsets
-from anabranch.channel.topics import Topics
+from anabranch.channel.topics import Topics, check_kafka
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.outcome import Folded
 from anabranch.core.records import (
@@ -69,6 +69,7 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     settings = collect(http_port=None, **given).load()
     connection = connect(settings)
     topics = Topics(settings.topic_prefix)
+    check_kafka(connection, _KAFKA_S_MAX)  # a consumer does not hear that it is not let in
     probe = connection.consumer()
     try:
         first, end = offsets(connection, probe, topics.wal, _KAFKA_S_MAX)

@@ -64,7 +64,7 @@ def produce(
     sender = _Sender(None if key is None else key.encode(), headers, verbose, as_json)
 
     async def main(stopping: asyncio.Event) -> None:
-        async with open_client(url, service_url, kafka_properties) as client:
+        async with open_client(topic, url, service_url, kafka_properties) as client:
             sender.producer = await client.create_producer(topic)
             sender.stopping = stopping
             async for line in _lines(file, stopping):

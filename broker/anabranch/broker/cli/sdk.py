@@ -14,6 +14,9 @@ from typing import Any, Final, TextIO, TypeVar
 import click
 
 from anabranch.broker.cli.api import Api, RefusedError, UnreachableError
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.errors import KafkaUnreachableError
+from anabranch.channel.topics import check_kafka
 from anabranch.client.client import Client
 from anabranch.client.errors import (
     ConsumerBusyError,
@@ -26,6 +29,7 @@ from anabranch.wire.log import ROOT as LOG_ROOT
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
+_KNOCK_S_MAX: Final = 5.0
 _NODES_MAX: Final = 3  # that a client is told of, so that it does not hang on one
 _REFUSALS: Final = (
     TopicNotFoundError,
@@ -57,18 +61,39 @@ def client_options(command: _F) -> _F:
 
 @contextlib.asynccontextmanager
 async def open_client(
-    url: str, service_url: str | None, kafka_properties: Path | None
+    topic: str, url: str, service_url: str | None, kafka_properties: Path | None
 ) -> AsyncIterator[Client]:
-    """A client while the block runs. What a node refuses is a RefusedError, as over REST."""
+    """A client for one topic while the block runs. What a node refuses is a RefusedError, as over
+    REST; that Kafka does not let us in is a KafkaUnreachableError.
+    """
     from anabranch.broker.startup import read_properties
 
     configure_sdk_log(sys.stderr)
     nodes = service_url if service_url else await asyncio.to_thread(_service_urls, url)
+    properties = read_properties(kafka_properties)
     try:
-        async with Client(nodes, kafka=read_properties(kafka_properties)) as client:
+        async with Client(nodes, kafka=properties) as client:
+            watch = await client.watch(topic)
+            layout = watch.layout
+            await watch.close()
+            connection = KafkaConnection(layout.bootstrap_servers, properties)
+            await asyncio.to_thread(_knock, connection)
             yield client
     except _REFUSALS as error:
         raise RefusedError(str(error)) from error
+
+
+def _knock(connection: KafkaConnection) -> None:
+    """Tells soon what the SDK, which goes on trying, would tell after its time-outs or never.
+
+    Raises KafkaUnreachableError where Kafka does not let us in. One that is not there may come.
+    """
+    try:
+        check_kafka(connection, _KNOCK_S_MAX)
+    except KafkaUnreachableError as error:
+        if connection.refusals.last:
+            raise
+        click.echo(f"anabranch: {error}. Waiting for it", err=True)
 
 
 def configure_sdk_log(to: TextIO, level: int = logging.ERROR) -> None:

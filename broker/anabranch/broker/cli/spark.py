@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -12,6 +12,7 @@ from anabranch.broker.cli.numbers import NOT_NEGATIVE, Finite
 from anabranch.broker.settings import Settings
 from anabranch.core.errors import AnabranchError
 
+_KAFKA_S_MAX: Final = 10.0
 _ARCHIVE_DIR = click.Path(file_okay=False, path_type=Path)
 
 
@@ -30,11 +31,15 @@ def check_spark() -> None:
 
 
 def _kafka(settings: Settings) -> dict[str, Any]:
-    from anabranch.broker.startup import read_properties
+    """Where Kafka is, once it has answered: Spark would not say why it is not let in."""
+    from anabranch.broker.startup import connect
+    from anabranch.channel.topics import check_kafka
 
+    connection = connect(settings)
+    check_kafka(connection, _KAFKA_S_MAX)
     return {
-        "bootstrap_servers": settings.bootstrap_servers,
-        "kafka_properties": read_properties(settings.kafka_properties_file),
+        "bootstrap_servers": connection.bootstrap_servers,
+        "kafka_properties": connection.security,
         "topic_prefix": settings.topic_prefix,
     }
 
