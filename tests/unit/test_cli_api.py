@@ -63,6 +63,24 @@ def test_what_came_of_a_split_is_asked_of_the_node_that_did_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "reason", "hinted"),
+    [
+        (("split", TOPIC, "7"), "Segment not found: 7", True),
+        (("merge", TOPIC, "1", "7"), "Segments are not adjacent: [0000, 0fff]", True),
+        (("rebucket", TOPIC, "1", "2000"), "bucketCount must be in 1..1024", False),
+        (("split", TOPIC, "7"), f"Scalable topic not found: topic://{TOPIC}", False),
+    ],
+)
+def test_a_refusal_is_a_line_that_says_where_to_look_if_segments_are_not_as_thought(
+    words: tuple[str, ...], reason: str, hinted: bool
+) -> None:
+    with node(lambda _verb, _path: (412, {}, {"reason": reason})) as asked:
+        said = ran("topics", *words, "--url", asked)
+    look = f"; `anabranch topics show {TOPIC}` has the segments" if hinted else ""
+    assert (said.exit_code, said.stderr) == (1, f"anabranch: 412: {reason}{look}\n")
+
+
+@pytest.mark.parametrize(
     ("stats", "hinted"),
     [
         (_scaling(enabled=True), True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import IO, Any, Final
 from urllib.parse import quote
 
 import click
@@ -37,6 +37,10 @@ class RefusedError(click.ClickException):
     """The node refused; its reason is the message."""
 
     exit_code = 1
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """As `main` tells of other errors: it is not the usage that is wrong."""
+        click.echo(f"anabranch: {self.format_message()}", file=file, err=file is None)
 
 
 class Api:

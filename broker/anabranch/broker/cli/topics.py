@@ -245,7 +245,7 @@ def split(topic: str, segment: int, url: str, as_json: bool) -> None:
     SEGMENT is its id, as `topics show` has it. Messages of its keys go to the two new ones.
     """
     api = Api(url)
-    api.send("POST", path_of(topic, "split", segment))
+    _change(api, topic, "split", segment)
     _say_children(api, topic, [segment], f"segment {segment} is split", as_json)
 
 
@@ -261,7 +261,7 @@ def merge(topic: str, first: int, second: int, url: str, as_json: bool) -> None:
     FIRST and SECOND are their ids, in any order, as `topics show` has them.
     """
     api = Api(url)
-    api.send("POST", path_of(topic, "merge", first, second))
+    _change(api, topic, "merge", first, second)
     what = f"segments {first} and {second} are merged"
     _say_children(api, topic, [first, second], what, as_json)
 
@@ -278,8 +278,19 @@ def rebucket(topic: str, segment: int, buckets: int, url: str, as_json: bool) ->
     SEGMENT (an id) is replaced by one of the same range with BUCKETS buckets (Kafka partitions).
     """
     api = Api(url)
-    api.send("POST", path_of(topic, "rebucket", segment), bucketCount=buckets)
+    _change(api, topic, "rebucket", segment, bucketCount=buckets)
     _say_children(api, topic, [segment], f"segment {segment} is replaced", as_json)
+
+
+def _change(api: Api, topic: str, *how: str | int, **query: int) -> None:
+    """Raises RefusedError, which says where to look if the segments are not as was thought."""
+    try:
+        api.send("POST", path_of(topic, *how), **query)
+    except RefusedError as error:
+        if "egment" not in error.message:
+            raise
+        look = f"`anabranch topics show {parse_scalable_topic(topic)}` has the segments"
+        raise RefusedError(f"{error.message}; {look}") from None
 
 
 def _say_children(api: Api, topic: str, parents: list[int], what: str, as_json: bool) -> None:
