@@ -259,7 +259,7 @@ def test_who_consumes_what_is_there_and_waits_for_no_more_has_a_status_of_its_ow
     consume = ("topics", "consume", name, "--subscription", "s", "--timeout", "10")
     found = run(*consume, "--url", topics.url())
     assert (found.returncode, len(found.stdout.splitlines())) == (3, 2)
-    assert found.stderr == f"anabranch: no message of topic://{name} came in 10 s\n"
+    assert found.stderr == f"anabranch: no message of {name} came in 10 s\n"
 
 
 def test_who_makes_segments_by_hand_is_told_of_auto_scaling_unless_it_is_off(
