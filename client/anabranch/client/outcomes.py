@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from anabranch.client.errors import DeliveryError
 from anabranch.client.flows import Held
 from anabranch.client.messages import DeliveryResult, OnDelivery
 from anabranch.wire.log import get_logger
 
-_FAILURES_MAX: Final = 100
 _log = get_logger(__name__)
 
 
@@ -21,8 +18,8 @@ class Outcomes:
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._untold: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
-        self._failures: list[Exception] = []  # of messages nobody waits for, the first ones
-        self._failed_count = 0
+        self._failed_count = 0  # of messages nobody waits for
+        self._first_failure: Exception | None = None
 
     def delivered(self, held: Held, result: DeliveryResult) -> None:
         """Kafka has the message, for which somebody waits."""
@@ -34,8 +31,7 @@ class Outcomes:
             self._untold.append((held.on_delivery, None, error))
             return
         self._failed_count += 1
-        if len(self._failures) < _FAILURES_MAX:
-            self._failures.append(error)
+        self._first_failure = self._first_failure or error
 
     def tell(self) -> None:
         """Calls those who wait."""
@@ -48,8 +44,7 @@ class Outcomes:
 
     def raise_failures(self) -> None:
         """Raises DeliveryError if messages failed for which nobody waits; once for each."""
-        count, failures = self._failed_count, self._failures
+        count, first = self._failed_count, self._first_failure
         if count:
-            self._failed_count, self._failures = 0, []
-            first = failures[0]
+            self._failed_count, self._first_failure = 0, None
             raise DeliveryError(f"{count} messages failed, the first: {first}") from first

@@ -13,25 +13,6 @@ from anabranch.client.errors import KafkaReadError
 from anabranch.wire.log import get_logger
 
 _log = get_logger(__name__)
-_FOR_GOOD: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError._AUTHENTICATION,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.UNSUPPORTED_SASL_MECHANISM,
-        KafkaError.INVALID_GROUP_ID,
-        KafkaError.OFFSET_METADATA_TOO_LARGE,
-    }
-)
-
-
-def is_for_good(error: KafkaError) -> bool:
-    """Whether trying again does not help."""
-    return error.code() in _FOR_GOOD
-
-
 _LOCKED_OUT: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -39,6 +20,18 @@ _LOCKED_OUT: Final = frozenset(
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
 )
+_FOR_GOOD: Final = _LOCKED_OUT | {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_GROUP_ID,
+    KafkaError.OFFSET_METADATA_TOO_LARGE,
+}
+
+
+def is_for_good(error: KafkaError) -> bool:
+    """Whether trying again does not help."""
+    return error.code() in _FOR_GOOD
 
 
 def locked_out(error: KafkaError) -> str:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -367,5 +367,4 @@ def _by_segment(places: Iterable[SegmentBucket]) -> list[SegmentBuckets]:
     found: dict[int, list[int]] = {}
     for place in places:
         found.setdefault(place.segment_id, []).append(place.bucket)
-    made: Any = [SegmentBuckets(segment_id=s, buckets=buckets) for s, buckets in found.items()]
-    return list(made)
+    return [SegmentBuckets(segment_id=s, buckets=buckets) for s, buckets in found.items()]

@@ -6,7 +6,6 @@ whoever keeps layouts ignores those (`is_newer_than`), so that nothing it knew i
 
 from __future__ import annotations
 
-import copy
 from bisect import bisect_right
 from collections.abc import Mapping
 from functools import cached_property
@@ -50,7 +49,7 @@ class Segment(msgspec.Struct, frozen=True):
         )
 
 
-class TopicLayout:
+class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
     """One version of the DAG, with what the operation under way is about to make of it.
 
     `segments`: all of them, by id. `children`: those that an operation under way will add; their
@@ -58,32 +57,17 @@ class TopicLayout:
     once `sealing` is true nothing can keep that from happening.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        *,
-        incarnation: int,
-        epoch: int,
-        segments: Mapping[int, Segment],
-        children: tuple[Segment, ...] = (),
-        parents_under_way: frozenset[int] = frozenset(),
-        sealing: bool = False,
-        bootstrap_servers: str = "",
-        max_message_bytes: int = 0,
-        controller_url: str = "",
-        deleted: bool = False,
-    ) -> None:
-        self.topic = topic
-        self.incarnation = incarnation
-        self.epoch = epoch
-        self.segments = segments
-        self.children = children
-        self.parents_under_way = parents_under_way
-        self.sealing = sealing
-        self.bootstrap_servers = bootstrap_servers
-        self.max_message_bytes = max_message_bytes  # 0: not known
-        self.controller_url = controller_url
-        self.deleted = deleted
+    topic: str  # tenant/namespace/name
+    incarnation: int
+    epoch: int
+    segments: Mapping[int, Segment]
+    children: tuple[Segment, ...] = ()
+    parents_under_way: frozenset[int] = frozenset()
+    sealing: bool = False
+    bootstrap_servers: str = ""
+    max_message_bytes: int = 0  # not known
+    controller_url: str = ""
+    deleted: bool = False
 
     @classmethod
     def from_proto(cls, topic: str, dag: pb.ScalableTopicDAG) -> Self:
@@ -114,9 +98,7 @@ class TopicLayout:
 
     def as_deleted(self) -> TopicLayout:
         """The same, once the topic is gone."""
-        gone = copy.copy(self)
-        gone.deleted = True
-        return gone
+        return msgspec.structs.replace(self, deleted=True)
 
     @cached_property
     def active(self) -> tuple[Segment, ...]:
