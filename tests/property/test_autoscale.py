@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 
 import msgspec
 from hypothesis import assume, given, settings
@@ -248,14 +249,14 @@ def test_a_decision_does_not_depend_on_the_order_of_what_it_is_given(
     traffic: Traffic,
     demand: dict[str, Demand],
     policy: AutoScalePolicy,
-    random: object,
+    random: Random,
 ) -> None:
     topic = Topic(layout, traffic, policy)
     now_ms = START_MS + round(CALM_S * 1000)
     parts, loads = list(layout.segments.values()), list(topic.loads().items())
     subscriptions = list(demand.items())
     for each in (parts, loads, subscriptions):
-        random.shuffle(each)  # type: ignore[attr-defined]
+        random.shuffle(each)
     other = SegmentLayout(layout.epoch, layout.next_segment_id, parts)
     found = decide(other, dict(loads), dict(subscriptions), policy, now_ms, LastActions())
     assert found == topic.decided(demand, now_ms)

@@ -13,6 +13,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from anabranch.broker.errors import StartError
@@ -33,21 +34,19 @@ from anabranch.broker.startup import (
     segment_settings,
 )
 from anabranch.broker.topics.build import TopicParts
-from anabranch.channel.codec import encode_record, schema_header
 from anabranch.channel.compactor import Compactor
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.load import KafkaLoads, LoadChange, LoadTable
 from anabranch.channel.load_probe import LoadProbe
-from anabranch.channel.log import Entry
+from anabranch.channel.log import Entry, append_record
 from anabranch.channel.positions import GroupPositions
 from anabranch.channel.segments import SegmentAdmin
 from anabranch.channel.topics import Topics
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
 from anabranch.core.leases import Heartbeat
-from anabranch.core.records import Record
 from anabranch.projections.view import View
 
 _BATCH_MAX: Final = 256  # entries folded without a pause for requests
@@ -110,13 +109,10 @@ class Node:
             check_not_in_use, core.broker, view, heartbeats, core.lease_s, watched_since
         )
 
-        def append(record: Record, done: Callable[[Exception | None], None]) -> None:
-            writer.append(record.key, encode_record(record), schema_header(record), done)
-
         self.runtime = Runtime(
             core,
             view,
-            append,
+            partial(append_record, writer),
             heartbeats.publish,
             self.metrics,
             waiting_max=settings.max_concurrent_lookup_request,
