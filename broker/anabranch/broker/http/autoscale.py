@@ -8,10 +8,9 @@ from fastapi import APIRouter, Body, Response
 from fastapi.responses import JSONResponse
 
 from anabranch.broker.http.errors import problems
+from anabranch.broker.http.paths import Home, TopicName
 from anabranch.broker.http.staleness import Marked
-from anabranch.broker.topics.operations import parse
 from anabranch.broker.topics.policies import AutoScalePolicies
-from anabranch.core import names
 from anabranch.core.autoscale_policy import OVERRIDE_FIELDS, Override
 
 _Override = Annotated[
@@ -41,21 +40,19 @@ def _topics(routes: APIRouter, policies: AutoScalePolicies) -> None:
     refusals = problems(307, 404, 412, 503, 504)
 
     @routes.get(path, dependencies=[Marked], responses={**_FOUND, **refusals})
-    async def get_auto_scale_policy(tenant: str, namespace: str, topic: str) -> Response:
+    async def get_auto_scale_policy(name: TopicName) -> Response:
         """What the topic overrides of its namespace's policy, as its controller has changed it."""
-        return _answer(await policies.of_topic(parse(tenant, namespace, topic)))
+        return _answer(await policies.of_topic(name))
 
     @routes.post(path, status_code=204, responses=refusals)
-    async def set_auto_scale_policy(
-        tenant: str, namespace: str, topic: str, override: _Override
-    ) -> None:
+    async def set_auto_scale_policy(name: TopicName, override: _Override) -> None:
         """Replaces what the topic overrides, as a whole."""
-        await policies.set_topic(parse(tenant, namespace, topic), override)
+        await policies.set_topic(name, override)
 
     @routes.delete(path, status_code=204, responses=refusals)
-    async def remove_auto_scale_policy(tenant: str, namespace: str, topic: str) -> None:
+    async def remove_auto_scale_policy(name: TopicName) -> None:
         """Lets the namespace's policy apply to the topic again."""
-        await policies.set_topic(parse(tenant, namespace, topic), {})
+        await policies.set_topic(name, {})
 
 
 def _namespaces(routes: APIRouter, policies: AutoScalePolicies) -> None:
@@ -63,18 +60,16 @@ def _namespaces(routes: APIRouter, policies: AutoScalePolicies) -> None:
     refusals = problems(404, 412, 503, 504)
 
     @routes.get(path, dependencies=[Marked], responses={**_FOUND, **problems(404, 412)})
-    async def get_namespace_auto_scale_policy(tenant: str, namespace: str) -> Response:
+    async def get_namespace_auto_scale_policy(home: Home) -> Response:
         """What the namespace overrides of the nodes' settings."""
-        return _answer(policies.of_namespace(names.namespace(tenant, namespace)))
+        return _answer(policies.of_namespace(home))
 
     @routes.post(path, status_code=204, responses=refusals)
-    async def set_namespace_auto_scale_policy(
-        tenant: str, namespace: str, override: _Override
-    ) -> None:
+    async def set_namespace_auto_scale_policy(home: Home, override: _Override) -> None:
         """Replaces what the namespace overrides, as a whole."""
-        await policies.set_namespace(names.namespace(tenant, namespace), override)
+        await policies.set_namespace(home, override)
 
     @routes.delete(path, status_code=204, responses=refusals)
-    async def remove_namespace_auto_scale_policy(tenant: str, namespace: str) -> None:
+    async def remove_namespace_auto_scale_policy(home: Home) -> None:
         """Lets the nodes' settings apply to the namespace again."""
-        await policies.set_namespace(names.namespace(tenant, namespace), {})
+        await policies.set_namespace(home, {})

@@ -12,10 +12,10 @@ from fastapi import APIRouter, Path
 from anabranch.broker.errors import DeadlineError, NotFoundError, PreconditionError, listed
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
+from anabranch.broker.http.paths import Home
 from anabranch.broker.operations import Operations
 from anabranch.channel.positions import LATEST
-from anabranch.core import names
-from anabranch.core.names import full_name, parse_scalable_topic
+from anabranch.core.names import Namespace, full_name, parse_scalable_topic
 from anabranch.core.ring import parse_range, topic_hash
 from anabranch.core.subscriptions import SubscriptionKind
 
@@ -31,45 +31,41 @@ def router(operations: Operations) -> APIRouter:
 
     @routes.post(_PATH + "/clearBacklog", status_code=204, responses=refusals)
     async def clear_backlog(
-        tenant: str, namespace: str, bundle: _Bundle, authoritative: Authoritative = False
+        home: Home, bundle: _Bundle, authoritative: Authoritative = False
     ) -> None:
         """Skips all that is there, in every topic of the bundle, for every stream."""
-        await _clear(operations, tenant, namespace, bundle, "")
+        await _clear(operations, home, bundle, "")
 
     @routes.post(_PATH + "/clearBacklog/{subscription}", status_code=204, responses=refusals)
     async def clear_backlog_of_subscription(
-        tenant: str,
-        namespace: str,
+        home: Home,
         bundle: _Bundle,
         subscription: str,
         authoritative: Authoritative = False,
     ) -> None:
         """The same for the subscriptions of one name."""
-        await _clear(operations, tenant, namespace, bundle, subscription)
+        await _clear(operations, home, bundle, subscription)
 
     @routes.post(_PATH + "/unsubscribe/{subscription}", status_code=204, responses=refusals)
     async def unsubscribe_bundle(
-        tenant: str,
-        namespace: str,
+        home: Home,
         bundle: _Bundle,
         subscription: str,
         authoritative: Authoritative = False,
     ) -> None:
         """Deletes the subscriptions of this name, in every topic of the bundle."""
         consumers = operations.topics.consumers
-        async for topic, _ in _found(operations, tenant, namespace, bundle, subscription):
+        async for topic, _ in _found(operations, home, bundle, subscription):
             with suppress(NotFoundError):  # somebody else was as fast
                 await consumers.delete(topic, subscription)
 
     return routes
 
 
-async def _clear(
-    operations: Operations, tenant: str, namespace: str, bundle: str, subscription: str
-) -> None:
+async def _clear(operations: Operations, home: Namespace, bundle: str, subscription: str) -> None:
     left: list[str] = []
     topics = operations.topics
-    async for topic, found in _found(operations, tenant, namespace, bundle, subscription):
+    async for topic, found in _found(operations, home, bundle, subscription):
         for name, kind in found.items():
             if kind is SubscriptionKind.STREAM:
                 with suppress(NotFoundError):  # it was deleted meanwhile
@@ -84,13 +80,13 @@ async def _clear(
 
 
 async def _found(
-    operations: Operations, tenant: str, namespace: str, bundle: str, subscription: str
+    operations: Operations, home: Namespace, bundle: str, subscription: str
 ) -> AsyncIterator[tuple[str, dict[str, SubscriptionKind]]]:
     """The bundle's topics, and of each the subscriptions of that name, or all for "".
 
     Raises ElsewhereError when another node owns the bundle, DeadlineError after too long.
     """
-    home, part = names.namespace(tenant, namespace), parse_range(bundle)
+    part = parse_range(bundle)
     topics = operations.topics
     if str(part) not in {text for text, _ in operations.bundles(home)}:
         raise PreconditionError(

@@ -17,6 +17,7 @@ from anabranch.broker.http.models import (
     NamespaceOwnership,
     TopicHashPositions,
 )
+from anabranch.broker.http.paths import Home
 from anabranch.broker.http.staleness import Marked
 from anabranch.broker.operations import Operations
 from anabranch.core import names
@@ -61,18 +62,17 @@ def _add_reads(routes: APIRouter, operations: Operations) -> None:
         dependencies=[Marked],
         responses=problems(404, 412),
     )
-    async def get_bundles(tenant: str, namespace: str) -> BundlesData:
+    async def get_bundles(home: Home) -> BundlesData:
         """The ends of a namespace's bundles."""
-        return bundles_data(operations, names.namespace(tenant, namespace))
+        return bundles_data(operations, home)
 
     @routes.get(
         "/{tenant}/{namespace}/bundles/ownership",
         dependencies=[Marked],
         responses=problems(404, 412),
     )
-    async def get_bundle_ownership(tenant: str, namespace: str) -> NamespaceOwnership:
+    async def get_bundle_ownership(home: Home) -> NamespaceOwnership:
         """Every bundle with its owner and state (Anabranch's own; Pulsar has no such path)."""
-        home = names.namespace(tenant, namespace)
         return NamespaceOwnership(
             namespace=home,
             bundles=[
@@ -95,8 +95,7 @@ def _add_reads(routes: APIRouter, operations: Operations) -> None:
         responses=problems(404, 412),
     )
     async def get_topic_hash_positions(
-        tenant: str,
-        namespace: str,
+        home: Home,
         bundle: _Bundle,
         topics: Annotated[
             list[str] | None, Query(description="Topics, by full or local name; may be repeated.")
@@ -106,7 +105,6 @@ def _add_reads(routes: APIRouter, operations: Operations) -> None:
 
         Names have to be given: topics are not kept on record in this version.
         """
-        home = names.namespace(tenant, namespace)
         part = parse_range(bundle)
         _check_owned(operations, home, str(part))
         positions = {topic: topic_hash(topic) for topic in _full_names(home, topics or [])}
@@ -150,11 +148,9 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         status_code=204,
         responses=problems(404, 409, 412, 503, 504),
     )
-    async def unload_namespace(
-        tenant: str, namespace: str, authoritative: Authoritative = False
-    ) -> Response:
+    async def unload_namespace(home: Home, authoritative: Authoritative = False) -> Response:
         """Takes every bundle of a namespace from its owner; the next look-ups assign them."""
-        await operations.unload_namespace(names.namespace(tenant, namespace))
+        await operations.unload_namespace(home)
         return Response(status_code=204)
 
     @routes.put(
@@ -163,8 +159,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         responses=problems(404, 409, 412, 503, 504),
     )
     async def unload_bundle(
-        tenant: str,
-        namespace: str,
+        home: Home,
         bundle: _Bundle,
         destinationBroker: Annotated[
             str,
@@ -173,7 +168,6 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         authoritative: Authoritative = False,
     ) -> Response:
         """Takes a bundle from its owner, or transfers it. Done also where nobody owns it."""
-        home = names.namespace(tenant, namespace)
         unit = bundle_name(home, parse_range(bundle))
         await operations.unload(unit, _broker(destinationBroker))
         return Response(status_code=204)
@@ -184,8 +178,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         responses=problems(400, 404, 409, 412, 503, 504),
     )
     async def split_bundle(
-        tenant: str,
-        namespace: str,
+        home: Home,
         bundle: Annotated[str, Path(description="A bundle's range; LARGEST and HOT find none.")],
         unload: Annotated[bool, Query(description="Also unload the children.")] = False,
         splitAlgorithmName: Annotated[
@@ -198,7 +191,6 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         authoritative: Authoritative = False,
     ) -> Response:
         """Divides a bundle in halves, or at the given positions."""
-        home = names.namespace(tenant, namespace)
         cuts = _cuts(splitAlgorithmName, positions or [])
         if bundle in _BY_LOAD:
             operations.bundles(home)  # raises for a namespace that is not there

@@ -10,6 +10,7 @@ from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.bundles import bundles_data, edges_of
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative, Policies, PoliciesWanted
+from anabranch.broker.http.paths import Home
 from anabranch.broker.http.staleness import Marked
 from anabranch.broker.operations import Operations
 from anabranch.core import names
@@ -27,9 +28,8 @@ def router(operations: Operations, cluster: str) -> APIRouter:
         return operations.namespaces(names.tenant(tenant))
 
     @routes.get("/{tenant}/{namespace}", dependencies=[Marked], responses=problems(404, 412))
-    async def get_policies(tenant: str, namespace: str) -> Policies:
+    async def get_policies(home: Home) -> Policies:
         """A namespace's policies."""
-        home = names.namespace(tenant, namespace)
         return Policies(
             bundles=bundles_data(operations, home),
             replication_clusters=[cluster],
@@ -40,11 +40,8 @@ def router(operations: Operations, cluster: str) -> APIRouter:
         status_code=204,
         responses=problems(400, 404, 409, 412, 503, 504),
     )
-    async def create_namespace(
-        tenant: str, namespace: str, policies: PoliciesWanted | None = None
-    ) -> Response:
+    async def create_namespace(home: Home, policies: PoliciesWanted | None = None) -> Response:
         """Creates a namespace and its bundles, 4 when the body names no count."""
-        home = names.namespace(tenant, namespace)
         wanted = policies or PoliciesWanted()
         _refuse_unknown_policies(wanted, cluster)
         await operations.create_namespace(home, _bundle_count(wanted))
@@ -55,11 +52,9 @@ def router(operations: Operations, cluster: str) -> APIRouter:
         status_code=204,
         responses=problems(404, 409, 412, 503, 504),
     )
-    async def delete_namespace(
-        tenant: str, namespace: str, authoritative: Authoritative = False
-    ) -> Response:
+    async def delete_namespace(home: Home, authoritative: Authoritative = False) -> Response:
         """Unloads a namespace's bundles and deletes it with them."""
-        await operations.delete_namespace(names.namespace(tenant, namespace))
+        await operations.delete_namespace(home)
         return Response(status_code=204)
 
     return routes

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Body, Path, Query, Response
 from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
+from anabranch.broker.http.paths import Home, TopicName
 from anabranch.broker.http.scalable_models import (
     LayoutBody,
     SegmentDetail,
@@ -18,9 +19,8 @@ from anabranch.broker.http.scalable_models import (
 )
 from anabranch.broker.http.staleness import Marked
 from anabranch.broker.http.topic_stats import StatsBodies, segment_detail
-from anabranch.broker.topics.operations import TopicOperations, active_segments, parse
+from anabranch.broker.topics.operations import TopicOperations, active_segments
 from anabranch.broker.topics.properties import change_properties
-from anabranch.core import names
 from anabranch.core.topics import properties_dict
 
 PREFIX: Final = "/admin/v2/scalable"
@@ -48,39 +48,35 @@ def router(topics: TopicOperations) -> APIRouter:
 
 def _topics(routes: APIRouter, topics: TopicOperations) -> None:
     @routes.get("/{tenant}/{namespace}", dependencies=[Marked], responses=problems(404, 412))
-    async def list_topics(tenant: str, namespace: str, wanted: _Filters = None) -> list[str]:
+    async def list_topics(home: Home, wanted: _Filters = None) -> list[str]:
         """Names of the namespace's scalable topics."""
-        return await topics.names(names.namespace(tenant, namespace), _filters(wanted or ()))
+        return await topics.names(home, _filters(wanted or ()))
 
     path = "/{tenant}/{namespace}/{topic}"
 
     @routes.put(path, status_code=204, responses=problems(307, 404, 409, 412, 500, 503, 504))
     async def create_topic(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         properties: _Properties = None,
         segments: Annotated[int, Query(alias="numInitialSegments")] = 1,
     ) -> None:
         """Creates a topic whose segments have equal parts of the ring; returns when it is ready."""
-        await topics.create(parse(tenant, namespace, topic), segments, properties or {})
+        await topics.create(name, segments, properties or {})
 
     @routes.get(path, dependencies=[Marked], responses=problems(404, 412))
-    async def get_layout(tenant: str, namespace: str, topic: str, response: Response) -> LayoutBody:
+    async def get_layout(name: TopicName, response: Response) -> LayoutBody:
         """The DAG of the topic's segments."""
-        found = topics.topic(parse(tenant, namespace, topic))
+        found = topics.topic(name)
         # FastAPI drops the mark of staleness when a route makes its own response.
         return _raw(await encoded(found), response.headers)  # type: ignore[return-value]  # its bytes
 
     @routes.delete(path, status_code=204, responses=problems(307, 404, 409, 412, 503, 504))
     async def delete_topic(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         force: Annotated[bool, Query(description="Accepted and not needed.")] = False,
     ) -> None:
         """Deletes the topic with its data; its consumers are told."""
-        await topics.delete(parse(tenant, namespace, topic))
+        await topics.delete(name)
 
 
 def _stats(routes: APIRouter, topics: TopicOperations) -> None:
@@ -89,9 +85,8 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
     bodies = StatsBodies(topics)
 
     @routes.get(path + "/stats", dependencies=[Marked], responses=refusals)
-    async def get_stats(tenant: str, namespace: str, topic: str, response: Response) -> TopicStats:
+    async def get_stats(name: TopicName, response: Response) -> TopicStats:
         """Segments, and subscriptions with their consumers and what they have yet to read."""
-        name = parse(tenant, namespace, topic)
         await topics.controlled(name, reading=True)
         return _raw(await bodies.of(name), response.headers)  # type: ignore[return-value]  # its bytes
 
@@ -99,14 +94,11 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
 
     @routes.get(stats, dependencies=[Marked], responses=refusals)
     async def get_segment_stats(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         segmentId: _SegmentId,
         authoritative: Authoritative = False,
     ) -> SegmentDetail:
         """The same of one segment."""
-        name = parse(tenant, namespace, topic)
         found = await topics.controlled(name, reading=True)
         part = found.segment(segmentId)
         if part is None:
@@ -119,31 +111,25 @@ def _properties(routes: APIRouter, topics: TopicOperations) -> None:
     refusals = problems(307, 400, 404, 409, 412, 503, 504)
 
     @routes.get(path, dependencies=[Marked], responses=problems(307, 404, 412, 503, 504))
-    async def get_properties(tenant: str, namespace: str, topic: str) -> dict[str, str]:
+    async def get_properties(name: TopicName) -> dict[str, str]:
         """The topic's properties, as its controller has changed them."""
-        found = await topics.controlled(parse(tenant, namespace, topic), reading=True)
+        found = await topics.controlled(name, reading=True)
         return properties_dict(found.properties)
 
     @routes.put(path, status_code=204, responses=refusals)
     async def update_properties(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         properties: Annotated[dict[str, str], Body(description="Those to be set.")],
     ) -> None:
         """Sets these properties; the others stay."""
-        name = parse(tenant, namespace, topic)
         await change_properties(topics, name, lambda before: {**before, **properties})
 
     @routes.delete(path, status_code=204, responses=refusals)
     async def remove_property(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         key: Annotated[str, Query(description="The property's name.")],
     ) -> None:
         """Removes one property; nothing if it is not there."""
-        name = parse(tenant, namespace, topic)
         await change_properties(
             topics, name, lambda before: {k: v for k, v in before.items() if k != key}
         )
@@ -155,35 +141,29 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
 
     @routes.post(path + "/split/{segmentId}", status_code=204, responses=refusals)
     async def split_segment(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         segmentId: _SegmentId,
     ) -> None:
         """Divides an active segment at its midpoint; returns when the children have taken over."""
-        await topics.split(parse(tenant, namespace, topic), segmentId)
+        await topics.split(name, segmentId)
 
     @routes.post(path + "/merge/{segmentId1}/{segmentId2}", status_code=204, responses=refusals)
     async def merge_segments(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         segmentId1: _SegmentId,
         segmentId2: _SegmentId,
     ) -> None:
         """Makes one segment of two active neighbours; returns when it has taken over."""
-        await topics.merge(parse(tenant, namespace, topic), segmentId1, segmentId2)
+        await topics.merge(name, segmentId1, segmentId2)
 
     @routes.post(path + "/rebucket/{segmentId}", status_code=204, responses=refusals)
     async def rebucket_segment(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         segmentId: _SegmentId,
         buckets: Annotated[int, Query(alias="bucketCount")],
     ) -> None:
         """Replaces an active segment by one of the same range with other entry buckets."""
-        await topics.rebucket(parse(tenant, namespace, topic), segmentId, buckets)
+        await topics.rebucket(name, segmentId, buckets)
 
 
 def _filters(given: list[str] | tuple[()]) -> dict[str, str]:

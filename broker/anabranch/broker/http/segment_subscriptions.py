@@ -13,8 +13,9 @@ from fastapi import APIRouter, Query
 from anabranch.broker.errors import NotFoundError, PreconditionError, UnavailableError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
+from anabranch.broker.http.paths import TopicName
 from anabranch.broker.http.segments import PREFIX
-from anabranch.broker.topics.operations import TopicOperations, parse
+from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.names import full_name
 
 _PATH: Final = "/{tenant}/{namespace}/{topic}/{descriptor}/subscription/{subscription}"
@@ -31,30 +32,24 @@ def router(topics: TopicOperations) -> APIRouter:
 def _existence(routes: APIRouter, topics: TopicOperations) -> None:
     @routes.put(_PATH, status_code=204, responses=problems(404, 412))
     async def create_segment_subscription(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         descriptor: str,
         subscription: str,
         authoritative: Authoritative = False,
     ) -> None:
         """Checks that the subscription is there; it is created on the topic."""
-        name = parse(tenant, namespace, topic)
         _must_have(topics, name, descriptor)
         if not _is_known(topics, name, subscription):
             raise PreconditionError(_on_the_topic(name, subscription, "create it"))
 
     @routes.delete(_PATH, status_code=204, responses=problems(404, 412))
     async def delete_segment_subscription(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         descriptor: str,
         subscription: str,
         authoritative: Authoritative = False,
     ) -> None:
         """Checks that the subscription is not there; it is deleted on the topic."""
-        name = parse(tenant, namespace, topic)
         if topics.segment(name, descriptor) and _is_known(topics, name, subscription):
             raise PreconditionError(_on_the_topic(name, subscription, "delete it"))
 
@@ -62,42 +57,34 @@ def _existence(routes: APIRouter, topics: TopicOperations) -> None:
 def _positions(routes: APIRouter, topics: TopicOperations) -> None:
     @routes.get(_PATH + "/backlog", responses=problems(404, 412, 503))
     async def get_segment_backlog(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         descriptor: str,
         subscription: str,
         authoritative: Authoritative = False,
     ) -> int:
         """Records of the segment that the subscription has not acknowledged."""
-        return await _backlog(topics, parse(tenant, namespace, topic), descriptor, subscription)
+        return await _backlog(topics, name, descriptor, subscription)
 
     @routes.post(_PATH + "/seek", status_code=204, responses=problems(404, 412))
     async def seek_segment_subscription(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         descriptor: str,
         subscription: str,
         timestamp: Annotated[int, Query(ge=0, description="Milliseconds since 1970.")],
         authoritative: Authoritative = False,
     ) -> None:
         """Refused: one segment alone would be read out of the order of the DAG."""
-        name = parse(tenant, namespace, topic)
         _must_have(topics, name, descriptor, subscription)
         raise PreconditionError(_on_the_topic(name, subscription, "seek it"))
 
     @routes.post(_PATH + "/skip-all", status_code=204, responses=problems(404, 412, 503))
     async def skip_all_of_segment(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         descriptor: str,
         subscription: str,
         authoritative: Authoritative = False,
     ) -> None:
         """Nothing where nothing is left; else refused as `seek`."""
-        name = parse(tenant, namespace, topic)
         if await _backlog(topics, name, descriptor, subscription):
             raise PreconditionError(_on_the_topic(name, subscription, "skip everything"))
 

@@ -14,7 +14,8 @@ from fastapi import APIRouter, Body, Query
 from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
-from anabranch.broker.topics.operations import TopicOperations, active_segments, parse
+from anabranch.broker.http.paths import TopicName
+from anabranch.broker.topics.operations import TopicOperations, active_segments
 from anabranch.core.names import full_name
 
 PREFIX: Final = "/admin/v2/segments"
@@ -31,15 +32,12 @@ def router(topics: TopicOperations) -> APIRouter:
 
     @routes.put(path, status_code=204, responses=problems(404, 412))
     async def create_segment(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         descriptor: str,
         subscriptions: _Subscriptions = None,
         authoritative: Authoritative = False,
     ) -> None:
         """Checks that the segment is there, with these subscriptions; makes none by itself."""
-        name = parse(tenant, namespace, topic)
         if topics.segment(name, descriptor) is None:
             raise PreconditionError(
                 f"{full_name(name)} has no segment {descriptor}, and one alone would not fit its "
@@ -56,14 +54,11 @@ def router(topics: TopicOperations) -> APIRouter:
 
     @routes.post(path + "/terminate", status_code=204, responses=problems(404, 412))
     async def terminate_segment(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         descriptor: str,
         authoritative: Authoritative = False,
     ) -> None:
         """Nothing for a segment that is sealed already; an active one is not sealed alone."""
-        name = parse(tenant, namespace, topic)
         if topics.must_have_segment(name, descriptor).is_active:
             raise PreconditionError(
                 f"segment {descriptor} of {full_name(name)} is active, and its keys have no other "
@@ -72,14 +67,12 @@ def router(topics: TopicOperations) -> APIRouter:
 
     @routes.delete(path, status_code=204, responses=problems(307, 404, 409, 412, 503, 504))
     async def delete_segment(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         descriptor: str,
         force: Annotated[bool, Query(description="Accepted; what is needed stays.")] = False,
         authoritative: Authoritative = False,
     ) -> None:
         """Deletes a sealed segment that all subscriptions have read; nothing if it is gone."""
-        await topics.prune(parse(tenant, namespace, topic), descriptor)
+        await topics.prune(name, descriptor)
 
     return routes

@@ -9,8 +9,9 @@ from fastapi import APIRouter, Query
 
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.errors import problems
+from anabranch.broker.http.paths import TopicName
 from anabranch.broker.http.scalable import PREFIX
-from anabranch.broker.topics.operations import TopicOperations, parse
+from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.positions import EARLIEST, LATEST
 from anabranch.core.subscriptions import SubscriptionKind
 
@@ -54,23 +55,17 @@ def _existence(routes: APIRouter, topics: TopicOperations) -> None:
 
     @routes.put(path, status_code=204, responses=refusals)
     async def create_subscription(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         subscription: str,
         kind: Annotated[SubscriptionType, Query(alias="type")] = SubscriptionType.STREAM,
     ) -> None:
         """Creates a subscription that begins at the first message; nothing if it is there."""
-        name = parse(tenant, namespace, topic)
         await topics.controlled(name)
         await topics.consumers.create(name, subscription, SubscriptionKind[kind.value])
 
     @routes.delete(path, status_code=204, responses=refusals)
-    async def delete_subscription(
-        tenant: str, namespace: str, topic: str, subscription: str
-    ) -> None:
+    async def delete_subscription(name: TopicName, subscription: str) -> None:
         """Deletes a subscription and what it has consumed; its consumers are told."""
-        name = parse(tenant, namespace, topic)
         await topics.controlled(name)
         await topics.consumers.delete(name, subscription)
 
@@ -81,9 +76,7 @@ def _positions(routes: APIRouter, topics: TopicOperations) -> None:
 
     @routes.post(path + "/seek", status_code=204, responses=refusals)
     async def seek_subscription(
-        tenant: str,
-        namespace: str,
-        topic: str,
+        name: TopicName,
         subscription: str,
         timestamp: _Timestamp = None,
         position: Annotated[Position | None, Query(description="Instead of a time.")] = None,
@@ -94,14 +87,12 @@ def _positions(routes: APIRouter, topics: TopicOperations) -> None:
                 "say where to go on: timestamp=milliseconds since 1970, or position=earliest or "
                 "latest"
             )
-        name = parse(tenant, namespace, topic)
         await topics.controlled(name)
         to = timestamp if position is None else _ENDS[position]
         await topics.reading.resets.reset(name, subscription, EARLIEST if to is None else to)
 
     @routes.post(path + "/skip-all", status_code=204, responses=refusals)
-    async def skip_all(tenant: str, namespace: str, topic: str, subscription: str) -> None:
+    async def skip_all(name: TopicName, subscription: str) -> None:
         """Leaves out all that is in the topic now; its consumers subscribe again."""
-        name = parse(tenant, namespace, topic)
         await topics.controlled(name)
         await topics.reading.resets.reset(name, subscription, LATEST)

@@ -27,7 +27,6 @@ from anabranch.broker.topics.policies import AutoScalePolicies
 from anabranch.broker.topics.reading import Reading
 from anabranch.broker.topics.seeker import Seeker
 from anabranch.broker.topics.watches import Watches
-from anabranch.core import names
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
 from anabranch.core.layout import SegmentLayout, initial_segments
 from anabranch.core.names import Namespace, full_name
@@ -352,8 +351,3 @@ def active_segments(topic: ScalableTopic, *, descriptors: bool = False) -> str:
     active = topic.layout.active
     names_ = [part.descriptor if descriptors else part.segment_id for part in active]
     return f"the active segments are {listed(names_)}"
-
-
-def parse(tenant: str, namespace: str, topic: str) -> str:
-    """`tenant/namespace/name`, checked. Raises InvalidInputError."""
-    return names.scalable_topic(tenant, namespace, topic)
