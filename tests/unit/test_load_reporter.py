@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from anabranch.broker.errors import ElsewhereError
+from anabranch.broker.load import inventory
 from anabranch.broker.load.build import measure
 from anabranch.broker.load.reporter import LoadSettings, SegmentLoadReporter
 from anabranch.broker.load.traffic import Report, Said
@@ -312,3 +313,24 @@ def test_only_the_controller_of_a_topic_measures_it() -> None:
                 await other.close()
 
     run(body, 2)
+
+
+def test_others_are_served_while_the_segments_of_a_wide_topic_get_their_meters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inventory, "_NEW_AT_ONCE", 10)
+    wide = "public/default/wide"
+
+    async def test(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        await node.operations.topics.create(wide, 25, {})
+        measured = reporter.inventory.topics
+        following = asyncio.create_task(reporter.inventory.follow())
+        seen = set()
+        while not following.done():
+            await asyncio.sleep(0)
+            seen.add(len(measured[wide].segments) if wide in measured else 0)
+        assert seen >= {10, 20, 25}
+        await world.round(reporter)
+        assert len(world.asked[-1]) == 26
+
+    run(test)

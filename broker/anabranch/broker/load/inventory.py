@@ -26,6 +26,7 @@ from anabranch.core.topics import ScalableTopic
 
 _NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 _AT_ONCE: Final = 100  # topics looked at before others have their turn
+_NEW_AT_ONCE: Final = 2_000  # segments that get their meters before that, in some 20 ms
 
 
 class Measured(msgspec.Struct):
@@ -101,7 +102,10 @@ class Inventory:
             touched.update(self._table.topics())
             touched.update(await self._mine())
         for number, name in enumerate(sorted(touched)):
-            self.look(name)
+            is_whole = self.look(name)
+            while not is_whole:
+                await asyncio.sleep(0)
+                is_whole = self.look(name)
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
 
@@ -125,18 +129,18 @@ class Inventory:
                     await asyncio.sleep(0)
         return found
 
-    def look(self, name: str) -> None:
-        """Takes in how one topic is now."""
+    def look(self, name: str) -> bool:
+        """Takes in how one topic is now; False when it has too many new segments for one step."""
         if not self._service.may_act(name):
             self.topics.pop(name, None)
             self._withdraw(self._orphans(name))
-            return
+            return True
         topic = self._runtime.view.topic(name)
         if topic is None or not topic.is_open:
             self.topics.pop(name, None)
             if topic is None:
                 self._withdraw(list(self._table.places(name)))
-            return
+            return True
         known = self.topics.get(name)
         if known is None or known.incarnation != topic.incarnation:
             known = self.topics[name] = MeasuredTopic(
@@ -146,7 +150,7 @@ class Inventory:
         policy = policy_of(self._runtime.view, name, topic, broker).policy
         known.negligible, known.cold = policy.negligible, policy.merge_thresholds
         self._take_groups(known)
-        self._take_segments(known, topic)
+        return self._take_segments(known, topic)
 
     def _orphans(self, name: str) -> list[Place]:
         """What a topic left behind that was deleted with its namespace: it has no controller.
@@ -173,7 +177,7 @@ class Inventory:
                     unserved.append(group)
         known.unserved = frozenset(unserved)
 
-    def _take_segments(self, known: MeasuredTopic, topic: ScalableTopic) -> None:
+    def _take_segments(self, known: MeasuredTopic, topic: ScalableTopic) -> bool:
         active = {part.segment_id: part for part in topic.segments if part.is_active}
         written = self._table.segments(known.name, topic.incarnation)
         left = set(known.segments)
@@ -192,20 +196,17 @@ class Inventory:
             del known.segments[each]
         if gone:
             self._withdraw(gone)
-        for segment_id, part in active.items():
-            if segment_id not in known.segments:
-                name = kafka_topic(self._service.prefix, known.name, topic.incarnation, part)
-                known.segments[segment_id] = Measured(
-                    Place(known.name, topic.incarnation, segment_id),
-                    SegmentTopic(name, part.buckets),
-                    part.created_at_ms,
-                    SegmentMeter(
-                        self._window_s,
-                        _record(written.get(segment_id)),
-                        self._now(),
-                        self._lag_s,
-                    ),
-                )
+        new = [part for segment_id, part in active.items() if segment_id not in known.segments]
+        for part in new[:_NEW_AT_ONCE]:
+            name = kafka_topic(self._service.prefix, known.name, topic.incarnation, part)
+            load = _record(written.get(part.segment_id))
+            known.segments[part.segment_id] = Measured(
+                Place(known.name, topic.incarnation, part.segment_id),
+                SegmentTopic(name, part.buckets),
+                part.created_at_ms,
+                SegmentMeter(self._window_s, load, self._now(), self._lag_s),
+            )
+        return len(new) <= _NEW_AT_ONCE
 
 
 def _record(load: SegmentLoad | None) -> LoadRecord | None:
