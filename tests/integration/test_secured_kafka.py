@@ -12,7 +12,7 @@ import pytest
 from anabranch.client import Client, ClientError, KafkaReadError, Producer
 from support.hand_made_topic import HandMadeTopic
 from support.processes import COMMAND, free_ports
-from support.secured_kafka import PASSWORDS, SecuredKafka
+from support.secured_kafka import PASSWORDS, SCRAM, SecuredKafka, make_certificates
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.traffic import Traffic, stored, wrong
 from support.waiting import until
@@ -82,6 +82,34 @@ def test_producers_and_consumers_of_each_kind_pass_splits_over_tls_with_a_passwo
                     queue.acknowledge(message)
 
     run_in(nodes, body)
+
+
+def test_nodes_and_clients_log_in_by_scram(
+    secured: SecuredKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    topic, sent = "public/default/scrammed", {b"%d" % number for number in range(20)}
+    security = secured.security(mechanism=SCRAM)
+
+    async def body() -> None:
+        await running.create(topic)
+        async with Client(running.url, kafka=security) as client:
+            producer = await client.create_producer(topic)
+            stream = await client.subscribe(topic, "stream")
+            queue = await client.subscribe_queue(topic, "queue")
+            await running.split(topic, 0)
+            await producer.send_many((value, value) for value in sent)
+            await producer.flush()
+            read = [await stream.receive(_WAIT_S) for _ in sent]
+            assert {message.value for message in read} == sent
+            taken = set()
+            while taken != sent:
+                message = await queue.receive(_WAIT_S)
+                queue.acknowledge(message)
+                taken.add(message.value)
+
+    file = secured.properties_file(security)
+    with topic_cluster(secured, topic_prefix, tmp_path, f"kafkaPropertiesFile={file}") as running:
+        run_in(running, body)
 
 
 def test_what_is_in_doubt_is_settled_by_the_header_where_a_password_is_asked_for(
@@ -235,6 +263,54 @@ def test_a_wrong_password_is_told_by_the_commands_that_produce_and_consume(
         assert "does not let this client in" in found.stderr
         assert "kafkaPropertiesFile (--kafka-properties)" in found.stderr
         assert _WRONG not in found.stdout + found.stderr
+
+
+@pytest.fixture(scope="module")
+def distrustful(secured: SecuredKafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Properties of a client that trusts somebody else's authority."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    make_certificates(folder)
+    return secured.security() | {"ssl.ca.location": str(folder / "ca.pem")}
+
+
+def test_a_node_that_does_not_trust_kafka_names_the_property_to_correct(
+    secured: SecuredKafka, distrustful: dict[str, str], tmp_path: Path
+) -> None:
+    file = secured.properties_file(distrustful)
+    found = command(
+        *("node", "--bootstrap-servers", secured.bootstrap_servers, "--http-port"),
+        *(str(free_ports(1)), "--service-port", "0", "--data-dir", str(tmp_path)),
+        *("--set", f"kafkaPropertiesFile={file}", "--set", "replicationFactor=1"),
+        *("--set", "minInsyncReplicas=1"),
+    )
+    assert found.returncode != 0
+    last = found.stderr.strip().splitlines()[-1]
+    assert "certificate verify failed" in last
+    assert "ssl.ca.location for whom we trust" in last
+
+
+def test_producers_and_consumers_that_do_not_trust_kafka_name_the_property_to_correct(
+    nodes: TopicCluster, distrustful: dict[str, str]
+) -> None:
+    topic = "public/default/distrusted"
+
+    async def body() -> None:
+        await nodes.create(topic)
+        async with Client(nodes.url, kafka=distrustful) as client:
+            producer = await client.create_producer(topic, delivery_timeout_s=8)
+            with pytest.raises(ClientError) as sent:
+                await producer.send(b"0", "key")
+            with pytest.raises(KafkaReadError) as received:
+                async with await client.subscribe(topic, "billing") as consumer:
+                    await consumer.receive(_WAIT_S)
+            with pytest.raises(KafkaReadError) as queued:
+                async with await client.subscribe_queue(topic, "queue") as consumer:
+                    await consumer.receive(_WAIT_S)
+        told = [str(each.value) for each in (sent, received, queued)]
+        assert all("certificate verify failed" in said for said in told), told
+        assert all("ssl.ca.location" in said for said in told), told
+
+    run_in(nodes, body)
 
 
 @pytest.mark.spark

@@ -17,6 +17,9 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
 from anabranch.channel.embedded import ports
@@ -28,6 +31,7 @@ from support.tcp_proxy import TcpProxy
 # Who may do everything, and who only what an ACL says.
 MASTER: Final = "master"
 LIMITED: Final = "limited"
+SCRAM: Final = "SCRAM-SHA-512"
 PASSWORDS: Final = {MASTER: "open-sesame-71", LIMITED: "little-key-72"}
 _WAIT_S: Final = 60.0
 
@@ -60,7 +64,10 @@ class SecuredKafka:
             ),
             f"{of_listener}.ssl.keystore.type": "PEM",
             f"{of_listener}.ssl.keystore.location": str(folder / "server.pem"),
-            f"{of_listener}.sasl.enabled.mechanisms": "PLAIN",
+            f"{of_listener}.sasl.enabled.mechanisms": f"PLAIN,{SCRAM}",
+            f"{of_listener}.{SCRAM.lower()}.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
             f"{of_listener}.plain.sasl.jaas.config": (
                 "org.apache.kafka.common.security.plain.PlainLoginModule required " + users + ";"
             ),
@@ -83,12 +90,14 @@ class SecuredKafka:
         """Where anybody may do anything."""
         return self._kafka.bootstrap_servers
 
-    def security(self, user: str = MASTER, password: str = "") -> dict[str, str]:
+    def security(
+        self, user: str = MASTER, password: str = "", mechanism: str = "PLAIN"
+    ) -> dict[str, str]:
         """librdkafka's properties of a client."""
         return {
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.authority),
-            "sasl.mechanism": "PLAIN",
+            "sasl.mechanism": mechanism,
             "sasl.username": user,
             "sasl.password": password or PASSWORDS[user],
         }
@@ -123,6 +132,18 @@ class SecuredKafka:
             while bool(admin.describe_acls(asked).result(_WAIT_S)) is not are_there:
                 time.sleep(0.01)
 
+    def _tell_passwords(self) -> None:
+        """Kafka keeps those of SCRAM itself, and not in its settings."""
+        told = [
+            UserScramCredentialUpsertion(
+                name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), word.encode()
+            )
+            for name, word in PASSWORDS.items()
+        ]
+        admin = self._admin()
+        for future in admin.alter_user_scram_credentials(told).values():
+            future.result(_WAIT_S)
+
     def _admin(self) -> AdminClient:
         return AdminClient({**QUIET, "bootstrap.servers": self.open_at})
 
@@ -131,7 +152,9 @@ class SecuredKafka:
         self.proxy.__enter__()
         try:
             self._kafka.start()
+            self._tell_passwords()
         except BaseException:
+            self._kafka.kill()
             self.proxy.__exit__()
             raise
         return self

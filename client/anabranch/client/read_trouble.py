@@ -34,16 +34,24 @@ def is_for_good(error: KafkaError) -> bool:
     return error.code() in _FOR_GOOD
 
 
+_DISTRUST: Final = "certificate verify failed"  # one code is for all that goes wrong with TLS
+
+
 def locked_out(error: KafkaError) -> str:
-    """What to tell when Kafka does not let this client in; "" for any other error.
+    """What to tell when Kafka does not let this client in, or it does not trust Kafka; "" for any
+    other error.
 
     Kafka's client says so to its `error_cb` alone, and goes on trying.
     """
-    if error.code() not in _LOCKED_OUT:
+    if error.code() == KafkaError._SSL and _DISTRUST in error.str():
+        why, wrong = "This client does not trust Kafka", "ssl.ca.location"
+    elif error.code() in _LOCKED_OUT:
+        why, wrong = "Kafka does not let this client in", "sasl.username and sasl.password"
+    else:
         return ""
     return (
-        f"Kafka does not let this client in: {error.str().rstrip('.')}. Correct the security "
-        "properties that the Client is given (kafka=), sasl.username and sasl.password above all"
+        f"{why}: {error.str().rstrip('.')}. Correct the security properties that the Client is "
+        f"given (kafka=), {wrong} above all"
     )
 
 
