@@ -1,8 +1,10 @@
 """The parts of a node that need no other part."""
 
 import asyncio
+import contextlib
 import io
 import json
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -199,6 +201,19 @@ def test_lines_below_the_level_are_left_out(lines: io.StringIO) -> None:
     configure_logging(load_settings(None, {}, {"logLevel": "warning"}), lines)
     get_logger(broker="a:1").info("decision.own")
     assert lines.getvalue() == ""
+
+
+def test_a_node_does_not_end_with_the_reader_of_its_log(lines: io.StringIO) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    unread = os.fdopen(write, "w")
+    try:
+        configure_logging(load_settings(None, {}, {}), unread)
+        for number in range(3):
+            get_logger().info("decision.own", offset=number)
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            unread.close()
 
 
 # --- metrics --------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import sys
 import traceback
@@ -30,7 +32,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     structlog.configure(
         processors=[_json_line if settings.log_format == "json" else _text_line],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log_level]),
-        logger_factory=structlog.WriteLoggerFactory(file=stream or sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=_Lasting(stream or sys.stderr)),
         cache_logger_on_first_use=False,
     )
     root = logging.getLogger()
@@ -43,6 +45,22 @@ def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
     """A logger whose events all carry `fields`; with fields, call it after `configure_logging`."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
     return logger.bind(**fields) if fields else logger
+
+
+class _Lasting(io.TextIOBase, TextIO):
+    """Lines that nobody takes are lost: a node does not end with the reader of its log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 class _Bridge(logging.Handler):
