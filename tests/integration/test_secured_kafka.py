@@ -101,7 +101,7 @@ def test_nodes_and_clients_log_in_by_scram(
             await producer.flush()
             read = [await stream.receive(_WAIT_S) for _ in sent]
             assert {message.value for message in read} == sent
-            taken = set()
+            taken: set[bytes] = set()
             while taken != sent:
                 message = await queue.receive(_WAIT_S)
                 queue.acknowledge(message)

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
 
@@ -134,7 +135,7 @@ class SecuredKafka:
 
     def _tell_passwords(self) -> None:
         """Kafka keeps those of SCRAM itself, and not in its settings."""
-        told = [
+        told: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(
                 name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), word.encode()
             )
