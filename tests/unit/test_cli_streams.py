@@ -11,6 +11,7 @@ from anabranch.broker.cli import produce as produce_module
 from support.answering import node
 from support.nobody import nobody
 from support.processes import COMMAND
+from support.waiting import WAIT_S
 
 TOPIC = "public/default/orders"
 LAYOUT = {"epoch": 0, "nextSegmentId": 0, "segments": {}, "properties": {}}
@@ -26,7 +27,9 @@ def run(
     words = [*COMMAND, *arguments]
     if shell:
         words = ["sh", "-c", f'exec "$@" {shell}', "sh", *words]
-    return subprocess.run(words, stdout=stdout, stderr=stderr, text=True, timeout=60, check=False)
+    return subprocess.run(
+        words, stdout=stdout, stderr=stderr, text=True, timeout=WAIT_S, check=False
+    )
 
 
 def unread() -> int:
@@ -90,6 +93,6 @@ def test_an_input_that_cannot_be_read_is_an_error_and_not_waited_for(tmp_path: P
 
     try:
         with pytest.raises(IsADirectoryError):
-            asyncio.run(asyncio.wait_for(read(), 60))
+            asyncio.run(asyncio.wait_for(read(), WAIT_S))
     finally:
         os.close(folder)
