@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final, Self
+from typing import Self
 
 import msgspec
 
@@ -29,7 +29,7 @@ from anabranch.core.layout import SegmentLayout
 from anabranch.core.subscriptions import Subscription, SubscriptionKind
 from anabranch.core.timing import Timing
 
-_QUEUE: Final = SubscriptionKind.QUEUE
+Granted = tuple[tuple[int, Buckets], ...]  # segment ids and buckets
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
     epoch: int
     sequence: int
-    shares: tuple[tuple[int, Buckets], ...]
+    shares: Granted
 
 
 class SubscriptionCoordinator:
@@ -85,7 +85,7 @@ class SubscriptionCoordinator:
         found = self._current.get(name)
         if found is None or found.number == instance:
             return False
-        return found.holdings is None or bool(found.holdings)
+        return not found.is_idle
 
     @property
     def connected(self) -> list[str]:
@@ -96,6 +96,10 @@ class SubscriptionCoordinator:
     def idle(self) -> list[int]:
         """Instances that serve nothing."""
         return [each.number for each in self._current.values() if each.is_idle]
+
+    @property
+    def _is_queue(self) -> bool:
+        return self._subscription is not None and self._subscription.kind is SubscriptionKind.QUEUE
 
     @property
     def is_idle(self) -> bool:
@@ -116,12 +120,13 @@ class SubscriptionCoordinator:
             return
         self._layout, self._subscription = layout, subscription
         self._stale = True
+        drained = frozenset(subscription.drained)
         for each in self._current.values():
-            each.drained = {b for b in each.drained if b[0] not in subscription.drained}
+            each.drained = {b for b in each.drained if b[0] not in drained}
         self._owners = {b: who for b, who in self._owners.items() if b[0] in layout.segments}
         for segment_id in self.moved.keys() - layout.segments.keys():
             del self.moved[segment_id]
-        if subscription.kind is _QUEUE:
+        if self._is_queue:
             return
         registered = zip(subscription.consumers, subscription.instances, strict=True)
         for name, number in registered:
@@ -149,8 +154,7 @@ class SubscriptionCoordinator:
         `anew`: it holds that for a former group, and until it reports: then it has heard of it.
         False when the instance is not the registered one. A queue's consumers are not registered.
         """
-        queue = self._subscription is not None and self._subscription.kind is _QUEUE
-        if queue:
+        if self._is_queue:
             before = self._current.get(name)
             if before is not None and before.number != instance and before.connection is None:
                 self._former.append(before)  # it may be taking messages yet
@@ -207,7 +211,7 @@ class SubscriptionCoordinator:
         self._stale = True
         if self._subscription is None:
             del self._current[name]
-        elif self._subscription.kind is _QUEUE:
+        elif self._is_queue:
             known.drained, known.heard_at = set(), now
         else:
             self._away_since[name] = now
@@ -219,7 +223,7 @@ class SubscriptionCoordinator:
         a queue's consumer had is anybody's: of what it had not called drained, others must see it.
         """
         known = self._current.get(name)
-        if known is not None and self._subscription and self._subscription.kind is _QUEUE:
+        if known is not None and self._is_queue:
             self._former.append(self._current.pop(name))
             self._stale = True
         elif known is not None:
@@ -256,12 +260,10 @@ class SubscriptionCoordinator:
         reports = [each.drained for each in self._current.values()]
         if not any(reports):
             return ()
-        queue = subscription.kind is _QUEUE
-        if queue and self._inherited_at > -math.inf:
+        if self._is_queue and self._inherited_at > -math.inf:
             return ()
-        if queue:
-            reports += [each.drained for each in self._former]
-        done = set.intersection(*reports) if queue else set().union(*reports)
+        former = [each.drained for each in self._former]
+        done = set.intersection(*reports, *former) if self._is_queue else set().union(*reports)
         logged = set(subscription.drained)
         found: list[int] = []
         for part in sorted(layout.segments.values(), key=lambda part: part.segment_id):
@@ -285,17 +287,18 @@ class SubscriptionCoordinator:
         if not self._stale:
             return []
         self._stale = False
-        if subscription.kind is _QUEUE:
+        if self._is_queue:
+            drained = frozenset(subscription.drained)
             # A queue has no order to keep: nothing waits for what is above it.
             everything = tuple(
                 (part.segment_id, tuple(range(part.buckets)))
                 for part in layout.segments.values()
-                if part.segment_id not in subscription.drained
+                if part.segment_id not in drained
             )
             return self._send(layout.epoch, dict.fromkeys(self._current, everything))
         wanted = target(layout, subscription, self._backlog.draining)
         held = self._held()
-        shares: dict[str, tuple[tuple[int, Buckets], ...]] = {}
+        shares: dict[str, Granted] = {}
         for name, known in self._current.items():
             if known.connection is None or known.holdings is None:
                 continue
@@ -358,36 +361,34 @@ class SubscriptionCoordinator:
         """The name is no instance's any more; what the last one may serve lapses with time."""
         known = self._current.pop(name, None)
         self._away_since.pop(name, None)
-        if known is not None and (known.holdings is None or known.holdings):
+        if known is not None and not known.is_idle:
             self._former.append(known)
 
     def _lapse(self, now: float) -> None:
-        queue = self._subscription is not None and self._subscription.kind is _QUEUE
-        limit = now - (self._timing.queue_gone_s if queue else self._timing.lapse_s)
-        left = [each for each in self._former if each.heard_at >= limit]
+        limit = now - self._timing.lapse_s
+        gone = now - self._timing.queue_gone_s if self._is_queue else limit
+        left = [each for each in self._former if each.heard_at >= gone]
         self._stale = self._stale or len(left) < len(self._former)
         self._former = left
-        if queue:
-            if self._inherited_at <= limit:
+        if self._is_queue:
+            if self._inherited_at <= gone:
                 self._inherited_at = -math.inf  # nobody of that time has any messages
             # Nothing is registered: who is silent is simply not there.
-            for name in [n for n, each in self._current.items() if each.heard_at < limit]:
+            for name in [n for n, each in self._current.items() if each.heard_at < gone]:
                 del self._current[name]
                 self._stale = True
-            limit = now - self._timing.lapse_s
         for name, each in self._current.items():
-            if each.heard_at < limit and (each.holdings is None or each.holdings):
+            if each.heard_at < limit and not each.is_idle:
                 each.holdings = set()
                 self._stale = True
             if each.heard_at < limit and each.connection is not None:
                 each.connection = None
-                each.drained = set() if queue else each.drained
-                if not queue:
+                if self._is_queue:
+                    each.drained = set()
+                else:
                     self._away_since[name] = now
 
-    def _send(
-        self, epoch: int, shares: dict[str, tuple[tuple[int, Buckets], ...]]
-    ) -> list[tuple[int, Assignment]]:
+    def _send(self, epoch: int, shares: dict[str, Granted]) -> list[tuple[int, Assignment]]:
         sent = []
         for name, share in shares.items():
             known = self._current[name]
