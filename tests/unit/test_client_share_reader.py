@@ -154,15 +154,26 @@ def test_answers_are_sent_though_nobody_asks_for_more(group: Group) -> None:
     asyncio.run(test())
 
 
-def test_it_joins_anew_with_the_full_number_once_deliveries_are_settled_quickly() -> None:
-    pace = Pace(500)
+def test_it_joins_anew_for_more_once_full_deliveries_are_settled_quickly() -> None:
+    pace = Pace(6_000)
     assert pace.records == 1
-    assert [pace.ended(True, 0.1 * number) for number in range(9)] == [False] * 7 + [True, False]
-    assert pace.records == 500
-    assert pace.ended(False, 1.0), "it leaves, so that others get what was not settled"
+    assert [pace.ended(True, 1, 0.1 * each) for each in range(9)] == [False] * 7 + [True, False]
+    assert pace.records == 100
+    assert not any(pace.ended(True, 99, 1.0 + 0.1 * each) for each in range(20)), "not full"
+    assert [pace.ended(True, 510, 4.0 + 0.1 * each) for each in range(8)] == [False] * 7 + [True]
+    assert pace.records == 8 * 510
+    assert not any(pace.ended(True, 5_000, 5.0 + 0.1 * each) for each in range(20)), "hardly more"
+    assert pace.ended(False, 5_000, 8.0), "it leaves, so that others get what was not settled"
     assert pace.records == 1
-    assert not any(pace.ended(True, 2.0 + 0.2 * number) for number in range(50)), "too slow"
+    assert not any(pace.ended(True, 1, 9.0 + 0.2 * each) for each in range(50)), "too slow"
     assert pace.records == 1
+
+
+@pytest.mark.parametrize("most", [1, 2, 20, 100, 500])
+def test_it_never_asks_for_more_than_it_may(most: int) -> None:
+    pace = Pace(most)
+    joined = [pace.ended(True, 10_000, 0.01 * each) for each in range(100)]
+    assert (pace.records, joined.count(True)) == (most, int(most > 1))
 
 
 def test_a_reader_that_is_quick_gets_the_full_number(group: Group) -> None:

@@ -196,7 +196,7 @@ class QueueSettings(ReceivingSettings, frozen=True, kw_only=True):
     lets a sealed segment be drained.
     """
 
-    messages_max: int = 500
+    messages_max: int = 2_000
     lock_s: float | None = None
 
     def __post_init__(self) -> None:

@@ -12,8 +12,9 @@ What librdkafka's share consumer (2.16, a preview) asks for, and what is made of
 * `max.poll.records` is no bound: Kafka gives whole batches, as the producer made them, until it is
   reached. With 1 it gives one batch of one partition, and a record that it gives out for the last
   time alone. So a consumer begins with 1, and with 1 again after a delivery that expired. After
-  some that were settled quickly it joins once more with the full number: a new member has messages
-  after 25 to 40 ms.
+  some that were settled quickly it joins once more for more (`Pace`): a new member has messages
+  after 25 to 40 ms. Kafka reads far more than it then gives out, again for each fetch: with
+  deliveries of 500 small messages a backlog cost it three times as much as with 2,000.
 * The group's coordinator makes known partitions of a new topic only in answer to a later heartbeat,
   every five seconds by default. Another subscription makes librdkafka send one at once, so after
   each change of topics the name of a topic that is not there is added and taken away a few times.
@@ -240,7 +241,7 @@ class ShareReader:
         self._unsent = True
         if not in_time:
             _log.warning("consumer.settled_too_late", messages=answers.count(RELEASE))
-        if self._pace.ended(in_time, time.monotonic()) and not self._stopped:
+        if self._pace.ended(in_time, len(messages), time.monotonic()) and not self._stopped:
             self._leave()
 
     def _send(self) -> None:
