@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from anabranch.channel.patience import Patience
 from anabranch.channel.sealing import Sealer
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
 from anabranch.client import Client, ClosedError, DeadlineError, Producer, StreamConsumer
+from support import channel
 from support.kafka_brokers import KafkaBrokers
 from support.local_topic import local_topic
 from support.quiet import QUIET
@@ -34,7 +36,6 @@ _KEYS = [b"key-%d" % number for number in range(120)]
 _WAIT_S = 60.0
 _LINGERS_MS = (0, 5, 50)
 _PAUSE_S = 0.004
-_OUTAGE_S = 3.0  # Kafka notices after two
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,13 @@ def leaders(kafka: str, topic: str) -> dict[int, int]:
     admin = AdminClient({**QUIET, "bootstrap.servers": kafka})
     found = admin.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions
     return {number: each.leader for number, each in found.items()}
+
+
+def await_missed(kafka: str, number: int) -> None:
+    """Returns once Kafka knows that this broker is gone."""
+    admin = AdminClient({**QUIET, "bootstrap.servers": kafka})
+    known = partial(admin.list_topics, timeout=_WAIT_S)
+    channel.until(lambda: number not in known().brokers, f"broker {number} is missed")
 
 
 Disturb = Callable[[Producer], Awaitable[None]]
@@ -213,7 +221,7 @@ def test_a_broker_is_killed_in_the_middle_of_a_seal(
                 assert await asyncio.to_thread(seal.reached.wait, _WAIT_S)
                 await asyncio.to_thread(victim.kill)
                 seal.go_on.set()
-                await asyncio.sleep(_OUTAGE_S)
+                await asyncio.to_thread(await_missed, brokers.bootstrap_servers, number)
                 await asyncio.to_thread(victim.start)
                 await asyncio.gather(splitting, return_exceptions=True)
                 await until(lambda: len(producer.layout.segments) == 3, _WAIT_S)
