@@ -1,11 +1,11 @@
 """Avro's binary encoding of flat records, compiled from the schema into straight-line code.
 
 Replay decodes every record of the log and start-up peeks into a million units, so this is the
-hottest code of a node. A record of ours is flat (strings, longs, enums, booleans, doubles, arrays
-of strings and longs), which makes its decoder one expression per field; generated, it takes about a
-third of the time of fastavro's general reader (docs/decisions). A field may also be an array of one
-kind of flat record, whose code is a loop around the same expressions. A property test holds the two
-codecs equal.
+hottest code of a node. A record of ours is flat (strings, longs, enums, booleans, doubles), which
+makes its decoder one expression per field; generated, it takes about a third of the time of
+fastavro's general reader (docs/decisions). A field may also be an array of strings, of longs or of
+one kind of flat record, whose code is a loop around the same expressions. A property test holds the
+two codecs equal.
 """
 
 from __future__ import annotations
