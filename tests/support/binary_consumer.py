@@ -48,11 +48,12 @@ class Client:
         kind: int = pb.ScalableConsumerType.STREAM,
         drained: Held | None = None,
         group: str = "",
+        subscription: str = "billing",
         **fields: int,
     ) -> pb.CommandScalableTopicSubscribeResponse:
         asked = pb.CommandScalableTopicSubscribe(
             topic=FULL,
-            subscription="billing",
+            subscription=subscription,
             consumer_name=self.name,
             consumer_id=7,
             consumer_type=kind,  # type: ignore[arg-type]  # an enumeration's number

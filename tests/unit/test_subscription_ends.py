@@ -168,3 +168,19 @@ def test_a_queue_is_not_put_elsewhere_while_a_former_controllers_consumers_may_b
         await topics.reading.resets.reset(NAME, "later", EARLIEST)
 
     run(test, 2)
+
+
+def test_a_consumer_that_leaves_does_not_take_with_it_the_next_one_of_its_number() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        topics = node.operations.topics
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            async with topics.consumers.alone(NAME, "billing"):
+                leaving = asyncio.create_task(client.leave())
+                await until(lambda: not topics.access.service.consumers)
+                await client.subscribe(subscription="audit")
+            await leaving
+            await client.report()
+
+    run(test)

@@ -196,26 +196,26 @@ class _Client:
     async def report(self, command: BaseCommand) -> None:
         """SCALABLE_CONSUMER_REPORT."""
         said = command.scalableConsumerReport
-        link = self._link(said.consumer_id)
+        session = self._session(said.consumer_id)
         try:
-            topic = self.view.topic(link.asked.topic)
+            topic = self.view.topic(session.asked.topic)
             released, drained = buckets_of(said.released, topic), buckets_of(said.drained, topic)
-            due = self._consumers.report(link, released, drained)
+            due = self._consumers.report(session, released, drained)
         except AnabranchError as error:
             raise RefusedError(_code(error), str(error)) from error
         self.peer.send(CommandSuccess(request_id=said.request_id))
         if due:
-            self._consumers.settle(link)
+            self._consumers.settle(session)
 
     async def unsubscribe(self, command: BaseCommand) -> None:
         """SCALABLE_TOPIC_UNSUBSCRIBE."""
         said = command.scalableTopicUnsubscribe
-        link = self._link(said.consumer_id)
+        link, session = self._links.get(said.consumer_id), self._session(said.consumer_id)
         try:
-            await self._consumers.leave(link)
+            await self._consumers.leave(session)
         except AnabranchError as error:
             raise RefusedError(_code(error), str(error)) from error
-        self._links.pop(said.consumer_id, None)
+        self.drop(said.consumer_id, link)  # unless there is another one by now
         self.peer.send(CommandSuccess(request_id=said.request_id))
 
     def drop(self, consumer_id: int, link: _Link | None) -> None:
@@ -244,7 +244,7 @@ class _Client:
         self._log.error("wire.fault", command="assignment", exc_info=error)
         self.peer.close("a fault in the node ended this connection's consumers; subscribe anew")
 
-    def _link(self, consumer_id: int) -> Session:
+    def _session(self, consumer_id: int) -> Session:
         link = self._links.get(consumer_id)
         if link is None or link.session is None:
             raise RefusedError(
