@@ -53,6 +53,7 @@ class Cluster:
         ]
         self.topics: TopicWorld | None = None
         self._records: dict[int, Record | None] = {}
+        self._appended_ms: list[int] = []  # by offset
 
     def log_ms(self) -> int:
         """The log's clock."""
@@ -63,6 +64,11 @@ class Cluster:
         if entry.offset not in self._records:
             self._records[entry.offset] = entry.record()
         return self._records[entry.offset]
+
+    def read_up_to_ms(self, process: Process) -> int:
+        """When the oldest entry was appended that the process has not read, or now."""
+        unread = self._appended_ms[process.replica.next_offset :]
+        return unread[0] if unread else self.log_ms()
 
     # --- the network --------------------------------------------------------------------
 
@@ -104,6 +110,7 @@ class Cluster:
 
     def _append(self, key: bytes, value: bytes, schema: bytes | None) -> None:
         entry = self.wal.append_raw(key, value, schema)
+        self._appended_ms.append(entry.timestamp_ms)
         record = self.record_at(entry)
         before = self.checks.truth.entities.get(record.key) if record is not None else None
         folded = self.checks.truth.read(record, entry.offset, entry.timestamp_ms)

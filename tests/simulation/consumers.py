@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from anabranch.client.consumer_core import ConsumerCore
 from anabranch.client.grants import Assignment
 from anabranch.client.holding import Holding
+from anabranch.core.subscriptions import SubscriptionKind
 from simulation.connections import Connection
 from simulation.process import Process
 from simulation.scheduler import Action
-from simulation.segment_store import Place
+from simulation.segment_store import Message, Place
 from simulation.topic_host import Asked
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ AT_ONCE = 4  # messages delivered in one go
 CLOSE_S = 8.0
 
 
-class _Reader:
+class Reader:
     """What is read for one fetch."""
 
     __slots__ = ("asking", "holding", "offset", "place")
@@ -39,6 +40,8 @@ class _Reader:
 
 class Consumer:
     """A consumer's name, and the process that serves under it, if one does."""
+
+    kind = SubscriptionKind.STREAM
 
     def __init__(
         self, world: TopicWorld, topic: str, subscription: str, name: str, rate: float
@@ -57,20 +60,28 @@ class Consumer:
         self._begin()
 
     def _begin(self) -> None:
-        self.core = ConsumerCore(SETTLE_S)
-        self.group = ""
+        self.core = self._made_core()
         self._instance = self._sched.rng.getrandbits(40)
         self._epoch_s = self._sched.rng.uniform(0.0, 1e6)
         self._connection: Connection | None = None
         self._attempt: int | None = None
         self._asked_at = 0.0
         self._retry_at = 0.0
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, Reader] = {}
         self._working: dict[Place, deque[tuple[Holding, int, float]]] = {}
         self._committing: set[int] = set()
         self._commit_at = 0.0
         self._close_by: float | None = None
         self._act_planned = False
+
+    def _made_core(self) -> ConsumerCore:
+        return ConsumerCore(SETTLE_S)
+
+    @property
+    def group(self) -> str:
+        """The Kafka group that it reads in; "" before it knows."""
+        assignment = self.core.assignment
+        return assignment.group_id if assignment is not None else ""
 
     def __repr__(self) -> str:
         return f"{self.subscription}/{self.name}#{self.life}"
@@ -204,8 +215,11 @@ class Consumer:
                     connection.down(partial(self._reported, connection, number, counted))
 
                 connection.up(partial(tell, connection, report.number))
-        elif self._close_by is not None and self.core.is_settled and connection is not None:
+        elif self._close_by is not None and connection is not None and self._may_leave():
             connection.up(partial(self._leave, connection))
+
+    def _may_leave(self) -> bool:
+        return self.core.is_settled
 
     def _leave(self, connection: Connection) -> None:
         if self._world.hosts[connection.process.name].leave(connection.number):
@@ -225,16 +239,23 @@ class Consumer:
             connection=connection.number,
             topic=self.topic,
             subscription=self.subscription,
+            kind=self.kind,
             consumer=self.name,
             instance=self._instance,
             group_id=order.group_id,
             holdings=order.holdings,
             drained=order.drained,
             refuse=lambda: connection.down(partial(self.disconnected, connection)),
+            gone=lambda: connection.down(self._begin_anew),
             assign=lambda told: connection.down(partial(self._assigned, connection, told)),
             drop=lambda: connection.end(by_consumer=False),
         )
         connection.up(lambda: self._world.hosts[process.name].subscribe(asked))
+
+    def _begin_anew(self) -> None:
+        self._sched.note(f"{self} finds its subscription gone")
+        self.crash()
+        self._sched.after(1.0, self.start)
 
     def disconnected(self, connection: Connection) -> None:
         if connection is not self._connection:
@@ -246,12 +267,6 @@ class Consumer:
     def _assigned(self, connection: Connection, told: Assignment) -> None:
         if connection is not self._connection:
             return
-        if self.group not in ("", told.group_id):
-            self._sched.note(f"{self} finds its subscription made anew")
-            self.crash()
-            self._sched.after(1.0, self.start)
-            return
-        self.group = told.group_id
         now = self.local_now()
         if self._attempt is not None:
             number, self._attempt, self._asked_at = self._attempt, None, 0.0
@@ -284,13 +299,13 @@ class Consumer:
                 fetch = holding.fetch
                 start = fetch.start if fetch is not None else None
                 place = (holding.kafka_topic, holding.place.bucket)
-                reader = self._readers[number] = _Reader(holding, place, start)
+                reader = self._readers[number] = Reader(holding, place, start)
             if reader.offset is None:
                 self._ask_position(number, reader)
             else:
                 self._read(number, reader, now)
 
-    def _ask_position(self, number: int, reader: _Reader) -> None:
+    def _ask_position(self, number: int, reader: Reader) -> None:
         if reader.asking:
             return
         reader.asking = True
@@ -301,14 +316,14 @@ class Consumer:
 
         self._world.store.position(self.group, reader.place, known)
 
-    def _positioned(self, number: int, reader: _Reader, offset: int | None) -> None:
+    def _positioned(self, number: int, reader: Reader, offset: int | None) -> None:
         reader.asking = False
         if offset is not None:
             reader.offset = offset
             self.core.on_position(number, offset)
         self.wake()
 
-    def _read(self, number: int, reader: _Reader, now: float) -> None:
+    def _read(self, number: int, reader: Reader, now: float) -> None:
         partition = self._world.store.partitions.get(reader.place)
         if partition is None or reader.offset is None:
             return
@@ -320,13 +335,17 @@ class Consumer:
             self._world.checks.delivered(self, holding, reader.place, reader.offset, message)
             reader.offset += 1
             self.core.on_delivered(holding, reader.offset)
-            done_at = now + self._world.working_s()
-            queue = self._working.setdefault(reader.place, deque())
-            queue.append((holding, reader.offset, done_at))
+            self._taken(holding, reader.place, reader.offset, message, now)
         if len(fresh) == AT_ONCE:
             self.wake()
         elif not fresh:
             self.core.on_reached(number, reader.offset)
+
+    def _taken(
+        self, holding: Holding, place: Place, end: int, message: Message, now: float
+    ) -> None:
+        done_at = now + self._world.working_s()
+        self._working.setdefault(place, deque()).append((holding, end, done_at))
 
     def _work(self, now: float) -> None:
         """The application acknowledges in order what it is through with."""
@@ -344,15 +363,17 @@ class Consumer:
                 continue
             self._committing.add(id(holding))
             place = (holding.kafka_topic, holding.place.bucket)
-            answer = partial(self._commit_answered, self.life, holding, end)
+            answer = partial(self._commit_answered, self.life, self.group, holding, end)
             self._world.store.commit(self.group, place, end, answer)
 
-    def _commit_answered(self, life: int, holding: Holding, end: int, in_time: bool) -> None:
-        self.run_in(life, partial(self._committed, holding, end, in_time))
+    def _commit_answered(
+        self, life: int, group: str, holding: Holding, end: int, in_time: bool
+    ) -> None:
+        self.run_in(life, partial(self._committed, group, holding, end, in_time))
 
-    def _committed(self, holding: Holding, end: int, in_time: bool) -> None:
+    def _committed(self, group: str, holding: Holding, end: int, in_time: bool) -> None:
         self._committing.discard(id(holding))
         if in_time:
-            self._world.checks.confirmed(self, holding, end)
+            self._world.checks.confirmed(group, holding, end)
             self.core.on_committed(holding, end, self.local_now())
         self.wake()

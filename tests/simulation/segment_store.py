@@ -65,15 +65,16 @@ class Answer(Enum):
 class Partition:
     """One bucket of one segment."""
 
-    __slots__ = ("last", "messages", "owners", "sealed")
+    __slots__ = ("last", "messages", "owners", "sealed", "times_ms")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.times_ms: list[int] = []
         self.owners: list[tuple[int, int]] = []  # producer and its number, for each message
         self.last: dict[int, int] = {}  # producer -> its highest number
         self.sealed = False
 
-    def append(self, batch: Batch) -> Answer:
+    def append(self, batch: Batch, now_ms: int) -> Answer:
         """As Kafka does for an idempotent producer; the size is looked at before the number."""
         if self.sealed:
             return Answer.SEALED
@@ -82,6 +83,7 @@ class Partition:
             return Answer.GAP
         if batch.first == expected:
             self.messages += batch.messages
+            self.times_ms += [now_ms] * len(batch.messages)
             numbers = range(batch.first, batch.last + 1)
             self.owners += [(batch.producer, number) for number in numbers]
             self.last[batch.producer] = batch.last
@@ -142,7 +144,7 @@ class SegmentStore:
         if partition is None:
             return Answer.GONE, -1
         before = len(partition.messages)
-        answer = partition.append(batch)
+        answer = partition.append(batch, self._world.cluster.log_ms())
         fresh = partition.messages[before:]
         if fresh:
             self._world.checks.appended(place, fresh)

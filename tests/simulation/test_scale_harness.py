@@ -14,22 +14,10 @@ from anabranch.core.autoscale import decide
 from anabranch.core.autoscaler import AutoScaler, Trigger
 from anabranch.core.topics import ScalableTopic
 from simulation import run
-from simulation.run import simulate
+from simulation.planted import violation_found
 from simulation.topic_plan import TopicPlan, draw_topics
 
 pytestmark = pytest.mark.simulation
-
-SEEDS_MAX = 150
-
-
-def violation_found(expected: str) -> None:
-    """Fails unless a seed finds a violation, and the first one found is what was expected."""
-    for seed in range(SEEDS_MAX):
-        report = simulate(seed, topics=True)
-        if report.violation:
-            assert expected in report.violation, report.explain()
-            return
-    raise AssertionError(f"{SEEDS_MAX} seeds found nothing")
 
 
 def stormy(monkeypatch: pytest.MonkeyPatch, policy: Mapping[str, object], **topics: object) -> None:

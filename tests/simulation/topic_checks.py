@@ -11,9 +11,10 @@ from anabranch.core.outcome import Folded
 from anabranch.core.records import SubscriptionChange, TopicChange
 from anabranch.core.segment_topics import kafka_group, kafka_topic
 from anabranch.core.segments import SegmentInfo, tile
-from anabranch.core.subscriptions import SubscriptionOp
+from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
 from simulation.scheduler import ViolationError
+from simulation.seek_checks import SeekChecks
 from simulation.segment_store import Message, Place
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class TopicChecks:
 
     def __init__(self, world: TopicWorld) -> None:
         self._world = world
+        self.seeks = SeekChecks(world)
         self._segments: dict[str, tuple[str, SegmentInfo]] = {}  # by Kafka topic
         self.stored: dict[str, int] = {}  # key -> its last message in Kafka
         self._given_up: set[Message] = set()  # nobody can tell whether they are stored
@@ -55,8 +57,10 @@ class TopicChecks:
     def folded(self, folded: Folded) -> None:
         """A record was accepted, and the truth folded."""
         record = folded.record
-        if isinstance(record, SubscriptionChange) and record.op is SubscriptionOp.DRAINED:
-            self._must_be_consumed(record)
+        if isinstance(record, SubscriptionChange):
+            self.seeks.folded(record, self._pruned(record.topic))
+            if record.op is SubscriptionOp.DRAINED:
+                self._must_be_consumed(record)
         if not isinstance(record, TopicChange):
             return
         topic = self._world.cluster.checks.truth.topic(record.topic)
@@ -76,6 +80,15 @@ class TopicChecks:
                 self._must_be_sealed(record, topic)
             case _:
                 pass
+
+    def _pruned(self, name: str) -> frozenset[str]:
+        """Kafka topics of segments that the topic has had, and has no more."""
+        topic = self._world.cluster.checks.truth.topic(name)
+        parts = (*topic.segments, *topic.children) if topic is not None else ()
+        number = topic.incarnation if topic is not None else 0
+        kept = {kafka_topic("", name, number, part) for part in parts}
+        had = {kafka for kafka, (home, _) in self._segments.items() if home == name}
+        return frozenset(had - kept)
 
     def _places(self, record: TopicChange, topic: ScalableTopic, part: SegmentInfo) -> list[Place]:
         name = kafka_topic("", record.topic, topic.incarnation, part)
@@ -104,6 +117,11 @@ class TopicChecks:
         known = truth.subscription(record.topic, record.subscription)
         if topic is None or known is None:
             raise ViolationError(f"{record} was accepted of what does not exist")
+        sink = self._world.sinks.get((record.topic, record.subscription))
+        if sink is not None:
+            for segment_id in record.segment_ids:
+                sink.must_have(topic, record.topic, segment_id)
+            return
         group = kafka_group("", record.topic, record.subscription, known.created_offset)
         for segment_id in record.segment_ids:
             part = topic.layout.segment(segment_id)
@@ -126,11 +144,12 @@ class TopicChecks:
             at_home = segment_hash(position) in part
             if not at_home or bucket_of(position, part.buckets) != place[1]:
                 raise ViolationError(f"{message} was stored in {place}, where it does not belong")
-            before = self._skipped(message.key, self.stored.get(message.key, 0))
+            before = self.skipped(message.key, self.stored.get(message.key, 0))
             if message.sequence != before + 1:
                 what = "twice" if message.sequence <= before else "out of order"
                 raise ViolationError(f"{message} was stored {what} in {place} after {before}")
             self.stored[message.key] = message.sequence
+            self.seeks.stored(message, place[0])
 
     def given_up(self, message: Message) -> None:
         """Its producer was told neither yes nor no, and what could tell is deleted."""
@@ -141,10 +160,13 @@ class TopicChecks:
         """How many messages that is."""
         return len(self._given_up)
 
-    def _skipped(self, key: str, before: int) -> int:
-        while Message(key, before + 1) in self._given_up:
+    def skipped(self, key: str, before: int, group: str = "") -> int:
+        """Up to where a key's messages need not be there: to be stored, or for a group to read."""
+        while True:
+            following = Message(key, before + 1)
+            if following not in self._given_up and not self.seeks.may_lack(group, following):
+                return before
             before += 1
-        return before
 
     def deleted(self, place: Place) -> None:
         """What is deleted is in no layout, and nobody has to read it."""
@@ -172,8 +194,9 @@ class TopicChecks:
         self._serving[consumer] = frozenset(serving)
         if not fresh:
             return
+        origin = self.seeks.origin(consumer.group)
         for other in self._world.consumers:
-            if other is consumer or other.group != consumer.group:
+            if other is consumer or self.seeks.origin(other.group) != origin:
                 continue
             both = fresh & other.serving().keys()
             if both:
@@ -186,11 +209,12 @@ class TopicChecks:
         if place not in consumer.serving():
             raise ViolationError(f"{consumer} delivers {message} of {place} without serving it")
         who = consumer.group
+        self.seeks.delivered(who, message)
         key = (who, message.key)
         before, source = self.delivered_up_to.get(key, (0, place))
         # What a topic held when it was deleted is never delivered.
         whole = consumer.topic in self._world.lasting
-        ahead = whole and message.sequence > self._skipped(message.key, before) + 1
+        ahead = whole and message.sequence > self.skipped(message.key, before, who) + 1
         behind = message.sequence <= before and source != place
         if ahead or behind:
             raise ViolationError(
@@ -199,7 +223,8 @@ class TopicChecks:
         former = self._readings.get((who, place, offset))
         if former is not None:
             self.redelivered += 1
-            self._must_be_excused(consumer, former, place, offset, message)
+            if consumer.kind is SubscriptionKind.STREAM:
+                self._must_be_excused(consumer, former, place, offset, message)
             if former.consumer is not consumer:
                 self.handed_on += 1
         elif message.sequence <= before:
@@ -223,11 +248,10 @@ class TopicChecks:
         if holding.acknowledged is not None and offset < holding.acknowledged:
             raise ViolationError(f"{again} {former.consumer} had acknowledged and released it")
 
-    def confirmed(self, consumer: Consumer, holding: Holding, end: int) -> None:
+    def confirmed(self, group: str, holding: Holding, end: int) -> None:
         """A consumer knows that all below `end` is committed."""
-        who = consumer.group
         place = (holding.kafka_topic, holding.place.bucket)
-        self._confirmed[who, place] = max(self._confirmed.get((who, place), 0), end)
+        self._confirmed[group, place] = max(self._confirmed.get((group, place), 0), end)
 
     # --- after the faults ---------------------------------------------------------------
 
@@ -240,8 +264,10 @@ class TopicChecks:
                 found.append(f"{topic} has no subscription {subscription}")
                 continue
             group = kafka_group("", topic, subscription, known.created_offset)
+            sink = self._world.sinks.get((topic, subscription))
             for key, last in self.stored.items():
                 got, _ = self.delivered_up_to.get((group, key), (0, None))
-                if key.startswith(f"{topic}|") and got != last:
+                got = sink.applied(key) if sink is not None else got
+                if key.startswith(f"{topic}|") and self.skipped(key, got, group) < last:
                     found.append(f"{subscription} has {key} up to {got} of {last}")
         return found

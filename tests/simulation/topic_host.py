@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from anabranch.client.grants import AssignedSegment, SegmentBucket
+from anabranch.broker.errors import OperationError
+from anabranch.broker.topics import consumers
+from anabranch.broker.topics.consumers import SubscriptionGoneError
+from anabranch.client.grants import AssignedSegment
 from anabranch.client.grants import Assignment as Told
 from anabranch.core.controller import (
     ControllerEffect,
@@ -19,6 +22,7 @@ from anabranch.core.controller import (
     TopicController,
 )
 from anabranch.core.coordinator import Assignment
+from anabranch.core.instances import Bucket
 from anabranch.core.outcome import Folded
 from anabranch.core.segment_tasks import Done, Failed, Task
 from anabranch.core.segment_topics import kafka_group, kafka_topic
@@ -27,6 +31,7 @@ from anabranch.core.topic_guards import controller_of
 from anabranch.core.topic_proposals import subscription_change
 from anabranch.core.units import Unit
 from simulation.process import Process
+from simulation.seeks import Seeks
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
@@ -35,18 +40,12 @@ ASK_S_MAX = 3.0  # a request that is not answered by then is refused
 REPEAT_S = 0.5
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Asked(consumers.Asked, frozen=True, kw_only=True):
     """A consumer's Subscribe."""
 
     connection: int
-    topic: str
-    subscription: str
-    consumer: str
-    instance: int
-    group_id: str
-    holdings: tuple[SegmentBucket, ...]
-    drained: tuple[SegmentBucket, ...]
     refuse: Callable[[], None]
+    gone: Callable[[], None]  # what it was subscribed to
     assign: Callable[[Told], None]
     drop: Callable[[], None]
 
@@ -69,6 +68,8 @@ class TopicHost:
         self._waiting: list[tuple[Asked, float]] = []
         self._proposed: dict[str, tuple[int, float]] = {}
         self._log_ms = 0
+        self._seeks = Seeks(world, process, self)
+        self._turns: dict[tuple[str, str], int] = {}  # whose request a subscription waits for
 
     # --- from the process ---------------------------------------------------------------
 
@@ -79,6 +80,7 @@ class TopicHost:
             for key, entity in entry.outcome.changes:
                 if isinstance(entity, Unit) and entity.holder != self._process.name:
                     self._discard(key)
+            self._seeks.folded(entry)
         self.advance()
 
     def log_time(self, log_ms: int) -> None:
@@ -94,11 +96,13 @@ class TopicHost:
         now = self._process.local_now()
         waiting, self._waiting = self._waiting, []
         for asked, until in waiting:
-            if now > until or not self._register(asked):
-                if now > until:
-                    asked.refuse()
-                else:
-                    self._waiting.append((asked, until))
+            if now > until:
+                asked.refuse()
+            elif not self._register(asked):
+                self._waiting.append((asked, until))
+                continue
+            if self._turns.get(which := (asked.topic, asked.subscription)) == asked.connection:
+                del self._turns[which]
 
     def controller(self, name: str) -> TopicController | None:
         """The topic's controller, if it is this process."""
@@ -125,6 +129,18 @@ class TopicHost:
         core = self._process.core
         unit, holder = controller_of(core.state, name)
         return holder == core.me and core.may_act(unit, self._process.local_now())
+
+    def seek(self, topic: str, subscription: str, timestamp_ms: int) -> None:
+        """Somebody asks to put a subscription somewhere else."""
+        if (topic, subscription) not in self._turns:
+            self._seeks.begin(topic, subscription, timestamp_ms)
+
+    def dismiss(self, topics: Collection[str], why: str, subscription: str | None = None) -> None:
+        """Ends the sessions of these topics' consumers, of one subscription or of all."""
+        for connection, asked in list(self._sessions.items()):
+            if asked.topic in topics and subscription in (None, asked.subscription):
+                asked.drop()
+                self.closed(connection)
 
     def _discard(self, unit: str) -> None:
         for name in [name for name, home in self._homes.items() if home.unit == unit]:
@@ -196,7 +212,7 @@ class TopicHost:
         self.advance()
 
     def report(
-        self, connection: int, released: Iterable[SegmentBucket], drained: Iterable[SegmentBucket]
+        self, connection: int, released: Iterable[Bucket], drained: Iterable[Bucket]
     ) -> bool:
         """Whether the report was counted."""
         asked = self._sessions.get(connection)
@@ -218,7 +234,7 @@ class TopicHost:
             return False
         controller = self.controller(asked.topic)
         known = self._process.core.state.subscription(asked.topic, asked.subscription)
-        if controller is None or known is None:
+        if controller is None or known is None or self._is_busy(asked):
             return False
         if known.instance_of(asked.consumer) == asked.instance:
             controller.left(asked.subscription, asked.consumer)
@@ -245,9 +261,20 @@ class TopicHost:
         if topic is None or controller is None or not self.may_act(asked.topic):
             asked.refuse()
             return True
+        if self._is_busy(asked):
+            return False
         known = self._process.core.state.subscription(asked.topic, asked.subscription)
+        if known is None or not is_same_group(asked, known):
+            try:
+                self._seeks.consumers._must_last(asked)
+            except SubscriptionGoneError:
+                asked.gone()
+                return True
+            except OperationError:
+                asked.refuse()
+                return True
         if known is None:
-            self._propose(asked, SubscriptionOp.CREATE)
+            self._propose(asked, SubscriptionOp.CREATE, kind=asked.kind)
             return False
         coordinator = controller.coordinators.get(asked.subscription)
         if coordinator is not None and coordinator.is_taken(asked.consumer, asked.instance):
@@ -278,6 +305,12 @@ class TopicHost:
         self._reconcile(asked.topic)
         return True
 
+    def _is_busy(self, asked: Asked) -> bool:
+        """Whether another request has the subscription to itself."""
+        which = (asked.topic, asked.subscription)
+        turn = self._turns.get(which, asked.connection)
+        return turn != asked.connection or which in self._seeks.busy
+
     def _propose(self, asked: Asked, op: SubscriptionOp, **fields: Any) -> None:
         state, now = self._process.core.state, self._process.local_now()
         topic, known = state.topic(asked.topic), state.subscription(asked.topic, asked.subscription)
@@ -288,6 +321,8 @@ class TopicHost:
         if self._proposed.get(key, (-1, 0.0))[0] == version and now < self._proposed[key][1]:
             return
         self._proposed[key] = (version, now + REPEAT_S)
+        if op is not SubscriptionOp.LEAVE:
+            self._turns[asked.topic, asked.subscription] = asked.connection
         self._process.append(
             subscription_change(
                 self._process.core.actor(),

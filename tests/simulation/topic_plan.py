@@ -57,6 +57,8 @@ class TopicPlan(msgspec.Struct, frozen=True):
     auto_scale: AutoScaleSettings
     load: LoadShape
     hot_key: float  # the share of messages that one key of each producer has
+    seeks: float = 0.0  # of what operators do
+    checkpoints: bool = False  # the last subscription's consumers keep their positions
 
 
 def draw_topics(rng: random.Random) -> TopicPlan:
@@ -65,7 +67,7 @@ def draw_topics(rng: random.Random) -> TopicPlan:
     def some(probability: float) -> float:
         return probability if rng.random() < 0.6 else 0.0
 
-    return TopicPlan(
+    drawn = TopicPlan(
         topics=rng.choice((1, 1, 2)),
         passing_topics=rng.choice((0, 1)),
         segments=rng.choice((1, 2, 3)),
@@ -87,6 +89,11 @@ def draw_topics(rng: random.Random) -> TopicPlan:
         auto_scale=AutoScaleSettings(draw_policy(rng), interval_s=rng.choice((0.5, 2.0))),
         load=draw_shape(rng),
         hot_key=rng.choice((0.0, 0.0, 0.8)),
+    )
+    # By chances of its own, so that the other seeds go on as ever.
+    own = random.Random(drawn.clock_rates[0])
+    return msgspec.structs.replace(
+        drawn, seeks=own.choice((0.0, 0.0, 0.3, 0.8)), checkpoints=own.random() < 0.3
     )
 
 

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
-from typing import Any
 
 import msgspec
 
 from anabranch.client.topic_layout import Segment, TopicLayout
-from anabranch.core import ownership
-from anabranch.core.autoscale_policy import override_flat
-from anabranch.core.errors import InvalidInputError
-from anabranch.core.layout import SegmentLayout, initial_segments
 from anabranch.core.outcome import Folded
-from anabranch.core.records import NamespaceChange, PolicyOp
 from anabranch.core.segment_topics import kafka_topic
 from anabranch.core.segments import SegmentInfo
-from anabranch.core.subscriptions import SubscriptionOp
 from anabranch.core.topic_guards import controller_of
-from anabranch.core.topic_proposals import subscription_change, topic_change
-from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
-from anabranch.core.units import UnitState
+from anabranch.core.topics import ScalableTopic, TopicState
 from anabranch.core.verdicts import Verdict
+from simulation.checkpoint_consumers import CheckpointReader
+from simulation.checkpoint_sink import Sink
 from simulation.cluster import Cluster
 from simulation.consumers import Consumer
+from simulation.operators import HOME, Operators
 from simulation.process import Process
 from simulation.producers import Producer
 from simulation.scale_checks import ScaleChecks
@@ -32,10 +25,7 @@ from simulation.segment_store import Place, SegmentStore
 from simulation.topic_checks import TopicChecks
 from simulation.topic_host import TopicHost
 from simulation.topic_load import Loads
-from simulation.topic_plan import SETTINGS, TopicPlan, draw_override
-
-HOME = "public/default"
-ACTIVE_MAX = 6  # segments of one topic, so that splits do not go on for ever
+from simulation.topic_plan import SETTINGS, TopicPlan
 
 
 class TopicWorld:
@@ -50,6 +40,7 @@ class TopicWorld:
         self.checks = TopicChecks(self)
         self.scale_checks = ScaleChecks(self)
         self.loads = Loads(self)
+        self.operators = Operators(self)
         self.hosts: dict[str, TopicHost] = {}
         self.settled_in_doubt = 0
         self.topics = [f"{HOME}/t{each}" for each in range(plan.topics)]
@@ -58,19 +49,21 @@ class TopicWorld:
         self.topics += self.passing
         names = [f"s{each}" for each in range(plan.subscriptions)]
         self.subscriptions = [(topic, name) for topic in self.lasting for name in names]
+        kept = self.subscriptions[-1:] if plan.checkpoints else []
+        self.sinks = {each: Sink(self, whole=plan.consumers == 1) for each in kept}
         rates = iter(plan.clock_rates * 4)
         self.consumers = [
-            Consumer(self, topic, name, f"c{each}", next(rates))
+            self._consumer(topic, name, f"c{each}", next(rates))
             for topic, name in self.subscriptions
             for each in range(plan.consumers)
         ]
         self.consumers += [
-            Consumer(self, topic, "s0", f"c{each}", next(rates))
+            self._consumer(topic, "s0", f"c{each}", next(rates))
             for topic in self.passing
             for each in range(2)
         ]
         self.twins = [
-            Consumer(self, topic, name, "c0", next(rates)) for topic, name in self.subscriptions
+            self._consumer(topic, name, "c0", next(rates)) for topic, name in self.subscriptions
         ]
         self.regulars = list(self.consumers)
         self.consumers += self.twins
@@ -83,6 +76,12 @@ class TopicWorld:
         self._began = False
         self._layouts: dict[tuple[str, int], TopicLayout] = {}
         cluster.topics = self
+
+    def _consumer(self, topic: str, subscription: str, name: str, rate: float) -> Consumer:
+        sink = self.sinks.get((topic, subscription))
+        if sink is None:
+            return Consumer(self, topic, subscription, name, rate)
+        return CheckpointReader(self, topic, subscription, name, rate, sink)
 
     @property
     def calm(self) -> bool:
@@ -144,11 +143,11 @@ class TopicWorld:
             known = self._layouts[name, topic.version] = _told(name, topic)
         return known
 
-    # --- operators ------------------------------------------------------------------------
+    # --- the run ---------------------------------------------------------------------------
 
     def start(self) -> None:
         self.loads.start()
-        self.sched.after(0.5, self._operate)
+        self.sched.after(0.5, self.operators.operate)
         self.sched.after(1.0, self._begin)
         self.sched.after(self._next_fault_s(), self._strike)
         self.sched.at(self.cluster.plan.faults_end_s, self._clear)
@@ -165,108 +164,6 @@ class TopicWorld:
                 producer.start()
         else:
             self.sched.after(0.5, self._begin)
-
-    def _operate(self) -> None:
-        interval_s = self.plan.operation_interval_s
-        self.sched.after(self.sched.rng.expovariate(1.0 / interval_s), self._operate)
-        for name in self.topics if self.calm else [self.sched.rng.choice(self.topics)]:
-            for process in self.cluster.processes:
-                process.call(partial(self._ask, process, name))
-
-    def _ask(self, process: Process, name: str) -> None:
-        core, now = process.core, process.local_now()
-        unit_name, holder = controller_of(core.state, name)
-        unit = core.state.unit(unit_name)
-        if unit is not None and unit.state is UnitState.FREE and core.lease.holds(now):
-            found = ownership.assign(
-                core.actor(), unit_name, unit, core.candidates(now), process.new_id()
-            )
-            if found is not None:
-                process.append(found)
-        if holder != core.me or not core.may_act(unit_name, now):
-            return
-        topic = core.state.topic(name)
-        if topic is None:
-            if not self.calm or name in self.lasting:
-                first = initial_segments(self.plan.segments, self.plan.bucket_budget)
-                self._propose(process, name, None, TopicMove.CREATE, segments=first)
-        elif topic.state is TopicState.STABLE and not self.calm:
-            self._change(process, name, topic)
-
-    def _change(self, process: Process, name: str, topic: ScalableTopic) -> None:
-        what, layout = self.sched.rng.random(), topic.layout
-        if name in self.passing and what < 0.4:
-            self._propose(process, name, topic, TopicMove.DELETE)
-            return
-        known = process.core.state.subscription(name, "s0")
-        if name in self.passing and what < 0.6 and known is not None:
-            actor, new_id = process.core.actor(), process.new_id()
-            delete = SubscriptionOp.DELETE
-            process.append(subscription_change(actor, name, topic, "s0", known, delete, new_id))
-            return
-        if self.plan.overrides and what > 0.9:
-            self._override(process, name, topic)
-            return
-        if not self.plan.operators:
-            return
-        try:
-            operation, children = self._operation(layout)
-        except InvalidInputError:
-            return
-        self._propose(
-            process,
-            name,
-            topic,
-            TopicMove.BEGIN,
-            operation=operation,
-            parents=children[0].parent_ids,
-            segments=children,
-        )
-
-    def _override(self, process: Process, name: str, topic: ScalableTopic) -> None:
-        """Of one topic, or of all."""
-        flat = override_flat(draw_override(self.sched.rng))
-        home = process.core.state.namespace(HOME)
-        if home is None or self.sched.chance(0.6):
-            self._propose(process, name, topic, TopicMove.POLICY, auto_scale=flat)
-            return
-        actor = process.core.actor()
-        process.append(
-            NamespaceChange(
-                proposal_id=process.new_id(),
-                namespace=HOME,
-                op=PolicyOp.UPDATE,
-                version=home.version + 1,
-                actor=actor.broker,
-                session=actor.session,
-                bundles=0,
-                auto_scale=flat,
-            )
-        )
-
-    def _operation(self, layout: SegmentLayout) -> tuple[Operation, tuple[SegmentInfo, ...]]:
-        rng, active = self.sched.rng, layout.active
-        place = rng.randrange(len(active))
-        part = active[place]
-        what = rng.random()
-        if what < 0.15:
-            buckets = rng.choice((1, 2, 3, 4))
-            return Operation.REBUCKET, layout.rebucket_children(part.segment_id, buckets)
-        if place and (what < 0.5 or len(active) >= ACTIVE_MAX):
-            pair = (active[place - 1].segment_id, part.segment_id)
-            return Operation.MERGE, layout.merge_children(*pair)
-        return Operation.SPLIT, layout.split_children(part.segment_id)
-
-    def _propose(
-        self,
-        process: Process,
-        name: str,
-        topic: ScalableTopic | None,
-        move: TopicMove,
-        **fields: Any,
-    ) -> None:
-        actor, new_id = process.core.actor(), process.new_id()
-        process.append(topic_change(actor, name, topic, move, new_id, **fields))
 
     # --- what goes wrong for clients --------------------------------------------------------
 
@@ -339,6 +236,9 @@ class TopicWorld:
             "handed_on": self.checks.handed_on,
             "given_up": self.checks.given_up_count,
             "settled_in_doubt": self.settled_in_doubt,
+            "checkpoints": sum(each.saves for each in self.sinks.values()),
+            "seeks": self.checks.seeks.finished,
+            "failed_seeks": self.checks.seeks.failed,
             "lapses": sum(each.lapses for each in self.consumers),
             **self.scale_checks.counts,
         }

@@ -1,0 +1,193 @@
+"""A checkpoint consumer, simulated: the product's own, and an application that stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
+from anabranch.client.consumer import Membership
+from anabranch.client.consumer_core import ConsumerCore
+from anabranch.client.errors import ClientError
+from anabranch.client.holding import Holding
+from anabranch.client.ordered import OrderedConsumer
+from anabranch.client.settings import ConsumerSettings
+from anabranch.client.topic_layout import TopicLayout
+from anabranch.core.errors import AnabranchError
+from anabranch.core.subscriptions import SubscriptionKind
+from simulation.checkpoint_sink import Sink
+from simulation.consumers import SETTLE_S, Consumer, Reader
+from simulation.scheduler import ViolationError
+from simulation.segment_store import Message, Place
+from simulation.watch import Watch
+from simulation.work import Answer, Work
+
+if TYPE_CHECKING:
+    from simulation.topic_world import TopicWorld
+
+T = TypeVar("T")
+
+SAVE_S = 0.4
+
+
+class _Bare(OrderedConsumer):
+    """What a checkpoint consumer builds upon, without Kafka and a session: those are simulated."""
+
+    def __init__(self, membership: Any, settings: ConsumerSettings) -> None:
+        self.topic = membership.watch.topic
+        self._watch = membership.watch
+        self._core = ConsumerCore(settings.settle_timeout_s)
+
+    def _changed(self) -> None:
+        pass
+
+    def _layout_changed(self, layout: TopicLayout) -> None:
+        pass
+
+
+class _Own(CheckpointConsumer, _Bare):
+    """The product's."""
+
+
+class _Ranges:
+    """What a consumer asks Kafka for."""
+
+    def __init__(self, consumer: CheckpointReader, number: int) -> None:
+        self._consumer = consumer
+        self._number = number
+
+    async def ranges(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+        consumer, asked = self._consumer, list(places)
+        while self._number in consumer.core.fetches:
+            found = await consumer.asked(lambda: consumer.ends(asked))
+            if found and None not in found[0]:
+                return {place: (0, end or 0) for place, end in zip(asked, found[0], strict=True)}
+        raise ClientError("it is not read any more")
+
+
+class CheckpointReader(Consumer):
+    """One consumer of a checkpoint subscription; its name's processes share a sink with all."""
+
+    kind = SubscriptionKind.CHECKPOINT
+
+    def __init__(
+        self, world: TopicWorld, topic: str, subscription: str, name: str, rate: float, sink: Sink
+    ) -> None:
+        self._sink = sink
+        super().__init__(world, topic, subscription, name, rate)
+
+    def _made_core(self) -> ConsumerCore:
+        self._watch = Watch(self._world, self.topic)
+        self._fresh: list[tuple[Holding, int, Message]] = []  # delivered, and not stored
+        self._busy_until = self._save_at = 0.0
+        self._saving = False
+        anywhere: Any = None
+        watch: Any = self._watch
+        membership = Membership(anywhere, watch, {}, self.subscription, self.name)
+        settings = ConsumerSettings(settle_timeout_s=SETTLE_S)
+        if self._sink.whole:
+            self._own = _Own(membership, settings, self._stored_checkpoint())
+        else:
+            self._own = _Own(membership, settings, position_of=self._position_of)
+        self._own._now = self.local_now
+        return self._own._core
+
+    def _stored_checkpoint(self) -> Checkpoint | None:
+        topic = self._world.cluster.checks.truth.topic(self.topic)
+        if topic is None or not self._sink.positions:
+            return None
+        found: dict[int, dict[int, int]] = {}
+        for (segment_id, bucket), offset in self._sink.positions.items():
+            found.setdefault(segment_id, {})[bucket] = offset
+        return Checkpoint(topic.incarnation, found)
+
+    async def _position_of(self, segment_id: int, bucket: int) -> int | None:
+        while True:
+            found = await self.asked(lambda: self._sink.positions.get((segment_id, bucket)))
+            if found:
+                return found[0]
+
+    def asked(self, question: Callable[[], T]) -> Answer[list[T]]:
+        """Its answer in time, or an empty list."""
+        answer: Answer[list[T]] = Answer()
+        found: list[T] = []
+        life = self.life
+
+        def reply(in_time: bool) -> None:
+            self.run_in(life, partial(answer.give, found[:] if in_time else []))
+
+        self._world.store.call(reply, lambda: found.append(question()))
+        return answer
+
+    def ends(self, places: list[Place]) -> list[int | None]:
+        """Of each partition that is there."""
+        found = (self._world.store.partitions.get(place) for place in places)
+        return [len(each.messages) if each is not None else None for each in found]
+
+    # --- reading ------------------------------------------------------------------------
+
+    def _ask_position(self, number: int, reader: Reader) -> None:
+        fetch = reader.holding.fetch
+        if reader.asking or fetch is None:
+            return
+        reader.asking = True
+        ranges: Any = _Ranges(self, number)
+        Work(self._own._positions(ranges, [fetch]), partial(self._begins, number, reader))
+
+    def _begins(
+        self,
+        number: int,
+        reader: Reader,
+        found: dict[int, int] | None,
+        error: AnabranchError | None,
+    ) -> None:
+        if found is not None:
+            self._positioned(number, reader, found[number])
+        elif number in self.core.fetches:
+            raise ViolationError(f"{self} cannot begin: {error}")
+
+    def _taken(
+        self, holding: Holding, place: Place, end: int, message: Message, now: float
+    ) -> None:
+        self._sink.delivered(message, place)
+        self._fresh.append((holding, end, message))
+        self._busy_until = max(self._busy_until, now + self._world.working_s())
+
+    # --- storing ------------------------------------------------------------------------
+
+    def _work(self, now: float) -> None:
+        """When it is through with everything that it was given, it stores that."""
+        if self._saving or not self._fresh or now < max(self._busy_until, self._save_at):
+            return
+        if self._watch.look():
+            self._own._layout_changed(self._watch.layout)
+        self._saving, self._save_at = True, now + SAVE_S
+        checkpoint = self._own.checkpoint()
+        messages = [
+            message
+            for holding, end, message in self._fresh
+            if end <= (checkpoint.position(*holding.place) or 0)
+        ]
+        self._fresh = []
+        self._store(checkpoint, messages)
+
+    def _store(self, checkpoint: Checkpoint, messages: list[Message]) -> None:
+        """Until it is known to be stored."""
+        stored = partial(self._stored, checkpoint, messages)
+        life = self.life
+        self._world.store.call(
+            lambda in_time: self.run_in(life, partial(stored, in_time)),
+            partial(self._sink.store, checkpoint, messages),
+        )
+
+    def _stored(self, checkpoint: Checkpoint, messages: list[Message], in_time: bool) -> None:
+        if in_time:
+            self._saving = False
+            self._own.saved(checkpoint)
+            self.wake()
+        else:
+            self._store(checkpoint, messages)
+
+    def _commit(self, now: float) -> None:
+        """Nothing is committed to Kafka."""

@@ -1,0 +1,156 @@
+"""Operators of scalable topics, simulated: at any moment they ask whoever controls a topic."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from anabranch.channel.positions import EARLIEST, LATEST
+from anabranch.core import ownership
+from anabranch.core.autoscale_policy import override_flat
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.layout import SegmentLayout, initial_segments
+from anabranch.core.records import NamespaceChange, PolicyOp
+from anabranch.core.segments import SegmentInfo
+from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
+from anabranch.core.topic_guards import controller_of
+from anabranch.core.topic_proposals import subscription_change, topic_change
+from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.core.units import UnitState
+from simulation.process import Process
+from simulation.topic_plan import draw_override
+
+if TYPE_CHECKING:
+    from simulation.topic_world import TopicWorld
+
+HOME = "public/default"
+ACTIVE_MAX = 6  # segments of one topic, so that splits do not go on for ever
+BACK_MS = 10_000  # how far a seek goes back at most
+
+
+class Operators:
+    """They split, merge and rebucket, create and delete, set policies, and seek."""
+
+    def __init__(self, world: TopicWorld) -> None:
+        self._world = world
+        self._sched = world.sched
+        self._plan = world.plan
+
+    def operate(self) -> None:
+        interval_s = self._plan.operation_interval_s
+        self._sched.after(self._sched.rng.expovariate(1.0 / interval_s), self.operate)
+        for name in (
+            self._world.topics if self._world.calm else [self._sched.rng.choice(self._world.topics)]
+        ):
+            for process in self._world.cluster.processes:
+                process.call(partial(self._ask, process, name))
+
+    def _ask(self, process: Process, name: str) -> None:
+        core, now = process.core, process.local_now()
+        unit_name, holder = controller_of(core.state, name)
+        unit = core.state.unit(unit_name)
+        if unit is not None and unit.state is UnitState.FREE and core.lease.holds(now):
+            found = ownership.assign(
+                core.actor(), unit_name, unit, core.candidates(now), process.new_id()
+            )
+            if found is not None:
+                process.append(found)
+        if holder != core.me or not core.may_act(unit_name, now):
+            return
+        topic = core.state.topic(name)
+        if topic is not None and topic.is_open:
+            self._seek(process, name)
+        if topic is None:
+            if not self._world.calm or name in self._world.lasting:
+                first = initial_segments(self._plan.segments, self._plan.bucket_budget)
+                self._propose(process, name, None, TopicMove.CREATE, segments=first)
+        elif topic.state is TopicState.STABLE and not self._world.calm:
+            self._change(process, name, topic)
+
+    def _seek(self, process: Process, name: str) -> None:
+        if self._world.calm or not self._plan.seeks or not self._sched.chance(self._plan.seeks):
+            return
+        rng, now_ms = self._sched.rng, self._world.cluster.log_ms()
+        known = [
+            each
+            for each, subscription in process.core.state.subscriptions(name)
+            if subscription.kind is SubscriptionKind.STREAM
+        ]
+        if known:
+            to_ms = rng.choice((EARLIEST, LATEST, now_ms - rng.randrange(BACK_MS)))
+            self._world.hosts[process.name].seek(name, rng.choice(known), to_ms)
+
+    def _change(self, process: Process, name: str, topic: ScalableTopic) -> None:
+        what, layout = self._sched.rng.random(), topic.layout
+        if name in self._world.passing and what < 0.4:
+            self._propose(process, name, topic, TopicMove.DELETE)
+            return
+        known = process.core.state.subscription(name, "s0")
+        if name in self._world.passing and what < 0.6 and known is not None:
+            actor, new_id = process.core.actor(), process.new_id()
+            delete = SubscriptionOp.DELETE
+            process.append(subscription_change(actor, name, topic, "s0", known, delete, new_id))
+            return
+        if self._plan.overrides and what > 0.9:
+            self._override(process, name, topic)
+            return
+        if not self._plan.operators:
+            return
+        try:
+            operation, children = self._operation(layout)
+        except InvalidInputError:
+            return
+        self._propose(
+            process,
+            name,
+            topic,
+            TopicMove.BEGIN,
+            operation=operation,
+            parents=children[0].parent_ids,
+            segments=children,
+        )
+
+    def _override(self, process: Process, name: str, topic: ScalableTopic) -> None:
+        """Of one topic, or of all."""
+        flat = override_flat(draw_override(self._sched.rng))
+        home = process.core.state.namespace(HOME)
+        if home is None or self._sched.chance(0.6):
+            self._propose(process, name, topic, TopicMove.POLICY, auto_scale=flat)
+            return
+        actor = process.core.actor()
+        process.append(
+            NamespaceChange(
+                proposal_id=process.new_id(),
+                namespace=HOME,
+                op=PolicyOp.UPDATE,
+                version=home.version + 1,
+                actor=actor.broker,
+                session=actor.session,
+                bundles=0,
+                auto_scale=flat,
+            )
+        )
+
+    def _operation(self, layout: SegmentLayout) -> tuple[Operation, tuple[SegmentInfo, ...]]:
+        rng, active = self._sched.rng, layout.active
+        place = rng.randrange(len(active))
+        part = active[place]
+        what = rng.random()
+        if what < 0.15:
+            buckets = rng.choice((1, 2, 3, 4))
+            return Operation.REBUCKET, layout.rebucket_children(part.segment_id, buckets)
+        if place and (what < 0.5 or len(active) >= ACTIVE_MAX):
+            pair = (active[place - 1].segment_id, part.segment_id)
+            return Operation.MERGE, layout.merge_children(*pair)
+        return Operation.SPLIT, layout.split_children(part.segment_id)
+
+    def _propose(
+        self,
+        process: Process,
+        name: str,
+        topic: ScalableTopic | None,
+        move: TopicMove,
+        **fields: Any,
+    ) -> None:
+        actor, new_id = process.core.actor(), process.new_id()
+        process.append(topic_change(actor, name, topic, move, new_id, **fields))

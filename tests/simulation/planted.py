@@ -1,0 +1,36 @@
+"""To plant a bug: seeds in which what it needs happens, and one of them that must find it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from simulation import run
+from simulation.run import simulate
+from simulation.topic_load import LoadShape
+from simulation.topic_plan import draw_topics, with_topics
+
+SEEDS_MAX = 150
+
+
+def violation_found(expected: str) -> None:
+    """Fails unless a seed finds a violation, and the first one found is what was expected."""
+    for seed in range(SEEDS_MAX):
+        report = simulate(seed, topics=True)
+        if report.violation:
+            assert expected in report.violation, report.explain()
+            return
+    raise AssertionError(f"{SEEDS_MAX} seeds found nothing")
+
+
+def stormy(monkeypatch: pytest.MonkeyPatch, **topics: object) -> None:
+    """Every seed is drawn as usual, except for this: what a rare bug needs happens all the time."""
+    by_hand = {"operators": True, "load": LoadShape("constant", 1.0), **topics}
+    monkeypatch.setattr(
+        run, "draw_topics", lambda rng: msgspec.structs.replace(draw_topics(rng), **by_hand)
+    )
+    monkeypatch.setattr(
+        run,
+        "with_topics",
+        lambda plan, rng: msgspec.structs.replace(with_topics(plan, rng), client_interval_s=0.1),
+    )
