@@ -108,7 +108,7 @@ def test_a_node_with_other_settings_than_the_cluster_is_told_which(
 ) -> None:
     arguments = ("node", "--bootstrap-servers", cluster.kafka, "--data-dir", str(tmp_path))
     alone = ("--set", "replicationFactor=1", "--set", "minInsyncReplicas=1")
-    port = ("--http-port", str(free_ports(1)))
+    port = ("--http-port", str(free_ports(1)), "--service-port", "0")
     other_lease = run(*arguments, *port, *alone, "--set", "leaseMillis=3000")
     assert other_lease.returncode == 2
     assert "leaseMillis is 15000, not 3000" in other_lease.stderr
