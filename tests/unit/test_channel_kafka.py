@@ -105,7 +105,9 @@ def test_librdkafka_says_each_thing_once_in_a_while(
         for kind in ("producer", "consumer"):
             log.error(failed, kind, number, number, number, more)
     log.error("TWIST [x] once")
-    assert [record.getMessage().split("-")[0] for record in caplog.records] == [
+    told = [record.getMessage() for record in caplog.records]
+    ours = [each for each in told if "10.0.0." in each or "TWIST" in each]  # not those of a client
+    assert [each.split("-")[0] for each in ours] == [
         "FAIL [rdkafka#producer",
         "FAIL [rdkafka#consumer",
         "TWIST [x] once",
