@@ -17,6 +17,7 @@ from anabranch.broker.node import Node
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.segments import SegmentSettings
+from anabranch.core import segment_topics
 from anabranch.core.segments import SegmentInfo, tile
 from anabranch.core.topic_guards import controller_of
 from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
@@ -37,7 +38,9 @@ def topic_of(node: Node) -> ScalableTopic:
 
 
 def kafka_topic(node: Node, part: SegmentInfo) -> str:
-    return node.operations.topics.kafka_topic(NAME, topic_of(node), part)
+    return segment_topics.kafka_topic(
+        node.settings.topic_prefix, NAME, topic_of(node).incarnation, part
+    )
 
 
 def ends(kafka: EmbeddedKafka, topic: str, partitions: int) -> tuple[int, ...]:
@@ -119,7 +122,7 @@ def test_what_kafka_cannot_do_leaves_the_topic_as_it_was(
             # Something else has made a topic of the child's name.
             admin = KafkaConnection(kafka.bootstrap_servers).admin()
             part = topic_of(node).layout.split_children(0)[0]
-            taken = topics.kafka_topic(NAME, topic_of(node), part)
+            taken = kafka_topic(node, part)
             admin.create_topics([NewTopic(taken, 7, 1)])[taken].result(WAIT_S)
             with pytest.raises(KafkaFailedError, match="has 7 partitions, not 2"):
                 await topics.split(NAME, 0)

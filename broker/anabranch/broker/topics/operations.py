@@ -31,7 +31,6 @@ from anabranch.core.errors import InvalidInputError, UnknownSegmentError
 from anabranch.core.layout import SegmentLayout, initial_segments
 from anabranch.core.names import Namespace, full_name
 from anabranch.core.records import TopicChange, topic_key
-from anabranch.core.segment_topics import kafka_topic
 from anabranch.core.segments import SegmentInfo, parse_descriptor
 from anabranch.core.subscriptions import Subscription
 from anabranch.core.topics import (
@@ -120,10 +119,6 @@ class TopicOperations:
             names_ = sorted(connected.union(known.consumers))
             found.append((each, known, {one: one in connected for one in names_}))
         return found
-
-    def kafka_topic(self, name: str, topic: ScalableTopic, part: SegmentInfo) -> str:
-        """The Kafka topic of one of the topic's segments."""
-        return kafka_topic(self.access.service.prefix, name, topic.incarnation, part)
 
     async def controlled(self, name: str, *, reading: bool = False) -> ScalableTopic:
         """As `Access.controlled`, in the time that a request may take."""
