@@ -105,7 +105,7 @@ def test_a_split_and_an_unload_reach_every_node(cluster: Cluster) -> None:
 
 def test_the_bundles_of_a_node_that_vanishes_are_served_elsewhere(cluster: Cluster) -> None:
     async def body(nodes: KafkaCluster) -> None:
-        await nodes.nodes[0].operations.create_namespace(Namespace("public/many"), 90)
+        await nodes.nodes[0].operations.tenancy.create_namespace(Namespace("public/many"), 90)
         await look_up_all(nodes.nodes[0], "public/many", 900)
         await nodes.caught_up()
         leader = nodes.nodes[0].operations.leader()
@@ -243,12 +243,12 @@ def test_a_snapshot_lets_the_log_be_trimmed_and_a_new_node_start_from_it(
         quick = nodes.settings(snapshotIntervalRecords=50, snapshotIntervalSeconds=0.5)
         node = await nodes.start(quick)
         for number in range(60):
-            await node.operations.create_tenant(f"t{number}", [], ["standalone"])
+            await node.operations.tenancy.create_tenant(f"t{number}", [], ["standalone"])
         before = node.operations.position().next_offset
         commit_archived(kafka, Topics(topic_prefix), before)
         await until(lambda: node.operations.position().horizon >= before, WAIT_S)
         # The next one trims what this one made trimmable at the latest.
-        await node.operations.create_tenant("last", [], ["standalone"])
+        await node.operations.tenancy.create_tenant("last", [], ["standalone"])
         await until(lambda: first_offset(kafka, topic_prefix) >= before, WAIT_S)
         fresh = await nodes.start()
         assert fresh.operations.position().horizon >= before
@@ -256,7 +256,7 @@ def test_a_snapshot_lets_the_log_be_trimmed_and_a_new_node_start_from_it(
             lambda: fresh.operations.position().digest == node.operations.position().digest,
             WAIT_S,
         )
-        assert "t59" in fresh.operations.tenants()
+        assert "t59" in fresh.operations.tenancy.tenants()
 
     cluster(body, 0)
 

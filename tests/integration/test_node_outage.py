@@ -37,7 +37,7 @@ def test_without_kafka_nodes_answer_in_safe_mode_and_recover_when_it_is_back(
         async with kafka_cluster(own_kafka, "outage.", tmp_path) as cluster:
             nodes = cluster.nodes
             node = nodes[0]
-            await node.operations.create_namespace(Namespace("public/idle"), 4)
+            await node.operations.tenancy.create_namespace(Namespace("public/idle"), 4)
             known = await node.operations.lookup(TOPIC, NAMESPACE)
             await cluster.caught_up()
             await asyncio.to_thread(own_kafka.stop)
@@ -50,7 +50,7 @@ def test_without_kafka_nodes_answer_in_safe_mode_and_recover_when_it_is_back(
                 with pytest.raises(UnavailableError, match="safe mode"):
                     await other.operations.lookup(*parse_topic("public/idle/topic"))
                 with pytest.raises(UnavailableError, match="safe mode"):
-                    await other.operations.create_tenant("acme", [], ["standalone"])
+                    await other.operations.tenancy.create_tenant("acme", [], ["standalone"])
             before = node.operations.bundles(HOME)
 
             await asyncio.to_thread(own_kafka.start)
@@ -59,7 +59,7 @@ def test_without_kafka_nodes_answer_in_safe_mode_and_recover_when_it_is_back(
             # Nothing was moved because of the outage: every owner came back.
             assert node.operations.bundles(HOME) == before
             assert (await node.operations.lookup(TOPIC, NAMESPACE)) == known
-            await node.operations.create_tenant("acme", [], ["standalone"])
+            await node.operations.tenancy.create_tenant("acme", [], ["standalone"])
             await node.operations.unload_namespace(HOME)
             states = {unit.state for _, unit in node.operations.bundles(HOME)}
             assert states == {UnitState.FREE}

@@ -32,7 +32,7 @@ def test_a_snapshot_topic_that_was_lost_is_written_whole(
         async with kafka_cluster(kafka, topic_prefix, tmp_path, 0) as nodes:
             settings = nodes.settings(snapshotIntervalSeconds=0.2)
             node = await nodes.start(settings)
-            await node.operations.create_tenant("old", [], ["standalone"])
+            await node.operations.tenancy.create_tenant("old", [], ["standalone"])
             end = node.operations.position().next_offset
             await until(lambda: node.operations.position().horizon >= end, WAIT_S)
             await node.stop()
@@ -40,7 +40,7 @@ def test_a_snapshot_topic_that_was_lost_is_written_whole(
             admin = connection.admin()
             await asyncio.to_thread(admin.delete_topics([topics.snapshot])[topics.snapshot].result)
             again = await nodes.start(settings)
-            await again.operations.create_tenant("new", [], ["standalone"])
+            await again.operations.tenancy.create_tenant("new", [], ["standalone"])
             end = again.operations.position().next_offset
             await until(lambda: again.operations.position().horizon >= end, WAIT_S)
             assert await asyncio.to_thread(stored) >= {
@@ -68,7 +68,7 @@ def test_a_quiet_log_is_trimmed_once_it_is_archived_and_what_is_left_can_be_tail
     async def body() -> None:
         async with kafka_cluster(kafka, topic_prefix, tmp_path, 0) as nodes:
             node = await nodes.start(nodes.settings(snapshotIntervalSeconds=0.2))
-            await node.operations.create_tenant("one", [], ["standalone"])
+            await node.operations.tenancy.create_tenant("one", [], ["standalone"])
             end = node.operations.position().next_offset
             await until(lambda: node.operations.position().horizon >= end, WAIT_S)
             assert first_offset(kafka, topic_prefix) == 0

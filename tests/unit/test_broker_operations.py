@@ -79,7 +79,7 @@ def test_bundles_looked_up_together_are_spread_evenly() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = cluster.nodes[0]
         home = Namespace("public/many")
-        await node.operations.create_namespace(home, 60)
+        await node.operations.tenancy.create_namespace(home, 60)
         await asyncio.gather(*(look_up(node, f"{home}/t{n}") for n in range(600)))
         counts = [len(node.operations.owned(broker)) for broker in node.operations.brokers()]
         assert max(counts) - min(counts) <= 3
@@ -204,26 +204,26 @@ def test_unloading_a_namespace_unloads_every_bundle_of_it() -> None:
 def test_tenants_are_created_changed_and_deleted_with_pulsars_answers() -> None:
     async def test(cluster: MemoryCluster) -> None:
         operations = cluster.nodes[0].operations
-        await operations.create_tenant("acme", ["admin"], ["standalone"])
+        await operations.tenancy.create_tenant("acme", ["admin"], ["standalone"])
         with pytest.raises(ConflictError, match="already exists"):
-            await operations.create_tenant("acme", [], ["standalone"])
-        await operations.update_tenant("acme", ["a", "b"], ["standalone"])
-        assert operations.tenant("acme").admin_roles == ("a", "b")
-        await operations.create_namespace(Namespace("acme/orders"))
+            await operations.tenancy.create_tenant("acme", [], ["standalone"])
+        await operations.tenancy.update_tenant("acme", ["a", "b"], ["standalone"])
+        assert operations.tenancy.tenant("acme").admin_roles == ("a", "b")
+        await operations.tenancy.create_namespace(Namespace("acme/orders"))
         with pytest.raises(ConflictError, match="active namespaces"):
-            await operations.delete_tenant("acme")
+            await operations.tenancy.delete_tenant("acme")
         await operations.delete_namespace(Namespace("acme/orders"))
-        await operations.delete_tenant("acme")
-        assert operations.tenants() == ["public"]
-        for operation in (operations.delete_tenant("acme"), operations.tenant):
+        await operations.tenancy.delete_tenant("acme")
+        assert operations.tenancy.tenants() == ["public"]
+        for operation in (operations.tenancy.delete_tenant("acme"), operations.tenancy.tenant):
             with pytest.raises(NotFoundError, match="Tenant acme does not exist"):
                 await operation if asyncio.iscoroutine(operation) else operation("acme")
         with pytest.raises(PreconditionError, match="Clusters can not be empty"):
-            await operations.create_tenant("acme", [], [])
+            await operations.tenancy.create_tenant("acme", [], [])
         with pytest.raises(PreconditionError, match=r"Clusters \[other\] do not exist"):
-            await operations.create_tenant("acme", [], ["other"])
+            await operations.tenancy.create_tenant("acme", [], ["other"])
         with pytest.raises(PreconditionError, match="is not valid"):
-            await operations.create_tenant("a b", [], ["standalone"])
+            await operations.tenancy.create_tenant("a b", [], ["standalone"])
 
     run(test)
 
@@ -232,17 +232,17 @@ def test_namespaces_are_created_with_their_bundles_and_deleted_even_if_owned() -
     async def test(cluster: MemoryCluster) -> None:
         node = cluster.nodes[0]
         home = Namespace("public/orders")
-        await node.operations.create_namespace(home, 7)
+        await node.operations.tenancy.create_namespace(home, 7)
         assert len(node.operations.bundles(home)) == 7
         with pytest.raises(ConflictError, match="already exists"):
-            await node.operations.create_namespace(home)
+            await node.operations.tenancy.create_namespace(home)
         with pytest.raises(NotFoundError, match="Tenant none does not exist"):
-            await node.operations.create_namespace(Namespace("none/orders"))
+            await node.operations.tenancy.create_namespace(Namespace("none/orders"))
         with pytest.raises(PreconditionError, match="Invalid number of bundles"):
-            await node.operations.create_namespace(Namespace("public/big"), 100_000)
+            await node.operations.tenancy.create_namespace(Namespace("public/big"), 100_000)
         await look_up(node, f"{home}/t")
         await node.operations.delete_namespace(home)
-        assert node.operations.namespaces("public") == ["public/default"]
+        assert node.operations.tenancy.namespaces("public") == ["public/default"]
         with pytest.raises(NotFoundError, match="Namespace public/orders does not exist"):
             await look_up(node, f"{home}/t")
 
@@ -279,7 +279,7 @@ def test_without_the_log_known_owners_are_answered_as_stale_and_the_rest_is_refu
         with pytest.raises(UnavailableError, match="safe mode"):
             await node.operations.unload(UNIT)
         with pytest.raises(UnavailableError, match="safe mode"):
-            await node.operations.create_tenant("acme", [], ["standalone"])
+            await node.operations.tenancy.create_tenant("acme", [], ["standalone"])
         node.connected = True
         await until(lambda: node.operations.position().mode == "serving")
         assert not (await look_up(node, free)).stale
@@ -296,7 +296,7 @@ def test_a_failed_append_is_repeated_and_counted_once() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = cluster.nodes[0]
         node.failing = 1
-        await node.operations.create_tenant("acme", [], ["standalone"])
+        await node.operations.tenancy.create_tenant("acme", [], ["standalone"])
         assert [e for e in cluster.entries if e.key == b"tenant:acme"].__len__() == 1
 
     run(test)
@@ -374,7 +374,7 @@ def test_nodes_whose_states_differ_raise_the_alarm() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = cluster.nodes[0]
         node.view.digest = type(node.view.digest)(1)
-        await node.operations.create_tenant("acme", [], ["standalone"])
+        await node.operations.tenancy.create_tenant("acme", [], ["standalone"])
         name = "anabranch_digest_mismatch_total"
         await until(lambda: bool(node.metrics.registry.get_sample_value(name)))
 
@@ -386,6 +386,6 @@ def test_a_record_that_the_log_cannot_take_is_answered_at_once() -> None:
         node = cluster.nodes[0]
         node.failing, node.failure = 1, AppendFailedError("the message is too large")
         with pytest.raises(UnavailableError, match="too large"):
-            await node.operations.create_tenant("acme", [], ["standalone"])
+            await node.operations.tenancy.create_tenant("acme", [], ["standalone"])
 
     run(test)

@@ -209,7 +209,7 @@ def test_an_unexpected_failure_shows_an_error_id_that_is_in_the_log_and_no_stack
         def broken() -> list[str]:
             raise ZeroDivisionError("secret detail")
 
-        monkeypatch.setattr(node.node.operations, "tenants", broken)
+        monkeypatch.setattr(node.node.operations.tenancy, "tenants", broken)
         answer = await node.http.get("/admin/v2/tenants")
         assert answer.status_code == 500
         reason = answer.json()["reason"]

@@ -32,7 +32,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.records import Cause, UnitMove
 from anabranch.core.ring import split_bundle_name
-from anabranch.core.state import NamespaceInfo, Tenant, leader_of, live_bundles
+from anabranch.core.state import NamespaceInfo, leader_of, live_bundles
 from anabranch.core.units import LEADERSHIP, Unit, UnitState
 from anabranch.core.verdicts import Verdict
 
@@ -58,7 +58,7 @@ class Operations:
         self._runtime = runtime
         self._requests = Requests(runtime)
         self._lookups = Lookups(self._requests, settings)
-        self._tenancy = Tenancy(self._requests, settings)
+        self.tenancy = Tenancy(self._requests, settings)
         self.topics = build_topics(self._requests, self._lookups, settings, parts)
         self.traffic = traffic_inbox(settings)
         self._timeout_s = settings.operation_timeout_millis / 1000
@@ -212,24 +212,7 @@ class Operations:
             raise NotFoundError("Namespace does not exist")
         return info
 
-    # --- tenants and namespaces -----------------------------------------------------------
-
-    async def create_tenant(
-        self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
-    ) -> None:
-        await self._tenancy.create_tenant(name, admin_roles, allowed_clusters)
-
-    async def update_tenant(
-        self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
-    ) -> None:
-        await self._tenancy.update_tenant(name, admin_roles, allowed_clusters)
-
-    async def delete_tenant(self, name: str) -> None:
-        await self._tenancy.delete_tenant(name)
-
-    async def create_namespace(self, ns: Namespace, bundles: int = 0) -> None:
-        """`bundles` of 0 stands for defaultNumberOfNamespaceBundles."""
-        await self._tenancy.create_namespace(ns, bundles)
+    # --- namespaces ---------------------------------------------------------------------
 
     async def delete_namespace(self, ns: Namespace) -> None:
         """The namespace goes, once its bundles are unloaded."""
@@ -240,7 +223,7 @@ class Operations:
                     f"topic://{topic}; delete them first"
                 )
             await self.unload_namespace(ns)
-            if await self._tenancy.delete_namespace(ns):
+            if await self.tenancy.delete_namespace(ns):
                 return
         raise ConflictError(
             f"namespace {ns} is in use: its bundles are looked up as fast as they are unloaded; "
@@ -248,16 +231,6 @@ class Operations:
         )
 
     # --- queries --------------------------------------------------------------------------
-
-    def tenants(self) -> list[str]:
-        return list(self._runtime.view.tenants())
-
-    def tenant(self, name: str) -> Tenant:
-        return self._tenancy.tenant(name)
-
-    def namespaces(self, tenant: str) -> list[str]:
-        self._tenancy.tenant(tenant)
-        return list(self._runtime.view.namespaces(tenant))
 
     def bundles(self, ns: Namespace) -> list[tuple[str, Unit]]:
         """Ranges and states of the bundles that tile the namespace now, in ring order."""

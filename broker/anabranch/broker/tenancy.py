@@ -26,6 +26,13 @@ class Tenancy:
         self._default_bundles = settings.default_number_of_namespace_bundles
         self._timeout_s = settings.operation_timeout_millis / 1000
 
+    def tenants(self) -> list[str]:
+        return list(self._runtime.view.tenants())
+
+    def namespaces(self, tenant: str) -> list[str]:
+        self.tenant(tenant)
+        return list(self._runtime.view.namespaces(tenant))
+
     def tenant(self, name: str) -> Tenant:
         """Raises NotFoundError."""
         found = self._runtime.view.tenant(name)
@@ -69,7 +76,8 @@ class Tenancy:
 
         await self._settle(build, {Verdict.TENANT_BUSY: busy})
 
-    async def create_namespace(self, ns: Namespace, bundles: int) -> None:
+    async def create_namespace(self, ns: Namespace, bundles: int = 0) -> None:
+        """`bundles` of 0 stands for defaultNumberOfNamespaceBundles."""
         number = bundles or self._default_bundles
         try:
             names.parse_namespace(ns)

@@ -25,7 +25,7 @@ def router(operations: Operations, cluster: str) -> APIRouter:
     @routes.get("/{tenant}", dependencies=[Marked], responses=problems(404, 412))
     async def list_namespaces(tenant: str) -> list[str]:
         """Names of a tenant's namespaces."""
-        return operations.namespaces(names.tenant(tenant))
+        return operations.tenancy.namespaces(names.tenant(tenant))
 
     @routes.get("/{tenant}/{namespace}", dependencies=[Marked], responses=problems(404, 412))
     async def get_policies(home: Home) -> Policies:
@@ -44,7 +44,7 @@ def router(operations: Operations, cluster: str) -> APIRouter:
         """Creates a namespace and its bundles, 4 when the body names no count."""
         wanted = policies or PoliciesWanted()
         _refuse_unknown_policies(wanted, cluster)
-        await operations.create_namespace(home, _bundle_count(wanted))
+        await operations.tenancy.create_namespace(home, _bundle_count(wanted))
         return Response(status_code=204)
 
     @routes.delete(

@@ -23,12 +23,12 @@ def router(operations: Operations, cluster: str) -> APIRouter:
     @routes.get("/tenants", dependencies=[Marked])
     async def list_tenants() -> list[str]:
         """Names of all tenants."""
-        return operations.tenants()
+        return operations.tenancy.tenants()
 
     @routes.get("/tenants/{tenant}", dependencies=[Marked], responses=problems(404, 412))
     async def get_tenant(tenant: str) -> TenantInfo:
         """A tenant's roles and clusters."""
-        found = operations.tenant(names.tenant(tenant))
+        found = operations.tenancy.tenant(names.tenant(tenant))
         return TenantInfo(
             adminRoles=list(found.admin_roles), allowedClusters=list(found.allowed_clusters)
         )
@@ -37,7 +37,7 @@ def router(operations: Operations, cluster: str) -> APIRouter:
     async def create_tenant(tenant: str, info: TenantInfo | None = None) -> Response:
         """Creates a tenant."""
         wanted = info or TenantInfo(adminRoles=[], allowedClusters=[])
-        await operations.create_tenant(
+        await operations.tenancy.create_tenant(
             names.tenant(tenant), wanted.adminRoles, wanted.allowedClusters
         )
         return Response(status_code=204)
@@ -47,7 +47,9 @@ def router(operations: Operations, cluster: str) -> APIRouter:
     )
     async def update_tenant(tenant: str, info: TenantInfo) -> Response:
         """Replaces a tenant's roles and clusters."""
-        await operations.update_tenant(names.tenant(tenant), info.adminRoles, info.allowedClusters)
+        await operations.tenancy.update_tenant(
+            names.tenant(tenant), info.adminRoles, info.allowedClusters
+        )
         return Response(status_code=204)
 
     @routes.delete(
@@ -55,7 +57,7 @@ def router(operations: Operations, cluster: str) -> APIRouter:
     )
     async def delete_tenant(tenant: str) -> Response:
         """Deletes a tenant that has no namespaces left."""
-        await operations.delete_tenant(names.tenant(tenant))
+        await operations.tenancy.delete_tenant(names.tenant(tenant))
         return Response(status_code=204)
 
     return routes
