@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -387,4 +388,5 @@ ViewMachine.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-TestViewMachine = ViewMachine.TestCase
+# Each step asks the view everything: half a minute, and many where nine others want the machine.
+TestViewMachine = pytest.mark.timeout(1_800)(ViewMachine.TestCase)
