@@ -100,6 +100,19 @@ def test_another_operation_in_between_has_the_rest_decided_anew() -> None:
     assert scene.buckets == [8, 8]
 
 
+def test_a_rebucket_by_hand_that_overtakes_one_of_the_same_segment_begins_the_cooldown() -> None:
+    """Found by seed 37 of the simulation: the rest went on, as if it had been the decision's."""
+    scene = rolling()
+    assert len(begins(scene.look())) == 1  # is overtaken
+    scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 2))
+    scene.pass_time(1.0)
+    scene.carry_on()
+    assert scene.buckets == [2, 1, 1]
+    scene.pass_time(COOLDOWN_S)
+    scene.carry_on()
+    assert scene.buckets == [4, 4, 4]
+
+
 def test_switching_off_stops_the_rest() -> None:
     for level in ("topic", "namespace"):
         scene = rolling()

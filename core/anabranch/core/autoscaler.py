@@ -268,13 +268,21 @@ class AutoScaler:
         if rolling is None:
             return None
         active = {part.segment_id for part in layout.active}
-        begun = topic.next_segment_id != rolling.next_segment_id
-        if begun and rolling.segment_id in active:
+        if topic.next_segment_id != rolling.next_segment_id and not _has_made(topic, rolling):
             return None
         if self._overrides(state, topic) != rolling.overrides:
             return None
         left = [each for each in rolling.action.segment_ids if each in active]
         return self._roll(rolling.action, left[0], topic, rolling.overrides) if left else None
+
+
+def _has_made(topic: ScalableTopic, rolling: _Rolling) -> bool:
+    """Whether the step proposed last has taken over, and nothing else: not another's, either."""
+    if topic.next_segment_id != rolling.next_segment_id + 1:
+        return False
+    made = topic.segment(rolling.next_segment_id)
+    wanted = ((rolling.segment_id,), rolling.action.buckets)
+    return made is not None and (made.parent_ids, made.buckets) == wanted
 
 
 def _clock_of(action: Split | Merge | Rebucket, topic: ScalableTopic) -> int:
