@@ -34,3 +34,13 @@ def stormy(monkeypatch: pytest.MonkeyPatch, **topics: object) -> None:
         "with_topics",
         lambda plan, rng: msgspec.structs.replace(with_topics(plan, rng), client_interval_s=0.1),
     )
+
+
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little goes wrong with the cluster: what a bug needs is with Kafka and its clients."""
+    rare = {"client_interval_s": 3.0, "fault_kinds": ("pause",), "fault_interval_s": 60.0}
+    monkeypatch.setattr(
+        run,
+        "with_topics",
+        lambda plan, rng: msgspec.structs.replace(with_topics(plan, rng), **rare),
+    )

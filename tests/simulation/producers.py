@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.client.flows import Flow, FlowTable, Held, Step
 from anabranch.client.topic_layout import Segment, TopicLayout
+from anabranch.client.writer_pool import writers_of
 from simulation.scheduler import Action, ViolationError
 from simulation.segment_store import Answer, Batch, Message
 
@@ -19,14 +20,30 @@ WATCH_S = 0.4
 RETRY_S = 0.1
 
 
+class Writer:
+    """An idempotent client of Kafka. After a refusal it waits for the answers to all that is under
+    way and begins a new epoch: what is in doubt then is sent again, and is new to Kafka.
+    """
+
+    __slots__ = ("awaited", "ends_epoch", "epoch", "lanes", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.epoch = 0
+        self.ends_epoch = False
+        self.awaited = 0  # answers
+        self.lanes: list[Lane] = []
+
+
 class Lane(Flow):
-    """A flow, and the queue of an idempotent Kafka client for its partition."""
+    """A flow, and the queue of its writer for its partition."""
 
     __slots__ = ("batch", "first", "queue", "unheard", "writer")
 
-    def __init__(self, incarnation: int, segment: Segment, bucket: int, writer: int) -> None:
+    def __init__(self, incarnation: int, segment: Segment, bucket: int, writer: Writer) -> None:
         super().__init__(incarnation, segment, bucket)
-        self.writer = writer  # the client's id: one for each segment
+        self.writer = writer
+        writer.lanes.append(self)
         self.queue: deque[Held] = deque()
         self.batch: tuple[Held, ...] = ()  # on its way
         self.first = 1
@@ -49,7 +66,7 @@ class Producer:
         self._sched = world.sched
         self._paused_until = 0.0
         self._table: FlowTable[Lane] | None = None
-        self._writers: dict[int, int] = {}
+        self._writers: dict[tuple[int, int], Writer] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -123,15 +140,16 @@ class Producer:
         return self._table
 
     def _make(self, incarnation: int, segment: Segment, bucket: int) -> Lane:
-        writer = self._writers.get(segment.segment_id)
-        if writer is None:
-            writer = self._writers[segment.segment_id] = self._world.new_number()
-        return Lane(incarnation, segment, bucket, writer)
+        count = writers_of(segment.info.buckets, self._world.plan.kafka_brokers)
+        number = (segment.segment_id, bucket % count)
+        if number not in self._writers:
+            self._writers[number] = Writer(self._world.new_number())
+        return Lane(incarnation, segment, bucket, self._writers[number])
 
     # --- Kafka's client -------------------------------------------------------------------
 
     def _pump(self, lane: Lane) -> None:
-        if not lane.batch and lane.queue:
+        if not lane.batch and lane.queue and not lane.writer.ends_epoch:
             count = min(len(lane.queue), BATCH_MAX)
             lane.batch = tuple(lane.queue.popleft() for _ in range(count))
             lane.unheard = False
@@ -139,14 +157,32 @@ class Producer:
 
     def _try(self, lane: Lane) -> None:
         messages = tuple(_message(each) for each in lane.batch)
-        life = self.life
+        life, writer = self.life, lane.writer
+        writer.awaited += 1
 
         def done(answer: Answer, offset: int) -> None:
             self._run_in(life, partial(self._answered, lane, answer, offset))
 
-        self._world.store.produce(lane.place, Batch(lane.writer, lane.first, messages), done)
+        batch = Batch(writer.number, writer.epoch, lane.first, messages)
+        self._world.store.produce(lane.place, batch, done)
+
+    def _try_again(self, lane: Lane, epoch: int) -> None:
+        if lane.writer.epoch == epoch and not lane.writer.ends_epoch:
+            self._try(lane)
+
+    def _begin_epoch(self, writer: Writer) -> None:
+        writer.epoch += 1
+        writer.ends_epoch = False
+        for lane in writer.lanes:
+            lane.first = 1
+            if lane.batch:
+                self._try(lane)
+            else:
+                self._pump(lane)
 
     def _answered(self, lane: Lane, answer: Answer, offset: int) -> None:
+        writer = lane.writer
+        writer.awaited -= 1
         match answer:
             case Answer.STORED:
                 lane.first += len(lane.batch)
@@ -163,12 +199,15 @@ class Producer:
                 while lane.queue:
                     lane.was_refused(lane.queue.popleft(), in_doubt=False)
                 lane.batch = ()
+                writer.ends_epoch = True
                 self._known().close(lane)
-            case Answer.GAP:
-                raise ViolationError(f"{self.name} left a gap in {lane}")
+            case Answer.GAP | Answer.FENCED:
+                raise ViolationError(f"{self.name} is told by {lane}: {answer.value}")
             case Answer.UNKNOWN:
                 lane.unheard = True
-                self._later(RETRY_S, partial(self._try, lane))
+                self._later(RETRY_S, partial(self._try_again, lane, writer.epoch))
+        if writer.ends_epoch and not writer.awaited:
+            self._begin_epoch(writer)
         self._advance()
 
     # --- the layout -----------------------------------------------------------------------
@@ -219,7 +258,7 @@ class Producer:
             self._run_in(life, partial(self._resolved, lane, found))
 
         first, end = lane.last_offset + 1, ends[lane.bucket]
-        self._world.store.own_between(lane.place, lane.writer, first, end, done)
+        self._world.store.own_between(lane.place, lane.writer.number, first, end, done)
 
     def _resolved(self, lane: Lane, found: int | None) -> None:
         if found is None:

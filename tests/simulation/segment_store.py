@@ -1,7 +1,7 @@
 """Kafka's side of scalable topics, simulated: partitions that can be sealed, and groups' offsets.
 
 Every request takes its time, may be lost, may be carried out although its answer is lost, and then
-also late; a seal reaches each partition at a moment of its own.
+also late; a seal reaches each of Kafka's brokers at a moment of its own, and there all partitions.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum, unique
 from functools import partial
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import msgspec
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 LATE_S_MAX = 6.0  # how late a request whose sender has given up is carried out
 TIMEOUT_S = 1.0
+BEHIND_S_MAX = 1.0  # one broker in what it has read of Kafka's metadata, and another one
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -40,9 +42,12 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Messages of one producer for one partition; `first` numbers them there, without gaps."""
+    """Messages of one producer for one partition; `first` numbers them there, without gaps, from 1
+    on in each epoch.
+    """
 
     producer: int
+    epoch: int
     first: int
     messages: tuple[Message, ...]
 
@@ -58,6 +63,7 @@ class Answer(Enum):
     STORED = "stored"
     SEALED = "refused: the partition takes nothing any more"
     GAP = "refused: earlier messages of this producer are missing"
+    FENCED = "refused: the producer has a newer epoch"
     GONE = "there is no such partition"
     UNKNOWN = "unknown"
 
@@ -70,23 +76,27 @@ class Partition:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.times_ms: list[int] = []
-        self.owners: list[tuple[int, int]] = []  # producer and its number, for each message
-        self.last: dict[int, int] = {}  # producer -> its highest number
+        # For each message its producer, with the epoch and the number.
+        self.owners: list[tuple[int, int, int]] = []
+        self.last: dict[int, tuple[int, int]] = {}  # producer -> its epoch and highest number there
         self.sealed = False
 
     def append(self, batch: Batch, now_ms: int) -> Answer:
         """As Kafka does for an idempotent producer; the size is looked at before the number."""
         if self.sealed:
             return Answer.SEALED
-        expected = self.last.get(batch.producer, 0) + 1
+        epoch, last = self.last.get(batch.producer, (0, 0))
+        if batch.epoch < epoch:
+            return Answer.FENCED
+        expected = last + 1 if batch.epoch == epoch else 1
         if batch.first > expected:
             return Answer.GAP
         if batch.first == expected:
             self.messages += batch.messages
             self.times_ms += [now_ms] * len(batch.messages)
             numbers = range(batch.first, batch.last + 1)
-            self.owners += [(batch.producer, number) for number in numbers]
-            self.last[batch.producer] = batch.last
+            self.owners += [(batch.producer, batch.epoch, number) for number in numbers]
+            self.last[batch.producer] = (batch.epoch, batch.last)
         return Answer.STORED
 
 
@@ -151,7 +161,7 @@ class SegmentStore:
             self._world.stored(place)
         if answer is not Answer.STORED:
             return answer, -1
-        return answer, partition.owners.index((batch.producer, batch.last))
+        return answer, partition.owners.index((batch.producer, batch.epoch, batch.last))
 
     def own_between(
         self, place: Place, producer: int, first: int, end: int, done: Callable[[int | None], None]
@@ -162,7 +172,7 @@ class SegmentStore:
         def act() -> None:
             partition = self.partitions.get(place)
             if partition is not None:
-                found.append(sum(who == producer for who, _ in partition.owners[first:end]))
+                found.append(sum(who == producer for who, *_ in partition.owners[first:end]))
 
         self.call(lambda in_time: done(found[0] if in_time and found else None), act)
 
@@ -218,8 +228,8 @@ class SegmentStore:
     def _steps(self, task: Task) -> Iterator[Action]:
         places = self._places(task)
         if isinstance(task, SealSegments):
-            for place in places:
-                yield partial(self._seal, place)
+            for topic in dict.fromkeys(topic for topic, _ in places):
+                yield partial(self._seal, [place for place in places if place[0] == topic])
             for place in places:
                 while not self._is_sealed(place):
                     yield lambda: None  # a probe that was not refused
@@ -238,14 +248,22 @@ class SegmentStore:
     def _make(self, place: Place) -> None:
         self.partitions.setdefault(place, Partition())
 
-    def _seal(self, place: Place) -> None:
-        """The topic's configuration is changed; the partition's leader hears of it a bit later."""
-        self._sched.after(self.latency_s(), partial(self._refuse, place))
+    def _seal(self, places: list[Place]) -> None:
+        """A topic's configuration is changed; Kafka's brokers hear of it a bit later."""
+        count = self._world.plan.kafka_brokers
+        for broker in range(count):
+            led = [place for place in places if self._leader(place) == broker]
+            late_s = self._sched.rng.uniform(0.0, BEHIND_S_MAX) if count > 1 else 0.0
+            self._sched.after(late_s + self.latency_s(), partial(self._refuse, led))
 
-    def _refuse(self, place: Place) -> None:
-        partition = self.partitions.get(place)
-        if partition is not None:
-            partition.sealed = True
+    def _leader(self, place: Place) -> int:
+        return (crc32(place[0].encode()) + place[1]) % self._world.plan.kafka_brokers
+
+    def _refuse(self, places: list[Place]) -> None:
+        for place in places:
+            partition = self.partitions.get(place)
+            if partition is not None:
+                partition.sealed = True
 
     def _is_sealed(self, place: Place) -> bool:
         partition = self.partitions.get(place)

@@ -21,8 +21,8 @@ from anabranch.core.state import StateReader
 from anabranch.core.timing import Timing
 from anabranch.core.topic_guards import TOPIC_GUARDS
 from anabranch.core.topics import TOPIC_TABLE, ScalableTopic, TopicGuard
-from simulation import topic_host
-from simulation.planted import stormy, violation_found
+from simulation import producers, topic_host
+from simulation.planted import quiet, stormy, violation_found
 from simulation.segment_store import SegmentStore
 from simulation.topic_host import TopicHost
 
@@ -85,6 +85,31 @@ def test_a_producer_that_leaves_children_under_way(monkeypatch: pytest.MonkeyPat
     stormy(monkeypatch, operation_interval_s=0.2, kafka_fails=0.1, sends_per_s=10.0)
     monkeypatch.setattr(TopicLayout, "is_leaving", is_leaving)
     violation_found("")
+
+
+def test_one_writer_for_all_buckets_where_kafka_has_several_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is in doubt at a broker that seals later is sent again under a new epoch (0011)."""
+    stormy(
+        monkeypatch,
+        kafka_brokers=3,
+        kafka_fails=0.1,
+        client_faults=(),
+        topics=1,
+        passing_topics=0,
+        segments=1,
+        bucket_budget=6,
+        operation_interval_s=0.3,
+        producers=6,
+        sends_per_s=20.0,
+        keys=6,
+        hot_key=0.0,
+        consumers=1,
+    )
+    quiet(monkeypatch)
+    monkeypatch.setattr(producers, "writers_of", lambda buckets, brokers: 1)
+    violation_found("was stored twice")
 
 
 # --- consumers ------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class TopicPlan(msgspec.Struct, frozen=True):
     load: LoadShape
     hot_key: float  # the share of messages that one key of each producer has
     seeks: float = 0.0  # of what operators do
+    kafka_brokers: int = 1
     checkpoints: bool = False  # the last subscription's consumers keep their positions
 
 
@@ -93,7 +94,10 @@ def draw_topics(rng: random.Random) -> TopicPlan:
     # By chances of its own, so that the other seeds go on as ever.
     own = random.Random(drawn.clock_rates[0])
     return msgspec.structs.replace(
-        drawn, seeks=own.choice((0.0, 0.0, 0.3, 0.8)), checkpoints=own.random() < 0.3
+        drawn,
+        seeks=own.choice((0.0, 0.0, 0.3, 0.8)),
+        checkpoints=own.random() < 0.3,
+        kafka_brokers=own.choice((1, 1, 3)),
     )
 
 

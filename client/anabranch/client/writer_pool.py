@@ -37,6 +37,11 @@ _LEADERS_S: Final = 0.1  # a refused append costs no more than that
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
+def writers_of(buckets: int, brokers: int) -> int:
+    """How many writers a segment needs on so many of Kafka's brokers; 0: perhaps several."""
+    return 1 if brokers == 1 else min(buckets, _OF_SEGMENT_MAX)
+
+
 class WriterPool:
     """`spawn` runs what takes a while; its owner waits for it or cancels it."""
 
@@ -97,8 +102,8 @@ class WriterPool:
 
     def _buckets(self, part: Segment) -> range:
         """One bucket for each writer that the segment needs."""
-        shared = self.brokers == 1 and not self._settings.count_batches
-        return range(1 if shared else min(part.info.buckets, _OF_SEGMENT_MAX))
+        apart = self._settings.count_batches
+        return range(writers_of(part.info.buckets, 0 if apart else self.brokers))
 
     def of(
         self, layout: TopicLayout, incarnation: int, part: Segment, bucket: int
