@@ -385,5 +385,7 @@ class TopicController:
     def _propose(
         self, record: TopicChange | SubscriptionChange, now: float
     ) -> list[ControllerEffect]:
-        self._proposed[record.key] = (record.version, now + self._settings.retry_s)
+        # Of what was proposed long ago nothing needs to be known, and it may be gone.
+        lately = {key: each for key, each in self._proposed.items() if now < each[1]}
+        self._proposed = lately | {record.key: (record.version, now + self._settings.retry_s)}
         return [Propose(record)]
