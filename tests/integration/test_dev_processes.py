@@ -5,17 +5,24 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support.channel import until
 from support.processes import START_S_MAX, await_gone, dev, free_ports, run
 
 pytestmark = pytest.mark.integration
 
 
 def look_up(url: str, topic: str) -> str:
-    answer = httpx.get(
-        f"{url}/lookup/v2/topic/persistent/public/default/{topic}", timeout=START_S_MAX
-    )
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["httpUrl"])
+    """Asks again while a bundle has no owner: it may have been given to a node that was killed."""
+    answers: list[httpx.Response] = []
+
+    def is_found() -> bool:
+        path = f"/lookup/v2/topic/persistent/public/default/{topic}"
+        answers.append(httpx.get(url + path, timeout=START_S_MAX))
+        return answers[-1].status_code not in (503, 504)
+
+    until(is_found, "a bundle has an owner")
+    assert answers[-1].status_code == 200, answers[-1].text
+    return str(answers[-1].json()["httpUrl"])
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
