@@ -86,15 +86,14 @@ class Reshaping:
 
     async def create(self, segments: int) -> None:
         """Makes the topic."""
-        answer = await self._http.put(
+        made = await self._http.put(
             self._serving[0].url + self._path, params={"numInitialSegments": segments}
         )
-        answer.raise_for_status()
-        # Only what is asked for here: another topic shows what happens by itself.
-        answer = await self._http.post(
-            f"{self._serving[0].url}{self._path}/autoScalePolicy", json={"enabled": False}
-        )
-        answer.raise_for_status()
+        made.raise_for_status()
+        # Only what is asked for here: another topic shows what happens by itself. The node that
+        # did it is asked: others may not have read so far.
+        policy = made.url.copy_with(path=f"{self._path}/autoScalePolicy", query=None)
+        (await self._http.post(policy, json={"enabled": False})).raise_for_status()
         self._say(f"created {full_name(self._topic)} with {segments} segments")
 
     async def run(self) -> None:

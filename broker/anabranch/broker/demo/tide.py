@@ -108,9 +108,11 @@ class Tide:
 
     async def create(self) -> None:
         """One segment, and a policy for a day that is a minute long."""
-        url = self._serving[0].url + self._path
-        (await self._http.put(url)).raise_for_status()
-        (await self._http.post(f"{url}/autoScalePolicy", json=POLICY)).raise_for_status()
+        made = await self._http.put(self._serving[0].url + self._path)
+        made.raise_for_status()
+        # The node that did it is asked: others may not have read so far.
+        policy = made.url.copy_with(path=f"{self._path}/autoScalePolicy", query=None)
+        (await self._http.post(policy, json=POLICY)).raise_for_status()
         self._say(f"created topic://{TIDE} with 1 segment; nobody will split it")
 
     async def run(self) -> None:
