@@ -82,6 +82,11 @@ class TopicCluster:
 
     async def create(self, topic: str, segments: int = 1) -> None:
         await self.call("PUT", topic, params={"numInitialSegments": segments})
+        async with httpx.AsyncClient(timeout=_ANSWER_S, follow_redirects=True) as http:
+            for node in [each for each in self.nodes if each.is_running]:
+                url = f"{node.url}/admin/v2/scalable/{topic}"
+                while (await http.get(url)).status_code == httpx.codes.NOT_FOUND:
+                    pass  # it has not read so far yet
 
     async def split(self, topic: str, segment_id: int) -> None:
         await self.call("POST", f"{topic}/split/{segment_id}")
