@@ -116,4 +116,4 @@ def test_a_checkpoint_consumer_that_begins_at_the_end_of_what_it_does_not_know(
 
     stormy(monkeypatch, **CHECKPOINTS)
     monkeypatch.setattr(CheckpointConsumer, "_start_of", late)
-    violation_found("")
+    violation_found("right after")
