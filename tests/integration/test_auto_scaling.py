@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from anabranch.core.hashing import hash32
 from support.quiet import QUIET
 from support.topic_cluster import MISSED_SOON, TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored, wrong
-from support.waiting import until
+from support.waiting import eventually, until
 
 pytestmark = pytest.mark.integration
 
@@ -58,20 +57,13 @@ async def set_policy(cluster: TopicCluster, topic: str, **fields: Any) -> None:
     await cluster.call("POST", f"{topic}/autoScalePolicy", json={**_POLICY, **fields})
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + _WAIT_S
-    while not await holds():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.05)
-
-
 async def grown(cluster: TopicCluster, topic: str, count: int) -> None:
     """Waits until there are so many active segments, or more: who looks late sees more."""
 
     async def enough() -> bool:
         return len(await cluster.active(topic)) >= count
 
-    await eventually(enough)
+    await eventually(enough, _WAIT_S)
 
 
 async def scaled(cluster: TopicCluster, topic: str) -> dict[str, Any]:
@@ -233,7 +225,7 @@ def test_cooldowns_survive_the_controller(
                 return "split cooldown" in (await scaled(cluster, topic))["now"]["why"]
             return False
 
-        await eventually(looked)
+        await eventually(looked, _WAIT_S)
         assert len(await cluster.active(topic)) == 2
         await traffic.stop()
 

@@ -224,28 +224,33 @@ def test_a_wrong_password_is_told_by_what_reads_the_log(
     assert _WRONG not in found.stdout + found.stderr
 
 
+async def shut_out(nodes: TopicCluster, topic: str, kafka: dict[str, str]) -> list[str]:
+    """What a producer, a stream and a queue consumer are told whom Kafka does not let in."""
+    await nodes.create(topic)
+    async with Client(nodes.url, kafka=kafka) as client:
+        producer = await client.create_producer(topic, delivery_timeout_s=8)
+        with pytest.raises(ClientError) as sent:
+            await producer.send(b"0", "key")
+        with pytest.raises(KafkaReadError) as received:
+            async with await client.subscribe(topic, "billing") as consumer:
+                await consumer.receive(_WAIT_S)
+        with pytest.raises(KafkaReadError) as queued:
+            async with await client.subscribe_queue(topic, "queue") as consumer:
+                await consumer.receive(_WAIT_S)
+    return [str(each.value) for each in (sent, received, queued)]
+
+
 def test_a_wrong_password_is_told_by_producers_and_consumers(
     secured: SecuredKafka, nodes: TopicCluster
 ) -> None:
     topic = "public/default/locked"
 
     async def body() -> None:
-        await nodes.create(topic)
-        async with Client(nodes.url, kafka=secured.security(password=_WRONG)) as client:
-            producer = await client.create_producer(topic, delivery_timeout_s=8)
-            with pytest.raises(ClientError) as sent:
-                await producer.send(b"0", "key")
-            with pytest.raises(KafkaReadError) as received:
-                async with await client.subscribe(topic, "billing") as consumer:
-                    await consumer.receive(_WAIT_S)
-            with pytest.raises(KafkaReadError) as queued:
-                async with await client.subscribe_queue(topic, "queue") as consumer:
-                    await consumer.receive(_WAIT_S)
-        assert "Authentication failed" in str(sent.value)
-        told = [str(received.value), str(queued.value)]
+        sent, *told = await shut_out(nodes, topic, secured.security(password=_WRONG))
+        assert "Authentication failed" in sent
         assert all("does not let this client in" in said for said in told)
         assert all("sasl.password" in said for said in told)
-        assert not [said for said in (str(sent.value), *told) if _WRONG in said]
+        assert not [said for said in (sent, *told) if _WRONG in said]
 
     run_in(nodes, body)
 
@@ -295,18 +300,7 @@ def test_producers_and_consumers_that_do_not_trust_kafka_name_the_property_to_co
     topic = "public/default/distrusted"
 
     async def body() -> None:
-        await nodes.create(topic)
-        async with Client(nodes.url, kafka=distrustful) as client:
-            producer = await client.create_producer(topic, delivery_timeout_s=8)
-            with pytest.raises(ClientError) as sent:
-                await producer.send(b"0", "key")
-            with pytest.raises(KafkaReadError) as received:
-                async with await client.subscribe(topic, "billing") as consumer:
-                    await consumer.receive(_WAIT_S)
-            with pytest.raises(KafkaReadError) as queued:
-                async with await client.subscribe_queue(topic, "queue") as consumer:
-                    await consumer.receive(_WAIT_S)
-        told = [str(each.value) for each in (sent, received, queued)]
+        told = await shut_out(nodes, topic, distrustful)
         assert all("certificate verify failed" in said for said in told), told
         assert all("ssl.ca.location" in said for said in told), told
 

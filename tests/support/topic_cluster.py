@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import httpx
 from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
 from anabranch.client.client import Client
 from support.processes import CALM, free_ports
+from support.waiting import eventually
 
 TEST_S = 240.0  # for a hang to be told by the test that hangs
 _ANSWER_S = 60.0
@@ -82,11 +82,14 @@ class TopicCluster:
 
     async def create(self, topic: str, segments: int = 1) -> None:
         await self.call("PUT", topic, params={"numInitialSegments": segments})
+        urls = [f"{each.url}/admin/v2/scalable/{topic}" for each in self.nodes if each.is_running]
         async with httpx.AsyncClient(timeout=_ANSWER_S, follow_redirects=True) as http:
-            for node in [each for each in self.nodes if each.is_running]:
-                url = f"{node.url}/admin/v2/scalable/{topic}"
-                while (await http.get(url)).status_code == httpx.codes.NOT_FOUND:
-                    pass  # it has not read so far yet
+
+            async def known() -> bool:  # who has not read so far yet does not know it
+                answers = [await http.get(url) for url in urls]
+                return all(each.status_code != httpx.codes.NOT_FOUND for each in answers)
+
+            await eventually(known, _ANSWER_S)
 
     async def split(self, topic: str, segment_id: int) -> None:
         await self.call("POST", f"{topic}/split/{segment_id}")
@@ -106,15 +109,16 @@ class TopicCluster:
         self, topic: str, operation: Callable[[list[int]], Awaitable[None]], least: int
     ) -> None:
         """Until it succeeds: the node that was asked may be behind, or name one that is dead."""
-        deadline = time.monotonic() + _ANSWER_S
-        while time.monotonic() < deadline:
+
+        async def succeeded() -> bool:
             with contextlib.suppress(AssertionError, httpx.TransportError):
                 active = await self.active(topic)
                 if len(active) >= least:
                     await operation(active)
-                    return
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"no operation on {topic} succeeded in time")
+                    return True
+            return False
+
+        await eventually(succeeded, _ANSWER_S)
 
     async def active(self, topic: str) -> list[int]:
         layout = await self.call("GET", topic)

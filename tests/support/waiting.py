@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 WAIT_S = 120.0  # nothing takes so long, on whatever machine: it only ends what hangs
 
@@ -15,3 +15,11 @@ async def until(holds: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     while not holds():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         await asyncio.sleep(0.002)
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], timeout_s: float = WAIT_S) -> None:
+    """As `until`, for a condition that has to be asked for."""
+    deadline = time.monotonic() + timeout_s
+    while not await holds():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.02)

@@ -270,6 +270,19 @@ def known_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anabranch.client.queue.lock_of", lock_of)
 
 
+def hold_leaving(consumer: Any, node: Slow, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Its leaving waits for what is returned, once the node has noted that it is about to."""
+    leave, may_leave = consumer._leave, asyncio.Event()
+
+    async def held() -> None:
+        node.reached.append("about to leave")
+        await may_leave.wait()
+        await leave()
+
+    monkeypatch.setattr(consumer, "_leave", held)
+    return may_leave
+
+
 @pytest.mark.usefixtures("known_lock")
 @pytest.mark.parametrize("make", [_subscribe, _queue])
 def test_a_consumer_whose_closing_is_cancelled_leaves_and_later_calls_wait_for_that(
@@ -278,14 +291,7 @@ def test_a_consumer_whose_closing_is_cancelled_leaves_and_later_calls_wait_for_t
     async def test() -> None:
         async with slow(takes=True) as node, Client(node.url) as client:
             consumer = await make(client)
-            leave, may_leave = consumer._leave, asyncio.Event()
-
-            async def held() -> None:
-                node.reached.append("about to leave")
-                await may_leave.wait()
-                await leave()
-
-            monkeypatch.setattr(consumer, "_leave", held)
+            may_leave = hold_leaving(consumer, node, monkeypatch)
             closing = [asyncio.create_task(consumer.close())]
             await until(lambda: "about to leave" in node.reached)
             closing[0].cancel()
@@ -313,14 +319,7 @@ def test_a_client_waits_for_a_consumer_whose_closing_was_cancelled_whatever_it_m
         async with slow(takes=True) as node:
             client = Client(node.url)
             consumer = await make(client)
-            leave, may_leave = consumer._leave, asyncio.Event()
-
-            async def held() -> None:
-                node.reached.append("about to leave")
-                await may_leave.wait()
-                await leave()
-
-            monkeypatch.setattr(consumer, "_leave", held)
+            may_leave = hold_leaving(consumer, node, monkeypatch)
             closing = asyncio.create_task(consumer.close())
             await until(lambda: "about to leave" in node.reached)
             closing.cancel()

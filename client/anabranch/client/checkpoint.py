@@ -89,9 +89,8 @@ class CheckpointConsumer(OrderedConsumer):
             SegmentBucket(s, b): end for s, buckets in given.items() for b, end in buckets.items()
         }
         self._incarnation = None if checkpoint is None else checkpoint.incarnation  # of the above
-        self._had: dict[
-            SegmentBucket, Holding
-        ] = {}  # the last one of each place, also when it is over
+        # The last one of each place, also when it is over.
+        self._had: dict[SegmentBucket, Holding] = {}
         self._repeats = False  # something that was delivered was lost, and nobody was told
 
     def checkpoint(self) -> Checkpoint:
