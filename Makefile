@@ -24,6 +24,7 @@ help:
 	@echo 'make check         the quick loop: format, lint, types, layers, unit and property tests'
 	@echo 'make test          everything: the above, simulation, integration, Spark'
 	@echo 'make soak          simulate new seeds until interrupted'
+	@echo 'make mutants       plant bugs one by one, and see which of them no test notices'
 	@echo 'make bench         measure, print ratios to limits, save JSON and plots'
 	@echo 'make format        rewrite the sources in the project format'
 	@echo 'make proto         generate the code of the wire protocol'
@@ -61,22 +62,24 @@ $(VENV)/.installed: $(VENV)/.requirements pyproject.toml
 # that it can come before the downloads.
 .PHONY: java
 java:
-	@if [ -n "$(PYTHON)" ]; then PYTHONPATH=channel PYTHONDONTWRITEBYTECODE=1 \
-		$(PYTHON) -m anabranch.channel.embedded.java; fi
+	@if [ -n "$(PYTHON)" ]; then PYTHONPATH=core:devkit PYTHONDONTWRITEBYTECODE=1 \
+		$(PYTHON) -m anabranch.jars.java; fi
 
 # Jars of Kafka and of Spark's connectors, into the user's cache directory.
 .PHONY: jars
 jars: setup
-	@$(BIN)/python -m anabranch.channel.embedded.jars
+	@$(BIN)/python -m anabranch.jars.cache
 
 .PHONY: requirements
 requirements:
 	@command -v $(UV) >/dev/null || { \
 		echo 'uv is missing. Install it (pip install uv) or name one: make requirements UV=...' >&2; exit 1; }
 	$(COMPILE) requirements/build.in -o requirements/build.txt
-	$(COMPILE) pyproject.toml -c requirements/build.txt -o requirements/run.txt
+	$(COMPILE) pyproject.toml --extra node -c requirements/build.txt -o requirements/node.txt
+	$(COMPILE) pyproject.toml -c requirements/node.txt -o requirements/sdk.txt
 	$(COMPILE) pyproject.toml --extra spark --group dev -c requirements/build.txt \
-		-c requirements/run.txt -o requirements/dev.txt
+		-c requirements/node.txt -o requirements/dev.txt
+	$(COMPILE) --group mutants -c requirements/dev.txt -o requirements/mutants.txt
 
 # The committed code of the wire protocol, after a change of its .proto file.
 .PHONY: proto
@@ -87,7 +90,7 @@ proto: setup
 # The committed checksums of the jars, after a change of version.
 .PHONY: checksums
 checksums: java setup
-	$(BIN)/python -m anabranch.channel.embedded.lock
+	$(BIN)/python -m anabranch.jars.lock
 
 # --- checks -------------------------------------------------------------------------------------
 
@@ -102,13 +105,13 @@ lint: setup
 check: lint
 	$(BIN)/pytest $(wildcard tests/unit tests/property) $(PYTEST_ARGS)
 
-# Integration tests of one file share an embedded Kafka, so a file stays with one worker. They wait
-# more than they work: two of them at once take little more than half of the time. Both kinds run,
-# whatever becomes of the other, so that one run tells all that is wrong.
+# Tests wait more than they work: three at once keep two cores busy. Integration tests of one file
+# share an embedded Kafka, so a file stays with one worker. Both kinds run, whatever becomes of the
+# other, so that one run tells all that is wrong.
 .PHONY: test
 test: java lint jars
-	$(BIN)/pytest -n 2 -m 'not integration and not spark' $(PYTEST_ARGS) || pure=$$?; \
-	$(BIN)/pytest -n 2 --dist loadfile -m 'integration or spark' $(PYTEST_ARGS) && exit $${pure:-0}
+	$(BIN)/pytest -n 3 -m 'not integration and not spark' $(PYTEST_ARGS) || pure=$$?; \
+	$(BIN)/pytest -n 3 --dist loadfile -m 'integration or spark' $(PYTEST_ARGS) && exit $${pure:-0}
 
 .PHONY: format
 format: setup
@@ -125,11 +128,20 @@ demo: java jars
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m simulation.soak
 
+$(VENV)/.mutants: $(VENV)/.installed requirements/mutants.txt
+	$(PIP_INSTALL) --require-hashes -r requirements/mutants.txt
+	@touch $@
+
+# Of the rules that promises rest on; docs/mutants.md says more. TARGETS: some of them only.
+.PHONY: mutants
+mutants: $(VENV)/.mutants
+	PYTHONPATH=tests $(BIN)/python -m mutation.run $(TARGETS)
+
 .PHONY: bench
 bench: java jars
 	$(BIN)/python -m bench
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .mutants build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -86,7 +86,7 @@ class BareKafka:
     def topic(self, partitions: int) -> str:
         """A fresh topic with one message in each partition, so that each is known to be led.
 
-        Without that, librdkafka may lose the first messages (`anabranch.client.flows`).
+        Without that, librdkafka may lose the first messages (`_producer.partition_writer`).
         """
         name = self.new_name()
         self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_DEADLINE_S)

@@ -8,7 +8,7 @@ import time
 from functools import cache
 
 from anabranch.client import Client, ProducerSettings
-from anabranch.client.batches import BatchCount
+from anabranch.client._producer.segment_writer import BatchCount
 from bench.bare import BareKafka
 from bench.figure import Measured
 from bench.load import BATCH, KEYS

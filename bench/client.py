@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from anabranch.broker.cli.children import NodeProcess
+from anabranch.devkit.nodes import NodeProcess
 
 _TIMEOUT_S = 60.0
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from anabranch.broker.cli.children import NodeProcess
+from anabranch.devkit.nodes import NodeProcess
 from bench import wrk
 from bench.client import Client, topic_per_bundle
 from bench.figure import Measured, spread

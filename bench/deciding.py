@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from anabranch.core.autoscale import Demand, LastActions, decide
-from anabranch.core.autoscale_policy import AutoScalePolicy
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import SegmentLoad
+from anabranch.core.autoscale.decide import Demand, LastActions, decide
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.autoscale.policy import AutoScalePolicy
+from anabranch.core.topics.layout import SegmentLayout
 from bench.figure import Measured, spread
 from bench.place import Place
 
@@ -52,7 +52,7 @@ class Input(msgspec.Struct, frozen=True):
         if self.renewed:
             layout = SegmentLayout(layout.epoch, layout.next_segment_id, layout.segments.values())
         demand = {
-            f"stream-{number}": Demand(self.consumers, True, _LONG_AGO_MS)
+            f"stream-{number}": Demand(self.consumers, _LONG_AGO_MS)
             for number in range(_SUBSCRIPTIONS)
         }
         if self.before is not None:

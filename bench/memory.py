@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.log import append_record
 from anabranch.channel.topics import Topics
 from anabranch.client import Client
-from anabranch.core.layout import initial_segments
-from anabranch.core.ownership import Actor
-from anabranch.core.records import TopicChange
-from anabranch.core.replica import MemoryReplica
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.topic_proposals import topic_change
-from anabranch.core.topics import TopicMove
-from anabranch.core.verdicts import Verdict
+from anabranch.core.bundles.propose import Actor
+from anabranch.core.log.records import TopicChange
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.layout import initial_segments
+from anabranch.core.topics.propose import topic_change
+from anabranch.core.topics.topic import TopicMove
+from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
 from bench.client import Client as HttpClient
 from bench.figure import Measured
 from bench.place import Place, resident_mb

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from anabranch.broker.cli.children import HOST, NodeProcess, await_ready, stop_all
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded import ports
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.devkit import ports
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.nodes import HOST, NodeProcess, await_ready, stop_all
 
 NODES = 3
 CLUSTER_PREFIX = "bench-cluster."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import statistics
 import time
@@ -15,11 +14,10 @@ from anabranch.broker.node import Node
 from anabranch.broker.settings import load_settings
 from anabranch.channel.codec import encode_record
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded import ports
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.log import append_record
-from anabranch.core.outcome import Folded
-from anabranch.core.records import (
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import (
     Cause,
     ClusterSettings,
     PolicyOp,
@@ -27,7 +25,8 @@ from anabranch.core.records import (
     SessionOp,
     TenantChange,
 )
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.verdicts import Verdict
+from anabranch.devkit import ports
 from anabranch.projections.view import View
 from bench.figure import Measured, spread
 from bench.place import Place
@@ -123,7 +122,7 @@ async def _node_ms(connection: KafkaConnection, folder: Path, prefix: str) -> li
         for _ in range(_COUNT + _WARM):
             before = runtime.view.tenant("public")
             record = TenantChange(
-                runtime.new_id(),
+                runtime.proposals.new_id(),
                 "public",
                 PolicyOp.UPDATE,
                 (before.version if before else 0) + 1,
@@ -134,7 +133,8 @@ async def _node_ms(connection: KafkaConnection, folder: Path, prefix: str) -> li
                 Cause.OPERATOR,
             )
             began = time.perf_counter()
-            entry = await asyncio.wait_for(runtime.propose(record), _DEADLINE_S)
+            deadline = runtime.proposals.deadline(_DEADLINE_S)
+            entry = await runtime.proposals.propose(record, deadline)
             took.append((time.perf_counter() - began) * 1000)
             if entry.outcome.verdict is not Verdict.ACCEPTED:
                 raise RuntimeError(f"{record} was rejected: {entry.outcome.verdict.name}")

@@ -26,10 +26,9 @@ from pyspark.sql import functions as F
 
 from anabranch.channel.codec import SCHEMA_HEADER, encode_record, schema_header
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.topics import Topics
-from anabranch.core.names import parse_namespace
-from anabranch.core.records import (
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.records import (
     Cause,
     ClusterSettings,
     NamespaceChange,
@@ -40,8 +39,9 @@ from anabranch.core.records import (
     TenantChange,
     UnitMove,
 )
+from anabranch.core.names import parse_namespace
 from anabranch.core.ring import bundle_name, even_ranges
-from anabranch.core.units import Move
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.audit import AuditOptions, audit
 from anabranch.spark_replay.session import default_parallelism, local_session
 from anabranch.spark_replay.sources import Extent, KafkaSource

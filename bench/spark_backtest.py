@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.spark_replay.backtest.run import BacktestOptions, backtest
 from anabranch.spark_replay.backtest.traces import SAMPLE, Assumed, read_traces
 from anabranch.spark_replay.session import default_parallelism, local_session

@@ -22,7 +22,7 @@ from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.topics import Topics
 from anabranch.projections.view import View
 from bench.figure import Measured
-from bench.folding import SNAPSHOT_UNITS, bulk_loads, snapshot_pairs
+from bench.folding import SNAPSHOT_UNITS, bulk_loads, snapshot_horizon, snapshot_pairs
 from bench.place import Place, resident_mb
 
 MEMORY_MB_MAX = 400
@@ -38,7 +38,7 @@ def start(place: Place) -> Measured:
     compactor = Compactor(place.connection, topics)
     compactor.begin()
     # The log of this cluster is empty; nobody folds what its units say.
-    compactor.snapshot(snapshot_pairs(count), Horizon(0, "0" * 32))
+    compactor.snapshot(snapshot_pairs(count), snapshot_horizon(0, count))
     compactor.close()
     consumed, loaded = [], []
     for _ in range(_REPEATS):

@@ -15,12 +15,14 @@ import msgspec
 
 from anabranch.client import Client, Producer
 from anabranch.core.hashing import hash32, segment_hash
+from anabranch.devkit.causality import Span, turned_round
 from bench.figure import Measured, spread
 from bench.load import KEYS, stamp, stamped
 from bench.place import Place
 from bench.scalable import TopicUnderTest
 
 _RATE = 2_000
+_PRODUCERS = 2
 _SEGMENTS = 4
 _SPLITS = 20
 _APART_S = 0.5  # from the end of a split to the next one
@@ -45,20 +47,22 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class Traffic:
-    """Every message: when it was due, when it was acknowledged, and when it was received."""
+    """Every message: when it was due, sent, acknowledged and received; two producers send."""
 
     def __init__(self) -> None:
         self.due = array("d")
+        self.sent = array("d")
         self.acked = array("d")
         self.received = array("d")
         self.splits: list[Split] = []
-        self._last = [-1] * len(KEYS)
+        self._orders: dict[int, list[int]] = {}
         self._failure: Exception | None = None
 
     def send(self, producer: Producer, due: float) -> None:
         """Sends the next message, which was due at that time."""
         number = len(self.due)
         self.due.append(due)
+        self.sent.append(time.perf_counter())
         self.acked.append(math.inf)
         self.received.append(math.inf)
 
@@ -69,13 +73,17 @@ class Traffic:
         producer.send_nowait(stamp(number), KEYS[number % len(KEYS)], on_delivery=settled)
 
     def take(self, value: bytes) -> None:
-        """A message has come. Raises RuntimeError for one that came before or out of order."""
-        number, _ = stamped(value)
-        key = number % len(KEYS)
-        if number <= self._last[key]:
-            raise RuntimeError(f"message {number} of key {key} came after {self._last[key]}")
+        """A message has come. Raises RuntimeError for one that came before."""
         self.take_any_order(value)
-        self._last[key] = number
+        number, _ = stamped(value)
+        self._orders.setdefault(number % len(KEYS), []).append(number)
+
+    def must_be_in_order(self) -> None:
+        """Raises RuntimeError when what was acknowledged before another was sent came after it."""
+        for key, order in self._orders.items():
+            spans = {number: Span(self.sent[number], self.acked[number]) for number in order}
+            for each in turned_round(order, spans):
+                raise RuntimeError(f"of key {key} {each.effect} came before {each.cause}")
 
     def take_any_order(self, value: bytes) -> None:
         """The same for a consumer that promises no order."""
@@ -182,9 +190,9 @@ async def _run(
     with TopicUnderTest(place, _SEGMENTS) as topic:
         async with Client(place.service_urls()) as client, asyncio.TaskGroup() as group:
             consuming = group.create_task(_as_task(consume(client, topic, take)))
-            producer = await client.create_producer(topic.name)
+            producers = [await client.create_producer(topic.name) for _ in range(_PRODUCERS)]
             over = asyncio.Event()
-            sending = group.create_task(_send(producer, traffic, over))
+            sending = group.create_task(_send(producers, traffic, over))
             await _until(lambda: min(traffic.received[:_RATE], default=math.inf) < math.inf)
             await asyncio.sleep(1.0)
             for _ in range(_SPLITS // 4 if place.quick else _SPLITS):
@@ -193,6 +201,7 @@ async def _run(
             over.set()
             await sending
             await _until(lambda: traffic.is_settled)
+            traffic.must_be_in_order()
             consuming.cancel()
 
 
@@ -200,11 +209,14 @@ async def _as_task(work: Awaitable[Any]) -> None:
     await work
 
 
-async def _send(producer: Producer, traffic: Traffic, over: asyncio.Event) -> None:
+async def _send(producers: list[Producer], traffic: Traffic, over: asyncio.Event) -> None:
+    """Each key's messages by all of them in turn."""
     began = time.perf_counter()
     while not over.is_set():
         while (due := began + len(traffic.due) / _RATE) <= time.perf_counter():
-            traffic.send(producer, due)
+            number = len(traffic.due)
+            turn = number + number // len(KEYS)
+            traffic.send(producers[turn % len(producers)], due)
         await asyncio.sleep(_TICK_S)
 
 

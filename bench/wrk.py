@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from anabranch.broker.cli.children import HOST
-from anabranch.channel.embedded import ports
+from anabranch.devkit import ports
+from anabranch.devkit.nodes import HOST
 from bench.place import Place
 
 LIMIT_WHAT = "the same server with a constant answer, under the same load"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.session import local_session
 from support.topic_cluster import TopicCluster, topic_cluster
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.core.layout import entered
-from anabranch.core.segment_topics import kafka_group, kafka_topic
-from anabranch.core.segments import SegmentInfo, SegmentState, new_segment
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.layout import entered
+from anabranch.core.topics.segment import SegmentInfo, SegmentState, new_segment
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.spark_replay.checks.order import check_order
 from anabranch.spark_replay.checks.segments import check_segments
 from anabranch.spark_replay.checks.topics import SealedSegment, StreamDrain, TopicsLeft
+from anabranch.spark_replay.segment_edges import read_edges
 from anabranch.spark_replay.segment_ends import ask_kafka
 from support.channel import DEADLINE_S, commit, produce_raw
 
@@ -102,3 +106,32 @@ def test_a_group_that_kafka_does_not_know_has_committed_nothing(
     found = ask_kafka(connection, topic_prefix, left)
     assert found.committed == {(TOPIC, "billing", 1): (-1,)}
     assert check_segments(left, found, NOW_MS).violated == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "judged", "violated", "unjudged"),
+    [("LogAppendTime", 1, 1, 0), ("CreateTime", 0, 0, 1)],
+)
+def test_a_child_that_was_written_to_before_its_parent_is_found_where_brokers_stamp_records(
+    connection: KafkaConnection,
+    topic_prefix: str,
+    kind: str,
+    judged: int,
+    violated: int,
+    unjudged: int,
+) -> None:
+    parent, child, idle = _sealed(1, 1), new_segment(2, 0, 0xFFFF, 1), new_segment(3, 0, 0, 1)
+    one = SealedSegment(TOPIC, INCARNATION, parent, 99, (child, idle))
+    names = [kafka_topic(topic_prefix, TOPIC, INCARNATION, part) for part in (child, parent)]
+    admin = connection.admin()
+    stamps = {"message.timestamp.type": kind}
+    for name in (*names, kafka_topic(topic_prefix, TOPIC, INCARNATION, idle)):
+        topic = NewTopic(name, 1, 1, config=stamps)
+        admin.create_topics([topic])[name].result(DEADLINE_S)
+    for name in names:
+        produce_raw(connection, name, b"key", b"the child's comes first")
+        time.sleep(0.002)  # another millisecond: the stamps must differ
+    edges = read_edges(connection, topic_prefix, TopicsLeft(1, [], [one], 1, []))
+    assert (len(edges.firsts), len(edges.lasts)) == (1, 1)
+    tally, left_out = check_order(TopicsLeft(1, [], [one], 1, []), edges, 0)
+    assert (tally.examined, tally.violated, left_out) == (judged, violated, unjudged)

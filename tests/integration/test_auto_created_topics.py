@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.sealing import SegmentTopic
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
 from anabranch.client import Client, ClientError
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import DEADLINE_S, until
 from support.hand_made_topic import HandMadeTopic
 

@@ -14,10 +14,9 @@ import httpx
 import pytest
 from confluent_kafka import Producer as KafkaProducer
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.client import Client, StreamConsumer
-from anabranch.client.errors import ClosedError
+from anabranch.client import Client, ClosedError, StreamConsumer
 from anabranch.core.hashing import hash32
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.quiet import QUIET
 from support.topic_cluster import MISSED_SOON, TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored, wrong

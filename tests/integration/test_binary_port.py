@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
-from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.errors import ConnectError

@@ -8,13 +8,13 @@ from structlog.testing import capture_logs
 
 from anabranch.channel.codec import encode_load
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.channel.load import KafkaLoads, LoadTable, Place
+from anabranch.channel.load import KafkaLoads, LoadTable, SegmentKey
 from anabranch.channel.load_probe import LoadProbe
 from anabranch.channel.sealing import SegmentTopic
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
-from anabranch.core.segment_load import LoadRecord
+from anabranch.core.autoscale.load import LoadRecord
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import produce_raw, until
 from support.quiet import QUIET
 
@@ -74,9 +74,9 @@ def test_a_node_that_starts_later_knows_the_newest_load_of_each_segment(
 ) -> None:
     first, later = Node(connection, topics), None
     try:
-        first.loads.write({Place(TOPIC, 7, n): load(n) for n in range(4)})
+        first.loads.write({SegmentKey(TOPIC, 7, n): load(n) for n in range(4)})
         first.until({0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0})
-        first.loads.write({Place(TOPIC, 7, 1): load(11), Place(TOPIC, 7, 2): None})
+        first.loads.write({SegmentKey(TOPIC, 7, 1): load(11), SegmentKey(TOPIC, 7, 2): None})
         first.until({0: 0.0, 1: 11.0, 3: 3.0})
         later = Node(connection, topics)
         assert not later.loads.is_whole
@@ -98,7 +98,7 @@ def test_of_loads_that_wait_for_kafka_only_the_newest_of_a_segment_is_written(
     node = Node(connection, topics)
     try:
         for rate in range(100):
-            node.loads.write({Place(TOPIC, 7, 0): load(rate)})
+            node.loads.write({SegmentKey(TOPIC, 7, 0): load(rate)})
         node.until({0: 99.0})
         until(node.is_written, "everything is written")
         assert node.loads.written == 1
@@ -109,11 +109,11 @@ def test_of_loads_that_wait_for_kafka_only_the_newest_of_a_segment_is_written(
 def test_what_a_later_release_or_a_stranger_wrote_is_passed_over(
     connection: KafkaConnection, topics: Topics
 ) -> None:
-    key = Place(TOPIC, 7, 0).key.encode()
+    key = SegmentKey(TOPIC, 7, 0).key.encode()
     newer = b"\xc3\x01" + b"\xff" * 8 + b"whatever"
     produce_raw(connection, topics.load, key, newer)
     produce_raw(connection, topics.load, b"broker:b1:8080", b"something")
-    produce_raw(connection, topics.load, Place(TOPIC, 7, 1).key.encode(), encode_load(load(5)))
+    produce_raw(connection, topics.load, SegmentKey(TOPIC, 7, 1).key.encode(), encode_load(load(5)))
     node = Node(connection, topics)
     try:
         node.until({1: 5.0})
@@ -124,12 +124,12 @@ def test_what_a_later_release_or_a_stranger_wrote_is_passed_over(
 
 def test_a_table_tells_incarnations_apart_and_forgets_what_is_taken_away() -> None:
     table = LoadTable()
-    table.take([(Place(TOPIC, 7, 0), load(1).at(1)), (Place(TOPIC, 8, 0), load(2).at(2))])
+    table.take([(SegmentKey(TOPIC, 7, 0), load(1).at(1)), (SegmentKey(TOPIC, 8, 0), load(2).at(2))])
     assert table.segments(TOPIC, 7)[0].msg_rate_in == 1
     assert table.segments(TOPIC, 8)[0].msg_rate_in == 2
-    table.take([(Place(TOPIC, 7, 0), None), (Place(TOPIC, 7, 0), None)])
-    assert list(table.places(TOPIC)) == [Place(TOPIC, 8, 0)]
-    table.take([(Place(TOPIC, 8, 0), None)])
+    table.take([(SegmentKey(TOPIC, 7, 0), None), (SegmentKey(TOPIC, 7, 0), None)])
+    assert list(table.places(TOPIC)) == [SegmentKey(TOPIC, 8, 0)]
+    table.take([(SegmentKey(TOPIC, 8, 0), None)])
     assert len(table) == 0
     assert list(table.topics()) == []
 
@@ -189,7 +189,7 @@ def test_a_kafka_that_is_away_is_told_of_in_few_lines_and_nothing_is_lost() -> N
     loads = KafkaLoads(KafkaConnection("127.0.0.1:1"), Topics("away."))
     try:
         with capture_logs() as lines:
-            loads.write({Place(TOPIC, 7, n): load(n) for n in range(500)})
+            loads.write({SegmentKey(TOPIC, 7, n): load(n) for n in range(500)})
 
             def told() -> int:
                 loads.poll(0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from anabranch.channel.bootstrap import SnapshotReader
 from anabranch.channel.codec import Horizon
 from anabranch.channel.compactor import Compactor
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.errors import (
     AppendError,
     AppendFailedError,
@@ -25,9 +25,11 @@ from anabranch.channel.errors import (
 )
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.log_end import KafkaLogEnd
 from anabranch.channel.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
-from anabranch.core.leases import Heartbeat
-from anabranch.core.records import Record
+from anabranch.core.log.records import Record
+from anabranch.core.sessions.lease import Heartbeat
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import append_all, move, produce_raw, produce_raw_many, read_all, until
 
 pytestmark = pytest.mark.integration
@@ -84,6 +86,7 @@ def test_records_are_read_back_in_order_with_the_logs_own_time(
     assert stamps[0] >= before_ms
     assert reader.next_offset == 2_000
     assert reader.offsets(30.0) == (0, 2_000)
+    assert asyncio.run(KafkaLogEnd(connection, topics.wal).ask()) == 2_000
     writer.close()
     reader.close()
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.positions import EARLIEST, LATEST, GroupPositions, Place
 from anabranch.channel.sealing import SegmentTopic
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import DEADLINE_S
 
 pytestmark = pytest.mark.integration
@@ -50,16 +51,24 @@ def test_offsets_are_found_by_time_and_at_both_ends(
     assert at(1_001) == [1, -1, -1]
 
 
-def test_what_a_group_was_put_at_is_what_it_has_committed(
+def test_a_group_is_where_its_consumers_committed_last(
     connection: KafkaConnection, places: list[Place], topic_prefix: str
 ) -> None:
     positions = GroupPositions(connection)
     group = f"{topic_prefix}group"
     assert positions.committed(group, places, DEADLINE_S) == {}
-    positions.commit(group, {places[0]: 2, places[2]: 0}, DEADLINE_S)
+    committed(connection, group, {places[0]: 2, places[2]: 0})
     assert positions.committed(group, places, DEADLINE_S) == {places[0]: 2, places[2]: 0}
-    positions.commit(group, {places[0]: 1}, DEADLINE_S)
+    committed(connection, group, {places[0]: 1})
     assert positions.committed(group, places, DEADLINE_S) == {places[0]: 1, places[2]: 0}
+
+
+def committed(connection: KafkaConnection, group: str, offsets: Mapping[Place, int]) -> None:
+    """By a consumer that is assigned what it reads."""
+    consumer = connection.consumer(group_id=group)
+    given = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+    consumer.commit(offsets=given, asynchronous=False)
+    consumer.close()
 
 
 def test_what_cannot_be_answered_ends_with_its_deadline(

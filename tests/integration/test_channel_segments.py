@@ -18,18 +18,18 @@ from confluent_kafka.admin import ConfigResource
 from confluent_kafka.cimpl import NewPartitions
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded import ports
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.channel.embedded.settings import Differences
+from anabranch.channel.deadline import Deadline
 from anabranch.channel.errors import (
     KafkaPolicyError,
     KafkaUnreachableError,
     ReplicasMissingError,
     SegmentExistsError,
 )
-from anabranch.channel.patience import Patience
 from anabranch.channel.sealing import Sealer, SegmentTopic
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.devkit import ports
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.kafka.settings import Differences
 from support.channel import DEADLINE_S, commit, until
 
 pytestmark = pytest.mark.integration
@@ -125,7 +125,7 @@ def test_a_message_that_is_older_than_all_that_is_kept_is_refused_and_not_silent
 ) -> None:
     week_ms = 7 * 86_400_000
     topic = SegmentTopic(f"{topic_prefix}s", 1)
-    admin = SegmentAdmin(connection, SegmentSettings(retention_ms=week_ms))
+    admin = SegmentAdmin(connection, SegmentSettings(retention_ms=week_ms, oldest_ms=week_ms))
     admin.create([topic], DEADLINE_S)
     admin.await_leaders([topic], DEADLINE_S)
     admin.close()
@@ -226,7 +226,7 @@ def test_a_probe_is_never_stored_and_an_open_segment_does_not_pass_for_sealed(
     admin.create([topic], DEADLINE_S)
     sealer = Sealer(connection, connection.admin())
     with pytest.raises(KafkaUnreachableError, match="to probe whether topic"):
-        sealer._probe([(topic.name, 0), (topic.name, 1)], Patience(connection, 1.0, lambda: None))
+        sealer._probe([(topic.name, 0), (topic.name, 1)], Deadline(connection, 1.0, lambda: None))
     sealer.close()
     assert _ends(connection, topic) == (0, 0)
 
@@ -241,13 +241,13 @@ def test_an_end_that_is_too_early_is_noticed(
         producer.produce(topic.name, b"1", partition=0)
     assert producer.flush(DEADLINE_S) == 0
     sealer = Sealer(connection, connection.admin())
-    patience = Patience(connection, DEADLINE_S, lambda: None)
-    sealer._get_acquainted([topic.name], patience)
+    deadline = Deadline(connection, DEADLINE_S, lambda: None)
+    sealer._get_acquainted([topic.name], deadline)
     place = (topic.name, 0)
-    assert not sealer._nothing_beyond({place: (1, 0)}, patience, "")
-    assert not sealer._nothing_beyond({place: (2, 0)}, patience, "")
+    assert not sealer._nothing_beyond({place: (1, 0)}, deadline, "")
+    assert not sealer._nothing_beyond({place: (2, 0)}, deadline, "")
     # Silence means that there is more: a slow answer is asked for again.
-    until(lambda: sealer._nothing_beyond({place: (3, 0)}, patience, ""), "the leader confirms it")
+    until(lambda: sealer._nothing_beyond({place: (3, 0)}, deadline, ""), "the leader confirms it")
     sealer.close()
 
 

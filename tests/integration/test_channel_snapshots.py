@@ -13,9 +13,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.bootstrap import Pair, SnapshotReader, last_horizon, snapshot_consumer
 from anabranch.channel.codec import Horizon, decode_entity, encode_entity
-from anabranch.channel.compactor import Compactor
+from anabranch.channel.compactor import Compactor, TrimResult
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.errors import (
     FencedError,
     LogLostError,
@@ -25,10 +24,11 @@ from anabranch.channel.errors import (
 )
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter, offsets
 from anabranch.channel.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
-from anabranch.core.layout import initial_segments
-from anabranch.core.records import TopicChange, topic_key
-from anabranch.core.segments import SEGMENTS_MAX, SegmentState
-from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.core.log.records import TopicChange, topic_key
+from anabranch.core.topics.layout import initial_segments
+from anabranch.core.topics.segment import SEGMENTS_MAX, SegmentState
+from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import (
     DEADLINE_S,
     append_all,
@@ -204,38 +204,47 @@ def test_a_deposed_leader_is_fenced_even_in_the_middle_of_its_snapshot(
 # --- trimming -------------------------------------------------------------------------------
 
 
+ONE = ("archive",)
+
+
 def test_without_an_archive_or_a_snapshot_nothing_is_ever_trimmed(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
-    assert compactor.trim() is None
+    assert compactor.trim(()) == TrimResult(None, {})
     commit_archived(connection, topics, 50)
-    assert compactor.trim() is None  # archived, but in no snapshot
+    assert compactor.trim(ONE).begins_at is None  # archived, but in no snapshot
+    compactor.snapshot([(b"a", b"1")], _horizon(100))
+    assert compactor.trim(()).begins_at is None  # no archive is registered
     assert _first_offset(connection, topics) == 0
 
 
-def test_a_snapshot_without_an_archive_trims_nothing(
+def test_a_registered_archive_that_has_said_nothing_keeps_the_whole_log(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
     compactor.snapshot([(b"a", b"1")], _horizon(100))
-    assert compactor.archived() is None
-    assert compactor.trim() is None
+    commit_archived(connection, topics, 50)
+    assert compactor.trim(("archive", "b")) == TrimResult(None, {"archive": 50, "b": None})
     assert _first_offset(connection, topics) == 0
 
 
-@pytest.mark.parametrize(("archived", "horizon"), [(50, 100), (100, 50)])
-def test_only_what_is_archived_and_snapshotted_is_trimmed(
+@pytest.mark.parametrize(
+    ("archived", "other", "horizon"), [(50, 60, 100), (70, 50, 100), (100, 90, 50)]
+)
+def test_only_what_all_archives_hold_and_a_snapshot_too_is_trimmed(
     connection: KafkaConnection,
     topics: Topics,
     compactor: Compactor,
     archived: int,
+    other: int,
     horizon: int,
 ) -> None:
     commit_archived(connection, topics, archived)
+    commit_archived(connection, topics, other, "b")
     compactor.snapshot([(b"a", b"1")], _horizon(horizon))
 
-    assert compactor.archived() == archived
-    assert compactor.trim() == 50
-    assert compactor.trim() == 50  # again, without harm
+    trimmed = TrimResult(50, {"archive": archived, "b": other})
+    assert compactor.trim(("archive", "b")) == trimmed
+    assert compactor.trim(("archive", "b")) == trimmed  # again, without harm
     assert _first_offset(connection, topics) == 50
     assert _read(connection, topics) == ({b"a": b"1"}, horizon)
 
@@ -256,7 +265,7 @@ def test_a_node_that_starts_while_snapshots_are_written_and_the_log_is_trimmed_g
             if over.is_set():
                 return
             compactor.snapshot([(key, b"%d" % offset) for key in keys], _horizon(offset))
-            compactor.trim()
+            compactor.trim(ONE)
 
     leader = threading.Thread(target=lead)
     leader.start()

@@ -9,8 +9,6 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded import ports
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.errors import (
     KafkaRefusedError,
     KafkaUnreachableError,
@@ -23,6 +21,8 @@ from anabranch.channel.topics import (
     ensure_topics,
     topic_id,
 )
+from anabranch.devkit import ports
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import until
 
 pytestmark = pytest.mark.integration
@@ -136,7 +136,7 @@ def test_a_snapshot_topic_that_is_not_compacted_is_refused(
 def test_more_replicas_than_kafka_has_brokers_are_refused_in_its_words(
     connection: KafkaConnection, topic_prefix: str
 ) -> None:
-    with pytest.raises(KafkaRefusedError, match=f"create topic {topic_prefix}wal.*replica"):
+    with pytest.raises(KafkaRefusedError, match=f"create topic {topic_prefix}wal.*set replication"):
         ensure_topics(connection, Topics(topic_prefix), TopicSettings(3, 2), 60.0)
 
 

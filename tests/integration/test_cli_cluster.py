@@ -1,11 +1,14 @@
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from anabranch.core.ring import parse_range, topic_hash
+from support.metrics_page import documented
 from support.processes import Dev, dev, free_ports, run
 
 pytestmark = pytest.mark.integration
@@ -29,8 +32,22 @@ def test_lookup_names_the_owner_and_the_bundle(cluster: Dev) -> None:
     found = shown("lookup", TOPIC, "--url", cluster.url(1))
     assert found["topic"] == TOPIC
     assert topic_hash(TOPIC) in parse_range(found["bundle"])
-    text = run("lookup", "public/default/orders", "--url", cluster.url(0)).stdout
+    text = run("lookup", TOPIC, "--url", cluster.url(0)).stdout
     assert text == f"{TOPIC} is served by {found['httpUrl']} (bundle {found['bundle']})\n"
+
+
+def test_lookup_of_a_scalable_topic_names_its_controller_or_says_that_there_is_none(
+    cluster: Dev,
+) -> None:
+    url = ("--url", cluster.url(0))
+    name = "public/default/looked-up"
+    gone = run("lookup", name, *url)
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert f"404: Scalable topic not found: topic://{name}" in gone.stderr
+    assert run("topics", "create", name, *url).returncode == 0
+    found = shown("lookup", name, *url)
+    assert (found["topic"], found["httpUrl"][:7]) == (f"topic://{name}", "http://")
+    assert run("topics", "delete", name, "--yes", *url).returncode == 0
 
 
 def test_bundles_and_brokers_agree(cluster: Dev) -> None:
@@ -47,8 +64,16 @@ def test_bundles_and_brokers_agree(cluster: Dev) -> None:
     assert "leader" in run("brokers", "--url", cluster.url(0)).stdout
 
 
+def test_a_node_shows_the_metrics_that_the_page_describes(cluster: Dev) -> None:
+    with urlopen(f"{cluster.url(0)}/metrics") as answer:
+        shown_types = re.findall(r"^# TYPE (\w+) ", answer.read().decode(), re.MULTILINE)
+    assert {name for name in shown_types if not name.endswith("_created")} == {
+        row.name for row in documented()
+    }
+
+
 def test_a_refusal_is_its_reason_and_status_1(cluster: Dev) -> None:
-    found = run("lookup", "nobody/default/t", "--url", cluster.url(0))
+    found = run("lookup", "persistent://nobody/default/t", "--url", cluster.url(0))
     assert (found.returncode, found.stdout) == (1, "")
     assert "404: Namespace nobody/default does not exist" in found.stderr
 
@@ -75,12 +100,36 @@ def test_log_tail_shows_records_with_their_verdicts(cluster: Dev) -> None:
 
 def test_doctor_finds_a_good_kafka_and_a_port_in_use(cluster: Dev, tmp_path: Path) -> None:
     arguments = ("doctor", "--bootstrap-servers", cluster.kafka, "--data-dir", str(tmp_path))
-    found = run(*arguments, "--http-port", str(cluster.port), "--json")
+    alone = ("--set", "replicationFactor=1", "--set", "minInsyncReplicas=1")
+    found = run(*arguments, *alone, "--http-port", str(cluster.port), "--json")
     findings = {finding["check"]: finding for finding in json.loads(found.stdout)}
     assert found.returncode == 1
     assert [name for name, finding in findings.items() if not finding["ok"]] == ["port"]
     assert "is in use" in findings["port"]["found"]
-    assert "1 broker" in findings["kafka"]["found"]
+    assert "1 broker, 4 topics there and sound" in findings["kafka"]["found"]
+
+
+def test_doctor_finds_what_a_node_would_refuse_of_kafka_and_makes_nothing(
+    cluster: Dev, tmp_path: Path
+) -> None:
+    def kafka(prefix: str, *settings: str) -> Any:
+        words = [f"topicPrefix={prefix}", "webServicePort=1", *settings]
+        found = run(
+            *("doctor", "--bootstrap-servers", cluster.kafka, "--data-dir", str(tmp_path)),
+            *(part for word in words for part in ("--set", word)),
+            "--json",
+        )
+        return {each["check"]: each for each in json.loads(found.stdout)}["kafka"]
+
+    alone = ("replicationFactor=1", "minInsyncReplicas=1")
+    for _ in range(2):  # the first one made none
+        new = kafka("other.", *alone)
+        assert (new["ok"], "4 topics that a node would make" in new["found"]) == (True, True)
+    many = kafka("other.")
+    assert (many["ok"], "set replicationFactor to what there are" in many["found"]) == (False, True)
+    few = kafka("anabranch.", "replicationFactor=2", "minInsyncReplicas=1")
+    assert not few["ok"]
+    assert "anabranch.wal has replication factor 1, expected at least 2" in few["found"]
 
 
 def test_dev_on_a_port_in_use_says_so_and_starts_nothing(cluster: Dev, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_topic_is_created_listed_shown_and_deleted_through_any_node(topics: To
     assert topics.json("list", "--property", "team=other") == []
     assert topics.json("show", full)["properties"] == {"team": "shop"}
     assert "team=shop" in topics("show", name)
-    assert topics("delete", name) == f"{full} is deleted\n"
+    assert topics("delete", name, "--yes") == f"{full} is deleted\n"
     assert full not in topics("list").splitlines()
     assert "404" in topics.refused("show", name)
 
@@ -77,13 +77,13 @@ def test_split_merge_and_rebucket_say_what_came_of_them_and_show_draws_it(topics
     assert topics("merge", name, "3", "1") == "segments 3 and 1 are merged: 5 [0000-bfff]\n"
     assert topics("rebucket", name, "4", "3") == "segment 4 is replaced: 6 [c000-ffff]\n"
     lines = topics("show", name).splitlines()
-    assert lines[0] == f"topic://{name}: epoch 12, 2 active segments, 5 sealed"
+    assert lines[0] == f"topic://{name}: epoch 4, 2 active segments, 5 sealed"
     assert max(map(len, lines)) <= 80
     foot = next(line for line in lines if line.startswith("  now  ╘"))
     assert (foot.count("╧"), foot[-1]) == (1, "╛")
     assert [line.split() for line in lines[-2:]] == [
-        ["5", "0000-bfff", "ACTIVE", "9-", "1,3", "-", "3", "-"],
-        ["6", "c000-ffff", "ACTIVE", "12-", "4", "-", "3", "-"],
+        ["5", "0000-bfff", "ACTIVE", "3-", "3,1", "-", "3", "-"],
+        ["6", "c000-ffff", "ACTIVE", "4-", "4", "-", "3", "-"],
     ]
     layout = topics.json("show", name)
     assert layout["segments"]["0"]["endOffsets"] == [0, 0, 0, 0]
@@ -118,6 +118,10 @@ def test_a_subscription_is_put_elsewhere_and_says_what_it_has_yet_to_read(
         return topics.json("subscriptions", "list", name)["billing"]["msgBacklog"]
 
     full = f"topic://{name}"
+    peeked = topics("peek", name, "--from", "earliest", "--max", "2").splitlines()
+    assert [line.split("\t")[1:] for line in peeked] == [["k", "0"], ["k", "1"]]
+    assert topics("peek", name, "--max", "1").endswith("\tk\t4\n")
+    assert set(topics.json("subscriptions", "list", name)) == {"billing", "pool"}
     said = topics("subscriptions", "skip-all", name, "billing")
     assert said == f"subscription billing of {full} has nothing left to read\n"
     assert backlog() == 0
@@ -130,9 +134,20 @@ def test_a_subscription_is_put_elsewhere_and_says_what_it_has_yet_to_read(
     text = topics("stats", name)
     rows = [line.split()[:4] for line in text.splitlines()]
     assert ["billing", "STREAM", "0", "5"] in rows
-    assert ["pool", "QUEUE", "0", "?"] in rows
-    assert "backlog of pool is not known: Kafka keeps" in text
-    assert "412" in topics.refused("subscriptions", "skip-all", name, "pool")
+    assert ["pool", "QUEUE", "0", "5"] in rows
+    said = topics("subscriptions", "skip-all", name, "pool")
+    assert said == f"subscription pool of {full} has nothing left to read\n"
+    assert topics.json("subscriptions", "list", name)["pool"]["msgBacklog"] == 0
+    letters = ("subscriptions", "dead-letters")
+    assert "412" in topics.refused(*letters, "set", name, "billing")
+    aside = f"{full}-pool-DLQ"
+    said = f"what subscription pool of {full} was given 3 times in vain goes to {aside}\n"
+    assert topics(*letters, "set", name, "pool", "--deliveries", "3") == said
+    assert topics.json(*letters, "show", name, "pool")["deadLetterTopic"] == aside
+    none = f"subscription pool of {full} has no dead letters\n"
+    assert (
+        topics(*letters, "remove", name, "pool") == none == topics(*letters, "show", name, "pool")
+    )
     assert "404" in topics.refused("subscriptions", "seek", name, "nobodys", "--to", "latest")
 
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import BatchStats, Client, Producer
 from anabranch.core.errors import InvalidInputError
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.hand_made_topic import HandMadeTopic
 from support.record_batches import batches_of
 from support.waiting import until

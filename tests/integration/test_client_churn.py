@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.client.client import Client
-from anabranch.client.errors import ClosedError, DeadlineError
-from anabranch.client.stream import StreamConsumer
+from anabranch.client import Client, ClosedError, DeadlineError, StreamConsumer
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 
 pytestmark = pytest.mark.integration

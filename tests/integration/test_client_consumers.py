@@ -9,19 +9,20 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
-from anabranch.client.client import Client
-from anabranch.client.errors import (
+from anabranch.client import (
+    Checkpoint,
+    CheckpointConsumer,
+    Client,
     ClosedError,
     ConsumerBusyError,
     DeadlineError,
     DeserializationError,
     NodesUnreachableError,
+    StreamConsumer,
     SubscriptionError,
     TopicNotFoundError,
 )
-from anabranch.client.ordered import OrderedConsumer
-from anabranch.client.stream import StreamConsumer
+from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.core.errors import InvalidInputError
 from support.topic_cluster import Body, TopicCluster, run_on
 
@@ -320,7 +321,7 @@ def test_bad_input_gets_errors_of_its_own(cluster: TopicCluster) -> None:
         with pytest.raises(InvalidInputError):
             await client.subscribe(topic, "billing", "a/b")
         with pytest.raises(InvalidInputError, match="no setting speed"):
-            await client.subscribe(topic, "billing", speed=1)
+            await client.subscribe(topic, "billing", speed=1)  # type: ignore[call-arg]
         consumer = await client.subscribe(topic, "billing", "one")
         with pytest.raises(ConsumerBusyError):
             await client.subscribe(topic, "billing", "one")

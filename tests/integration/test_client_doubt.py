@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.channel.embedded import ports
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, DeliveryResult, Producer, UnknownOutcomeError
+from anabranch.devkit import ports
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.hand_made_topic import HandMadeTopic
 from support.processes import START_S_MAX, STOP_S_MAX
 from support.tcp_proxy import TcpProxy

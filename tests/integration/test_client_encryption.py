@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import (
     Client,
     DecryptionError,
@@ -17,9 +16,10 @@ from anabranch.client import (
     EncryptionError,
     MessageTooLargeError,
 )
-from anabranch.core.entries import ENTRY_MIN, EntryBounds, bounds_in, place_of
 from anabranch.core.hashing import hash32, segment_hash
-from anabranch.core.layout import SegmentLayout
+from anabranch.core.topics.entries import ENTRY_MIN, EntryBounds, bounds_in, place_of
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.hand_made_topic import HandMadeTopic
 from support.record_batches import batches_of
 from support.topic_cluster import TopicCluster, run_on

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, StreamConsumer
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.topic_cluster import TopicCluster, run_on, topic_cluster
 from support.waiting import until
 

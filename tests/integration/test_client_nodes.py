@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, TopicNotFoundError
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.topic_cluster import MISSED_SOON, Body, TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored
 from support.waiting import until

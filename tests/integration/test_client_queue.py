@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.channel.embedded.settings import Differences
-from anabranch.client.client import Client
-from anabranch.client.errors import ClosedError, DeadlineError
-from anabranch.client.queue import QueueConsumer
+from anabranch.client import Client, ClosedError, DeadlineError, QueueConsumer
 from anabranch.core.errors import InvalidInputError
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.kafka.settings import Differences
 from support.topic_cluster import MISSED_SOON, Body, TopicCluster, run_on, topic_cluster
 from support.waiting import until
 

@@ -14,14 +14,20 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.client import Checkpoint, Client, DeadlineError, Message, PositionGoneError
-from anabranch.client.data_plane import DataPlane
-from anabranch.client.grants import Fetch, SegmentBucket
-from anabranch.client.group_offsets import GroupOffsets
-from anabranch.client.ordered import OrderedConsumer
-from anabranch.client.read_trouble import ReadTrouble
-from anabranch.client.settings import ReadSettings
+from anabranch.client import (
+    Checkpoint,
+    Client,
+    DeadlineError,
+    Message,
+    PositionGoneError,
+    ReadSettings,
+)
+from anabranch.client._consumer.assignment import Fetch, SegmentBucket
+from anabranch.client._consumer.data_plane import DataPlane
+from anabranch.client._consumer.group_offsets import GroupOffsets
+from anabranch.client._consumer.reads import ReadTrouble
+from anabranch.client._consumer.stream import OrderedConsumer
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.quiet import QUIET
 from support.topic_cluster import TopicCluster, run_on
 from support.waiting import until
@@ -323,7 +329,7 @@ def test_a_group_is_asked_what_it_committed_and_kafka_what_it_has(
         group = GroupOffsets(stored.kafka, 10.0, lambda: 5.0)
         try:
             assert await group.ranges([place]) == {place: (4, 10)}
-            assert await group.committed([place]) == {place: 0}
+            assert await group.committed([place]) == {}
             assert await group.commit({place: 7}, until=6.0)
             assert not await group.commit({place: 9}, until=4.0)
             assert await group.committed([place]) == {place: 7}

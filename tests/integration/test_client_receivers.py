@@ -7,8 +7,7 @@ import contextlib
 
 import pytest
 
-from anabranch.client.client import Client
-from anabranch.client.errors import DeadlineError
+from anabranch.client import Client, DeadlineError
 from support.topic_cluster import Body, TopicCluster, run_on
 
 pytestmark = pytest.mark.integration

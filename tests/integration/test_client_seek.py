@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.client import Client, Message, StreamConsumer
-from anabranch.client.group_offsets import GroupOffsets
+from anabranch.client import Client, Message, QueueConsumer, StreamConsumer
+from anabranch.client._consumer.group_offsets import GroupOffsets
 from support.topic_cluster import TopicCluster, run_on
 from support.waiting import until
 
@@ -115,5 +115,42 @@ def test_a_consumer_follows_two_seeks_the_second_of_which_comes_while_it_asks_fo
         assert await received(consumer, 11) == values(9, 20)
         assert closed.is_set()
         await consumer.close()
+
+    run_on(cluster, body)
+
+
+async def settled(queue: QueueConsumer, count: int) -> list[bytes]:
+    """The next messages of a queue, each acknowledged, in the order of their numbers."""
+    found: list[bytes] = []
+    while len(found) < count:
+        message = await queue.receive(_RECEIVE_S)
+        assert queue.acknowledge(message)
+        found.append(message.value or b"")
+    return sorted(found, key=int)
+
+
+def test_a_queue_begins_where_it_is_told_and_is_put_elsewhere_while_nobody_consumes_it(
+    cluster: TopicCluster,
+) -> None:
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        producer = await client.create_producer(topic)
+        now = round(time.time() * 1000)
+        for number in range(10):
+            await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
+        await nodes.split(topic, 0)
+        for number in range(10, 20):
+            await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
+        await (await client.subscribe_queue(topic, "jobs", start="latest")).close()
+        for number in range(20, 24):
+            await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
+        await nodes.split_any(topic)  # its children are read from their beginning
+        for number in range(24, 30):
+            await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
+        async with await client.subscribe_queue(topic, "jobs") as queue:
+            assert await settled(queue, 10) == values(20, 30)
+        seek = f"{topic}/subscriptions/jobs/seek"
+        await nodes.call("POST", seek, params={"timestamp": now + 20})
+        async with await client.subscribe_queue(topic, "jobs") as queue:
+            assert await settled(queue, 10) == values(20, 30)
 
     run_on(cluster, body)

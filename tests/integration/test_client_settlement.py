@@ -9,8 +9,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.client import UnknownOutcomeError, producer_state
+from anabranch.client import UnknownOutcomeError
+from anabranch.client._producer import producer_state
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.wire import kafka_protocol
 from support.quiet import QUIET
 
 pytestmark = pytest.mark.integration
@@ -56,17 +58,17 @@ def test_the_leader_counts_each_producer_by_itself(kafka: EmbeddedKafka, topic_p
     _make(kafka, topic)
     first, second = _send(kafka, topic, 3), _send(kafka, topic, 5)
 
-    states = producer_state.ask(_leader(kafka), (topic, 1), {}, _WAIT_S)
+    states = producer_state.ask(_leader(kafka), (topic, 1), 8, {}, _WAIT_S)
     assert {state.producer_id: state.last_sequence + 1 for state in states} == {first: 3, second: 5}
     assert all(state.epoch == 0 for state in states)
-    assert producer_state.ask(_leader(kafka), (topic, 0), {}, _WAIT_S) == []
+    assert producer_state.ask(_leader(kafka), (topic, 0), 0, {}, _WAIT_S) == []
 
 
 def test_a_partition_that_is_not_there_is_said_to_be_unknown(
     kafka: EmbeddedKafka, topic_prefix: str
 ) -> None:
     with pytest.raises(UnknownOutcomeError, match="error 3"):
-        producer_state.ask(_leader(kafka), (f"{topic_prefix}none", 0), {}, _WAIT_S)
+        producer_state.ask(_leader(kafka), (f"{topic_prefix}none", 0), 0, {}, _WAIT_S)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_a_partition_that_is_not_there_is_said_to_be_unknown(
     ],
 )
 def test_who_cannot_be_asked_is_known_beforehand(security: dict[str, str], can: bool) -> None:
-    assert producer_state.can_ask(security) is can
+    assert kafka_protocol.can_ask(security) is can
 
 
 def test_a_new_topic_is_waited_for_until_its_leader_leads(
@@ -89,7 +91,7 @@ def test_a_new_topic_is_waited_for_until_its_leader_leads(
         topic = f"{topic_prefix}t{number}"
         _make(kafka, topic)
         producer_state.await_leading(_leader(kafka), topic, [0, 1], {}, _WAIT_S)
-        assert producer_state.ask(_leader(kafka), (topic, 0), {}, _WAIT_S) == []
+        assert producer_state.ask(_leader(kafka), (topic, 0), 0, {}, _WAIT_S) == []
 
 
 def test_the_wait_for_a_leader_has_an_end(kafka: EmbeddedKafka, topic_prefix: str) -> None:

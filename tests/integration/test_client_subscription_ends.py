@@ -71,7 +71,7 @@ def test_a_consumer_of_a_deleted_subscription_is_told_so(cluster: TopicCluster, 
     async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
         consumer = await subscribed(client, topic, kind)
         receiving = asyncio.create_task(consumer.receive(_WAIT_S))
-        await nodes.call("DELETE", f"{topic}/subscriptions/billing")
+        await nodes.call("DELETE", f"{topic}/subscriptions/billing?force=true")
         with pytest.raises(SubscriptionError, match=_GONE):
             await receiving
         assert (await nodes.call("GET", f"{topic}/stats"))["subscriptions"] == {}
@@ -91,7 +91,7 @@ def test_a_consumer_that_was_away_does_not_take_another_subscription_for_its_own
         assert await received(consumer, _COUNT) == values
         path = f"{topic}/subscriptions/billing"
         async with away(consumer):
-            await nodes.call("DELETE", path)
+            await nodes.call("DELETE", f"{path}?force=true")
             if made_again:
                 await nodes.call("PUT", path, params={"type": kind})
         with pytest.raises(SubscriptionError, match=_GONE):

@@ -7,9 +7,8 @@ import asyncio
 import pytest
 from confluent_kafka import Producer
 
-from anabranch.client import Client
-from anabranch.client.checkpoint import CheckpointConsumer
-from anabranch.client.ordered import OrderedConsumer
+from anabranch.client import CheckpointConsumer, Client
+from anabranch.client._consumer.stream import OrderedConsumer
 from support.quiet import QUIET
 from support.topic_cluster import TopicCluster, run_on
 from support.waiting import until

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.broker.demo.messages import Message
-from anabranch.broker.demo.stored import stored
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.sealing import SegmentTopic
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.devkit.demo.messages import Message
+from anabranch.devkit.demo.stored import stored
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
 DEADLINE_S = 60.0

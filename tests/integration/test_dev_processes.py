@@ -7,6 +7,7 @@ import pytest
 
 from support.channel import until
 from support.processes import START_S_MAX, await_gone, dev, free_ports, run
+from support.topic_cluster import MISSED_SOON
 
 pytestmark = pytest.mark.integration
 
@@ -49,24 +50,34 @@ def test_dev_stopped_while_it_starts_leaves_no_process(tmp_path: Path) -> None:
         assert "Traceback" not in running.text()
 
 
-def test_dev_goes_on_where_the_last_one_stopped_and_without_a_node_that_was_killed(
+def pid_in(line: str) -> int:
+    return int(line.partition("process ")[2].partition(",")[0])
+
+
+def test_dev_goes_on_where_the_last_one_stopped_and_starts_nodes_again_that_are_killed(
     tmp_path: Path,
 ) -> None:
-    with dev(tmp_path, nodes=1) as running:
+    with dev(tmp_path, nodes=1, settings=MISSED_SOON) as running:
         running.await_line("ready")
         created = httpx.put(
             f"{running.url(0)}/admin/v2/namespaces/public/kept", timeout=START_S_MAX
         )
         assert created.status_code == 204
-    with dev(tmp_path, nodes=2) as running:
+    with dev(tmp_path, nodes=2, settings=MISSED_SOON) as running:
         running.await_line("ready")
         listed = httpx.get(f"{running.url(1)}/admin/v2/namespaces/public", timeout=START_S_MAX)
         assert "public/kept" in listed.json()
         line = running.await_line("node-0")
-        os.kill(int(line.partition("process ")[2].partition(",")[0]), signal.SIGKILL)
-        running.await_line("node-0 has ended")
+        os.kill(pid_in(line), signal.SIGKILL)
+        assert "started again in" in running.await_line("node-0 has ended (status -9")
         owner = look_up(running.url(1), "t")
         assert owner in (running.url(0), running.url(1))  # until the silence is long enough
+        os.kill(pid_in(running.await_line("node-1:")), signal.SIGKILL)  # perhaps the last one
+        running.await_line("node-1 has ended")
+        for number in range(2):
+            again = running.await_line(f"node-{number} serves again: {running.url(number)}")
+            os.kill(pid_in(again), 0)
+        assert look_up(running.url(0), "t") == look_up(running.url(1), "t")
 
 
 def test_a_node_without_kafka_says_what_to_check(tmp_path: Path) -> None:

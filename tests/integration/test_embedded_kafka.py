@@ -14,11 +14,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.embedded import ports
-from anabranch.channel.embedded.artifacts import Artifact, committed
-from anabranch.channel.embedded.errors import ChecksumMismatchError, KafkaStartError
-from anabranch.channel.embedded.jars import resolve
-from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.devkit import ports
+from anabranch.devkit.kafka.diagnosis import KafkaStartError
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.jars.artifacts import Artifact, committed
+from anabranch.jars.cache import resolve
+from anabranch.jars.errors import ChecksumMismatchError
 from support.processes import descendants
 from support.quiet import QUIET
 
@@ -100,7 +101,7 @@ def test_a_machine_that_stands_still_for_some_seconds_leaves_kafka_its_only_brok
 _PARENT = """
 import os, signal, sys, threading
 from pathlib import Path
-from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 
 kafka = EmbeddedKafka(Path(sys.argv[1]))
 starter = threading.Thread(target=kafka.start)

@@ -126,6 +126,8 @@ def test_a_client_without_a_right_is_told_which_topic_and_goes_on_with_it(
             finally:
                 secured.allow(write)
             await _sent_at_last(producer, b"1")
+            shown = await client.peek(topic, timeout_s=_WAIT_S)  # it has no right on any group
+            assert [message.value for message in shown] == [b"1"]
             async with await client.subscribe_queue(topic, "queue") as queue:
                 assert (await queue.receive(_WAIT_S)).value == b"1"
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, DeadlineError
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.load_watch import LoadWatch, load_watch
 from support.quiet import QUIET
 from support.topic_cluster import MISSED_SOON, TopicCluster, run_on, topic_cluster

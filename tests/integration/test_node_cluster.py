@@ -1,4 +1,5 @@
 import asyncio
+import re
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -9,18 +10,19 @@ import pytest
 from anabranch.broker.errors import StartError
 from anabranch.broker.lookups import Located
 from anabranch.broker.node import Node
+from anabranch.broker.operations import Operations
 from anabranch.broker.startup import check_not_in_use
 from anabranch.channel.compactor import Compactor
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.errors import KafkaUnreachableError, NewerSchemaError, WrongTopicError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogWriter
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.core.bundles.unit import UnitState
 from anabranch.core.names import Namespace, parse_topic
-from anabranch.core.units import UnitState
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.projections.errors import ViewLogError
-from support.channel import commit_archived
+from support.channel import archive_to
 from support.kafka_cluster import WAIT_S, KafkaCluster, first_offset, kafka_cluster
 from support.memory_cluster import until
 
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.integration
 
 HOME = Namespace("public/default")
 UNIT = "public/default/0x00000000_0x40000000"
-TOPIC = "public/default/topic-1"  # in UNIT
+TOPIC = "persistent://public/default/topic-1"  # in UNIT
 
 Cluster = Callable[..., None]
 
@@ -48,7 +50,7 @@ def cluster(kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path) -> Cluster:
 
 
 async def look_up(node: Node, topic: str = TOPIC) -> Located:
-    return await node.operations.lookup(*parse_topic(topic))
+    return await node.operations.lookups.lookup(*parse_topic(topic))
 
 
 async def look_up_all(node: Node, home: str = HOME, count: int = 200) -> set[str]:
@@ -70,6 +72,22 @@ def test_every_node_assigns_and_all_answer_the_same(cluster: Cluster) -> None:
             first = await look_up(node, f"public/default/each-{number}")
             for other in nodes.nodes:
                 assert await look_up(other, f"public/default/each-{number}") == first
+
+    cluster(body)
+
+
+def test_what_one_node_has_just_made_every_other_node_knows_at_once(cluster: Cluster) -> None:
+    async def body(nodes: KafkaCluster) -> None:
+        first, *others = nodes.nodes
+        for number in range(20):
+            home = Namespace(f"public/made-{number}")
+            await first.operations.tenancy.create_namespace(home, 1)
+            for other in others:
+
+                async def bundles(at: Operations = other.operations, ns: Namespace = home) -> int:
+                    return len(at.bundles(ns))
+
+                assert await other.operations.decided(bundles) == 1
 
     cluster(body)
 
@@ -245,7 +263,7 @@ def test_a_snapshot_lets_the_log_be_trimmed_and_a_new_node_start_from_it(
         for number in range(60):
             await node.operations.tenancy.create_tenant(f"t{number}", [], ["standalone"])
         before = node.operations.position().next_offset
-        commit_archived(kafka, Topics(topic_prefix), before)
+        archive_to(kafka, Topics(topic_prefix), before)
         await until(lambda: node.operations.position().horizon >= before, WAIT_S)
         # The next one trims what this one made trimmable at the latest.
         await node.operations.tenancy.create_tenant("last", [], ["standalone"])
@@ -313,8 +331,14 @@ def test_an_entry_of_a_newer_schema_stops_the_node_with_the_remedy(
         ended = await asyncio.wait_for(node.wait_ended(), WAIT_S)
         assert not ended.clean
         assert "upgrade this one" in ended.reason
-        with pytest.raises(NewerSchemaError, match="upgrade this one"):
+        with pytest.raises(NewerSchemaError, match=r"upgrade this one.*passedOverLogOffsets"):
             await nodes.start()
+        found = re.search(r"offset (\d+) of the log", ended.reason)
+        assert found is not None
+        offset = int(found[1])
+        await nodes.crash(node)
+        again = await nodes.start(nodes.settings(passedOverLogOffsets=f"7000,{offset}"))
+        assert again.runtime.view.next_offset > offset
 
     cluster(body, 1)
 
@@ -326,9 +350,11 @@ def test_an_unreadable_entry_is_counted_and_passed_over(
         node = nodes.nodes[0]
         writer = KafkaLogWriter(KafkaConnection(kafka.bootstrap_servers), Topics(topic_prefix).wal)
         writer.append("junk", b"junk", ("x", b""), lambda _: None)
+        value = b"\xc3\x01" + b"\x07" * 8 + b"body"
+        writer.append("junk", value, ("anabranch-schema", b"a-strangers/1"), lambda _: None)
         await asyncio.to_thread(writer.close)
         name = "anabranch_unreadable_records_total"
-        await until(lambda: node.metrics.registry.get_sample_value(name) == 1, WAIT_S)
+        await until(lambda: node.metrics.registry.get_sample_value(name) == 2, WAIT_S)
         assert (await look_up(node)).broker == named(node)
 
     cluster(body, 1)

@@ -6,17 +6,17 @@ import pytest
 
 from anabranch.broker.errors import UnavailableError
 from anabranch.broker.node import Node
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.errors import LogTrimmedError
+from anabranch.core.bundles.unit import UnitState
 from anabranch.core.names import Namespace, parse_topic
-from anabranch.core.units import UnitState
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.kafka_cluster import WAIT_S, kafka_cluster
 from support.memory_cluster import until
 
 pytestmark = pytest.mark.integration
 
 HOME = Namespace("public/default")
-TOPIC, NAMESPACE = parse_topic("public/default/topic-1")
+TOPIC, NAMESPACE = parse_topic("persistent://public/default/topic-1")
 
 
 @pytest.fixture
@@ -38,17 +38,19 @@ def test_without_kafka_nodes_answer_in_safe_mode_and_recover_when_it_is_back(
             nodes = cluster.nodes
             node = nodes[0]
             await node.operations.tenancy.create_namespace(Namespace("public/idle"), 4)
-            known = await node.operations.lookup(TOPIC, NAMESPACE)
+            known = await node.operations.lookups.lookup(TOPIC, NAMESPACE)
             await cluster.caught_up()
             await asyncio.to_thread(own_kafka.stop)
 
             await until(lambda: {mode(n) for n in nodes} == {"safe"}, WAIT_S)
             for other in nodes:
-                stale = await other.operations.lookup(TOPIC, NAMESPACE)
+                stale = await other.operations.lookups.lookup(TOPIC, NAMESPACE)
                 assert stale.stale
                 assert stale.broker == known.broker
                 with pytest.raises(UnavailableError, match="safe mode"):
-                    await other.operations.lookup(*parse_topic("public/idle/topic"))
+                    await other.operations.lookups.lookup(
+                        *parse_topic("persistent://public/idle/topic")
+                    )
                 with pytest.raises(UnavailableError, match="safe mode"):
                     await other.operations.tenancy.create_tenant("acme", [], ["standalone"])
             before = node.operations.bundles(HOME)
@@ -58,7 +60,7 @@ def test_without_kafka_nodes_answer_in_safe_mode_and_recover_when_it_is_back(
             await cluster.agreed()
             # Nothing was moved because of the outage: every owner came back.
             assert node.operations.bundles(HOME) == before
-            assert (await node.operations.lookup(TOPIC, NAMESPACE)) == known
+            assert (await node.operations.lookups.lookup(TOPIC, NAMESPACE)) == known
             await node.operations.tenancy.create_tenant("acme", [], ["standalone"])
             await node.operations.unload_namespace(HOME)
             states = {unit.state for _, unit in node.operations.bundles(HOME)}
@@ -74,21 +76,21 @@ def test_a_view_that_is_rebuilt_while_kafka_is_away_waits_for_it(
     async def body() -> None:
         async with kafka_cluster(own_kafka, "rebuild.", tmp_path, count=1) as cluster:
             node = cluster.nodes[0]
-            known = await node.operations.lookup(TOPIC, NAMESPACE)
+            known = await node.operations.lookups.lookup(TOPIC, NAMESPACE)
             reader = node._reader
             await asyncio.to_thread(own_kafka.stop)
             assert node._wal is not None
             node._wal.stop()  # as a feed that has failed
             node._failed(LogTrimmedError("rebuild.wal", 1, 2))
             await until(lambda: mode(node) == "safe", WAIT_S)
-            stale = await node.operations.lookup(TOPIC, NAMESPACE)
+            stale = await node.operations.lookups.lookup(TOPIC, NAMESPACE)
             assert (stale.stale, stale.broker) == (True, known.broker)
 
             await asyncio.to_thread(own_kafka.start)
             await until(lambda: mode(node) == "serving", WAIT_S)
             assert node._reader is not reader
             assert not node.runtime.ended.done()
-            assert (await node.operations.lookup(TOPIC, NAMESPACE)).broker == known.broker
+            assert (await node.operations.lookups.lookup(TOPIC, NAMESPACE)).broker == known.broker
 
     asyncio.run(body())
 
@@ -99,7 +101,7 @@ def test_a_stop_while_kafka_is_away_ends_at_its_deadline(
     async def body() -> None:
         async with kafka_cluster(own_kafka, "stop.", tmp_path, count=0) as cluster:
             node = await cluster.start(cluster.settings(brokerShutdownTimeoutMs=500))
-            await node.operations.lookup(TOPIC, NAMESPACE)
+            await node.operations.lookups.lookup(TOPIC, NAMESPACE)
             await asyncio.to_thread(own_kafka.stop)
             ended = await node.stop()
             assert not ended.clean

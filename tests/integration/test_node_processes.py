@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.channel.embedded.ports import free_port
 from anabranch.channel.topics import Topics
-from support.channel import commit_archived
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
+from anabranch.devkit.ports import free_port
+from support.channel import archive_to
 from support.kafka_cluster import TIMES, first_offset
 
 pytestmark = pytest.mark.integration
@@ -159,7 +159,7 @@ def test_a_node_that_slept_while_the_log_was_trimmed_builds_its_view_anew(
         slept_at = ask(awake, STATUS)["nextOffset"]
         until(lambda: ask(awake, BROKERS) == [awake.broker_id])
         owners(awake)  # all of them again: the log goes on without the sleeper
-        commit_archived(kafka, Topics(topic_prefix), ask(awake, STATUS)["nextOffset"])
+        archive_to(kafka, Topics(topic_prefix), ask(awake, STATUS)["nextOffset"])
         ask(awake, "/admin/v2/namespaces/public/default/unload", "PUT")
         until(lambda: first_offset(kafka, topic_prefix) > slept_at + 1)
     finally:

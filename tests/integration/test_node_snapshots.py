@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from anabranch.broker.errors import StartError
 from anabranch.channel.bootstrap import SnapshotReader
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.topics import Topics
-from support.channel import commit_archived
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from support.channel import archive_to
 from support.kafka_cluster import WAIT_S, first_offset, kafka_cluster
 from support.memory_cluster import until
+from support.quiet import QUIET
 
 pytestmark = pytest.mark.integration
 
@@ -55,6 +58,89 @@ def test_a_snapshot_topic_that_was_lost_is_written_whole(
     asyncio.run(body())
 
 
+def test_the_log_waits_for_every_archive_and_says_which_until_it_is_retired(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    topics = Topics(topic_prefix)
+
+    async def body() -> None:
+        async with kafka_cluster(kafka, topic_prefix, tmp_path, 0) as nodes:
+            node = await nodes.start(
+                nodes.settings(snapshotIntervalSeconds=0.2, archiveStalledSeconds=0.5)
+            )
+            await asyncio.to_thread(archive_to, kafka, topics, 2, "gone")
+            await node.operations.tenancy.create_tenant("one", [], ["standalone"])
+            end = node.operations.position().next_offset
+            await asyncio.to_thread(archive_to, kafka, topics, end, "good")
+            await until(lambda: first_offset(kafka, topic_prefix) == 2, WAIT_S)
+            await until(
+                lambda: any("archive gone " in each for each in node.operations.concerns()), WAIT_S
+            )
+            behind = "anabranch_archive_behind_records"
+            shown = node.metrics.registry.get_sample_value(behind, {"archive": "gone"})
+            assert shown is not None
+            assert shown >= end - 2
+            assert first_offset(kafka, topic_prefix) == 2
+            listed = await asyncio.to_thread(archive_command, kafka, topic_prefix, "--list")
+            assert [line.split()[0] for line in listed.splitlines()] == ["ARCHIVE", "gone", "good"]
+            await asyncio.to_thread(archive_command, kafka, topic_prefix, "--retire", "gone")
+            await until(lambda: first_offset(kafka, topic_prefix) >= end, WAIT_S)
+            await until(
+                lambda: not any("archive gone " in each for each in node.operations.concerns()),
+                WAIT_S,
+            )
+
+    asyncio.run(body())
+
+
+def archive_command(kafka: EmbeddedKafka, prefix: str, *arguments: str) -> str:
+    command = [sys.executable, "-m", "anabranch.broker.cli", "archive", *arguments]
+    place = ["--bootstrap-servers", kafka.bootstrap_servers, "--set", f"topicPrefix={prefix}"]
+    done = subprocess.run([*command, *place], check=True, stdout=subprocess.PIPE, timeout=60)
+    return done.stdout.decode()
+
+
+def put_into_snapshot(kafka: EmbeddedKafka, prefix: str, key: bytes, value: bytes | None) -> None:
+    writer = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
+    writer.produce(Topics(prefix).snapshot, value, key, 0)
+    assert not writer.flush(WAIT_S)
+
+
+def test_a_node_goes_on_past_a_stranger_s_key_in_the_snapshot_and_stops_where_a_row_is_missing(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        async with kafka_cluster(kafka, topic_prefix, tmp_path, 0) as nodes:
+            node = await nodes.start(nodes.settings(snapshotIntervalSeconds=0.2))
+            await node.operations.tenancy.create_tenant("one", [], ["standalone"])
+            end = node.operations.position().next_offset
+            await until(lambda: node.operations.position().horizon >= end, WAIT_S)
+            await asyncio.to_thread(put_into_snapshot, kafka, topic_prefix, b"\xff\xfe", b"junk")
+            fresh = await nodes.start()
+            (concern,) = fresh.operations.concerns()
+            assert r"b'\xff\xfe'" in concern
+            assert "was left out" in concern
+            assert fresh.operations.position().digest == node.operations.position().digest
+            await asyncio.to_thread(put_into_snapshot, kafka, topic_prefix, BUNDLE.encode(), None)
+            with pytest.raises(StartError, match=f"by the log {BUNDLE} is missing in it.*delete"):
+                await nodes.start()
+
+    asyncio.run(body())
+
+
+BUNDLE = "public/default/0x40000000_0x80000000"
+
+
+def append_in_transaction(kafka: EmbeddedKafka, prefix: str) -> None:
+    wal = Topics(prefix).wal
+    place = {**QUIET, "bootstrap.servers": kafka.bootstrap_servers}
+    writer = Producer({**place, "transactional.id": f"{prefix}stranger"})
+    writer.init_transactions(WAIT_S)
+    writer.begin_transaction()
+    writer.produce(wal, b"junk", b"junk", 0)
+    writer.commit_transaction(WAIT_S)
+
+
 def log_tail(kafka: EmbeddedKafka, prefix: str) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "anabranch.broker.cli", "log", "tail", "--no-follow", "--json"]
     place = ["--bootstrap-servers", kafka.bootstrap_servers, "--set", f"topicPrefix={prefix}"]
@@ -72,10 +158,22 @@ def test_a_quiet_log_is_trimmed_once_it_is_archived_and_what_is_left_can_be_tail
             end = node.operations.position().next_offset
             await until(lambda: node.operations.position().horizon >= end, WAIT_S)
             assert first_offset(kafka, topic_prefix) == 0
-            commit_archived(kafka, Topics(topic_prefix), end)
+            archive_to(kafka, Topics(topic_prefix), end)
             await until(lambda: first_offset(kafka, topic_prefix) >= end, WAIT_S)
-            # A snapshot may come at any time, and verdicts are known from the newest one on.
+            begins = first_offset(kafka, topic_prefix)
+            await node.operations.tenancy.create_tenant("two", [], ["standalone"])
+            later = node.operations.position().next_offset
+            await until(lambda: node.operations.position().horizon >= later, WAIT_S)
+            # A stranger's transaction leaves a mark behind the last record, which is no record.
+            await asyncio.to_thread(append_in_transaction, kafka, topic_prefix)
             shown = await asyncio.to_thread(log_tail, kafka, topic_prefix)
-            assert all(line["offset"] >= end for line in shown)
+            # Verdicts are known from the newest snapshot on, and the rest is shown all the same.
+            offsets = [line["offset"] for line in shown]
+            assert offsets == list(range(begins, offsets[-1] + 1))
+            assert offsets[-1] >= later
+            assert [each["verdict"] for each in shown[: later - begins]] == [None] * (
+                later - begins
+            )
+            assert shown[-1]["verdict"] == "UNREADABLE"
 
     asyncio.run(body())

@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from anabranch.client import Client, ClientError, KafkaReadError, Producer
+from anabranch.client import (
+    Client,
+    ClientError,
+    KafkaReadError,
+    Producer,
+    QueueConsumer,
+    StreamConsumer,
+)
 from support.hand_made_topic import HandMadeTopic
 from support.processes import COMMAND, free_ports
 from support.secured_kafka import PASSWORDS, SCRAM, SecuredKafka, make_certificates
@@ -173,6 +181,12 @@ def command(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[str
     )
 
 
+def at_once(*commands: tuple[str, ...], lines: str = "") -> list[subprocess.CompletedProcess[str]]:
+    """Each of them, all at the same time: they wait for long before they say that it is in vain."""
+    with ThreadPoolExecutor(len(commands)) as pool:
+        return list(pool.map(lambda words: command(*words, lines=lines), commands))
+
+
 def test_the_commands_produce_and_consume_take_the_same_properties(
     secured: SecuredKafka, nodes: TopicCluster
 ) -> None:
@@ -189,55 +203,56 @@ def test_the_commands_produce_and_consume_take_the_same_properties(
     assert {line.split("\t")[-1] for line in read.stdout.splitlines()} == {"1", "2"}
 
 
-def test_a_wrong_password_is_told_by_the_node_and_no_password_is(
-    secured: SecuredKafka, tmp_path: Path
-) -> None:
-    file = secured.properties_file(secured.security(password=_WRONG))
-    found = command(
+def node_at(secured: SecuredKafka, file: Path, data_dir: Path) -> tuple[str, ...]:
+    """The command of one node."""
+    return (
         *("node", "--bootstrap-servers", secured.bootstrap_servers, "--http-port"),
-        *(str(free_ports(1)), "--service-port", "0", "--data-dir", str(tmp_path)),
+        *(str(free_ports(1)), "--service-port", "0", "--data-dir", str(data_dir)),
         *("--set", f"kafkaPropertiesFile={file}", "--set", "replicationFactor=1"),
         *("--set", "minInsyncReplicas=1"),
     )
-    assert found.returncode == 2
-    last = found.stderr.strip().splitlines()[-1]
-    assert "does not let this client in" in last
-    assert "Authentication failed" in last
-    assert "sasl.password" in last
-    assert "--kafka-properties" in last
-    assert _WRONG not in found.stdout + found.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments", [("log", "tail", "--no-follow"), ("audit",), ("archive", "--archive-dir", "a")]
-)
-def test_a_wrong_password_is_told_by_what_reads_the_log(
-    arguments: tuple[str, ...], secured: SecuredKafka
+def test_a_wrong_password_is_told_by_the_node_and_what_reads_the_log_and_no_password_is(
+    secured: SecuredKafka, tmp_path: Path
 ) -> None:
     file = secured.properties_file(secured.security(password=_WRONG))
     at = ("--bootstrap-servers", secured.bootstrap_servers, "--kafka-properties", str(file))
-    found = command(*arguments, *at)
-    assert found.returncode == 2, found.stdout
-    last = found.stderr.strip().splitlines()[-1]
-    assert "does not let this client in" in last
-    assert "kafkaPropertiesFile (--kafka-properties)" in last
-    assert _WRONG not in found.stdout + found.stderr
+    commands = (
+        node_at(secured, file, tmp_path),
+        ("log", "tail", "--no-follow", *at),
+        ("audit", *at),
+        ("archive", "--archive-dir", "a", *at),
+    )
+    for words, found in zip(commands, at_once(*commands), strict=True):
+        assert found.returncode == 2, (words, found.stdout)
+        last = found.stderr.strip().splitlines()[-1]
+        assert "does not let this client in" in last, words
+        assert "Authentication failed" in last, words
+        assert "kafkaPropertiesFile (--kafka-properties): sasl.username, sasl.password" in last
+        assert _WRONG not in found.stdout + found.stderr, words
 
 
-async def shut_out(nodes: TopicCluster, topic: str, kafka: dict[str, str]) -> list[str]:
+async def shut_out(nodes: TopicCluster, topic: str, kafka: dict[str, str]) -> tuple[str, str, str]:
     """What a producer, a stream and a queue consumer are told whom Kafka does not let in."""
     await nodes.create(topic)
     async with Client(nodes.url, kafka=kafka) as client:
         producer = await client.create_producer(topic, delivery_timeout_s=8)
-        with pytest.raises(ClientError) as sent:
-            await producer.send(b"0", "key")
-        with pytest.raises(KafkaReadError) as received:
-            async with await client.subscribe(topic, "billing") as consumer:
-                await consumer.receive(_WAIT_S)
-        with pytest.raises(KafkaReadError) as queued:
-            async with await client.subscribe_queue(topic, "queue") as consumer:
-                await consumer.receive(_WAIT_S)
-    return [str(each.value) for each in (sent, received, queued)]
+
+        async def send() -> str:
+            with pytest.raises(ClientError) as told:
+                await producer.send(b"0", "key")
+            return str(told.value)
+
+        async def receive(opening: Awaitable[StreamConsumer | QueueConsumer]) -> str:
+            with pytest.raises(KafkaReadError) as told:
+                async with await opening as consumer:
+                    await consumer.receive(_WAIT_S)
+            return str(told.value)
+
+        stream = receive(client.subscribe(topic, "billing"))
+        queue = receive(client.subscribe_queue(topic, "queue"))
+        return await asyncio.gather(send(), stream, queue)
 
 
 def test_a_wrong_password_is_told_by_producers_and_consumers(
@@ -262,8 +277,8 @@ def test_a_wrong_password_is_told_by_the_commands_that_produce_and_consume(
     asyncio.run(nodes.create(topic))
     file = secured.properties_file(secured.security(password=_WRONG))
     at = ("--service-url", nodes.url, "--kafka-properties", str(file))
-    for words in (("consume", topic, "--subscription", "billing"), ("produce", topic)):
-        found = command("topics", *words, *at, lines="a\t1\n")
+    consume = ("topics", "consume", topic, "--subscription", "billing", *at)
+    for found in at_once(consume, ("topics", "produce", topic, *at), lines="a\t1\n"):
         assert (found.returncode, found.stdout) == (2, "")
         assert "does not let this client in" in found.stderr
         assert "kafkaPropertiesFile (--kafka-properties)" in found.stderr
@@ -282,12 +297,7 @@ def test_a_node_that_does_not_trust_kafka_names_the_property_to_correct(
     secured: SecuredKafka, distrustful: dict[str, str], tmp_path: Path
 ) -> None:
     file = secured.properties_file(distrustful)
-    found = command(
-        *("node", "--bootstrap-servers", secured.bootstrap_servers, "--http-port"),
-        *(str(free_ports(1)), "--service-port", "0", "--data-dir", str(tmp_path)),
-        *("--set", f"kafkaPropertiesFile={file}", "--set", "replicationFactor=1"),
-        *("--set", "minInsyncReplicas=1"),
-    )
+    found = command(*node_at(secured, file, tmp_path))
     assert found.returncode != 0
     last = found.stderr.strip().splitlines()[-1]
     assert "certificate verify failed" in last

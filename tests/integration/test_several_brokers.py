@@ -12,16 +12,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,
-)
+from confluent_kafka import Producer as KafkaProducer
+from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.patience import Patience
+from anabranch.channel.deadline import Deadline
 from anabranch.channel.sealing import Sealer
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
 from anabranch.client import Client, ClosedError, DeadlineError, Producer, StreamConsumer
+from anabranch.client._producer import producer_state
 from support import channel
 from support.kafka_brokers import KafkaBrokers
 from support.local_topic import local_topic
@@ -159,6 +159,34 @@ def test_a_share_group_is_set_up_once_every_broker_knows(brokers: KafkaBrokers) 
     admin.close()
 
 
+def test_only_the_leader_of_a_whole_partition_is_believed_on_what_it_holds(
+    brokers: KafkaBrokers, topic_prefix: str
+) -> None:
+    """A follower answers as well, by what it has copied so far."""
+    topic = f"{topic_prefix}t"
+    user = AdminClient({**QUIET, "bootstrap.servers": brokers.bootstrap_servers})
+    user.create_topics([NewTopic(topic, 1, 2)])[topic].result(_WAIT_S)
+    writer = KafkaProducer(
+        {**QUIET, "bootstrap.servers": brokers.bootstrap_servers, "enable.idempotence": True}
+    )
+    for number in range(3):
+        writer.produce(topic, b"%d" % number)
+    assert writer.flush(_WAIT_S) == 0
+    place = user.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions[0]
+
+    def asked(broker: int, end: int) -> list[int]:
+        host, _, port = brokers.numbered(broker).bootstrap_servers.partition(":")
+        states = producer_state.ask((host, int(port)), (topic, 0), end, {}, _WAIT_S)
+        return [each.last_sequence for each in states]
+
+    assert asked(place.leader, 3) == [2]
+    for broker in {1, 2, 3} - {place.leader}:
+        with pytest.raises(OSError, match="moves to another leader"):
+            asked(broker, 3)
+    with pytest.raises(OSError, match="stands at 3, and not at its sealed end, 4"):
+        asked(place.leader, 4)
+
+
 @pytest.mark.parametrize("nodes", [(1, 1), (2, 1)], indirect=True, ids=["one copy", "two copies"])
 def test_segments_on_several_brokers_split_and_merge_under_load(nodes: TopicCluster) -> None:
     async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
@@ -184,8 +212,8 @@ class HalfSealed:
         self.go_on = threading.Event()
         probe = Sealer._probe
 
-        def held(sealer: Sealer, places: Sequence[tuple[str, int]], patience: Patience) -> bool:
-            refused = probe(sealer, places, patience)
+        def held(sealer: Sealer, places: Sequence[tuple[str, int]], deadline: Deadline) -> bool:
+            refused = probe(sealer, places, deadline)
             self.reached.set()
             assert self.go_on.wait(_WAIT_S)
             return refused

@@ -12,13 +12,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.archives import ArchiveError, archive_mark
+from anabranch.channel.codec import Horizon, encode_entity
+from anabranch.channel.compactor import Compactor
+from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.log import Entry
 from anabranch.channel.topics import Topics
+from anabranch.core.archives.archive import archive_key
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.archive import (
     ArchiveOptions,
     archive_once,
@@ -27,13 +32,13 @@ from anabranch.spark_replay.archive import (
     run_archive,
 )
 from anabranch.spark_replay.sources import AuditError, read_archive
-from support.history import START_MS, mixed
-from support.kafka_history import append, make_topics, trim
-from support.quiet import QUIET
+from support.channel import registry
+from support.history import START_MS, History, mixed
+from support.kafka_history import append, make_topics, name_archive, trim
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
-_WAIT_S = 120.0
+_WAIT_S = 400.0
 _PROGRAM = """
 import sys
 from pathlib import Path
@@ -53,15 +58,17 @@ def _entries(first: int, count: int) -> list[Entry]:
     ]
 
 
-def _published(kafka: EmbeddedKafka, topics: Topics) -> int:
-    consumer = Consumer(
-        {**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "group.id": topics.archive_group}
-    )
-    try:
-        (place,) = consumer.committed([TopicPartition(topics.wal, 0)], timeout=30)
-        return int(place.offset)
-    finally:
-        consumer.close()
+def _registered(archive: str) -> Entry:
+    """The first record of the log: it registers an archive."""
+    history = History()
+    history.registers(archive)
+    return history.entries[0]
+
+
+def _published(kafka: EmbeddedKafka, topics: Topics, archive: str = "river") -> int:
+    connection = KafkaConnection(kafka.bootstrap_servers)
+    mark = archive_mark(connection, topics, archive)
+    return -1 if mark is None else mark
 
 
 def _archived(spark: SparkSession, folder: Path) -> list[Entry]:
@@ -106,7 +113,8 @@ def test_the_archive_holds_every_offset_once_however_often_it_is_killed(
     topics = make_topics(kafka, topic_prefix)
     folder = tmp_path / "archive"
     chance = random.Random(7)
-    written = _entries(0, 400)
+    written = [_registered("river"), *_entries(1, 399)]
+    name_archive(kafka, topics, folder, "river")
     append(kafka, topics, written)
     options = ArchiveOptions(kafka.bootstrap_servers, folder, topic_prefix=topic_prefix)
     for _ in range(2):
@@ -133,7 +141,9 @@ def test_an_archive_goes_on_where_it_ended_and_keeps_every_column(
 ) -> None:
     topics = make_topics(kafka, topic_prefix)
     history = mixed()
+    history.registers("river")
     append(kafka, topics, history.entries)
+    name_archive(kafka, topics, tmp_path, "river")
     options = ArchiveOptions(kafka.bootstrap_servers, tmp_path, topic_prefix=topic_prefix)
     assert archive_once(spark, options) == history.next_offset
     assert archive_once(spark, options) == history.next_offset
@@ -159,8 +169,57 @@ def test_an_archive_that_lacks_what_was_trimmed_says_so(
     archive_once(spark, options)
     append(kafka, topics, _entries(20, 20))
     trim(kafka, topics, 30)
-    with pytest.raises(AuditError, match=r"ends at offset 20.*begins at 30"):
+    with pytest.raises(AuditError, match=r"ends at offset 21.*begins at 30"):
         archive_once(spark, options)
+
+
+def test_a_second_archive_has_a_mark_of_its_own_and_destroys_nothing_of_the_first(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    topics = make_topics(kafka, topic_prefix)
+    append(kafka, topics, _entries(0, 20))
+    first, second = (
+        ArchiveOptions(kafka.bootstrap_servers, tmp_path / name, topic_prefix=topic_prefix)
+        for name in ("first", "second")
+    )
+    assert archive_once(spark, first) == 21  # the record that registers it is in the log, too
+    append(kafka, topics, _entries(21, 20))
+    assert archive_once(spark, second) == 42
+    with registry(kafka, topics) as archives:
+        known = archives.read()
+        assert [name.rpartition("-")[0] for name in known] == ["first", "second"]
+        assert [_published(kafka, topics, name) for name in known] == [21, 42]
+        assert all(str(tmp_path) in archive.place for archive in known.values())
+        compactor = Compactor(KafkaConnection(kafka.bootstrap_servers), topics)
+        compactor.begin()
+        rows = [(archive_key(name).encode(), encode_entity(a)) for name, a in known.items()]
+        compactor.snapshot(rows, Horizon(42, "0" * 32))
+        assert compactor.trim(known).begins_at == 21
+        assert archive_once(spark, first) == 42
+        assert [entry.offset for entry in _archived(spark, first.archive_dir)] == list(range(42))
+        gone = next(iter(known))
+        archives.retire(gone)
+        with pytest.raises(ArchiveError, match=f"no archive {gone} is registered.*second-"):
+            archives.retire(gone)
+        assert archive_once(spark, second) == 43
+        assert compactor.trim(archives.read()).begins_at == 42
+        # What was retired may come back, as long as the log has all that it lacks.
+        assert archive_once(spark, first) == 44
+        assert list(archives.read()) == list(known)
+        compactor.close()
+
+
+def test_an_archive_of_another_log_is_not_continued(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    topics = make_topics(kafka, topic_prefix)
+    append(kafka, topics, _entries(0, 20))
+    options = ArchiveOptions(kafka.bootstrap_servers, tmp_path, topic_prefix=topic_prefix)
+    archive_once(spark, options)
+    make_topics(kafka, f"{topic_prefix}other.")
+    other = msgspec.structs.replace(options, topic_prefix=f"{topic_prefix}other.")
+    with pytest.raises(AuditError, match="is of another log"):
+        archive_once(spark, other)
 
 
 def test_without_java_the_archive_says_how_to_get_it(

@@ -8,16 +8,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.channel.codec import encode_entity
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.core.records import scope_of
-from anabranch.core.segment_topics import kafka_topic
+from anabranch.core.log.records import scope_of
+from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay import audit as audit_module
+from anabranch.spark_replay import gathering
 from anabranch.spark_replay.archive import ArchiveOptions, archive_once
 from anabranch.spark_replay.audit import AuditOptions, audit
 from anabranch.spark_replay.report.summary import Summary
@@ -26,10 +28,12 @@ from anabranch.spark_replay.sources import AuditError, scope_column
 from anabranch.spark_replay.tally import CheckName
 from anabranch.spark_replay.verdict import CheckResult
 from support.history import BROKERS, mixed
-from support.kafka_history import append, publish, trim
+from support.kafka_history import append, name_archive, publish, put_snapshot, trim
 from support.local_audit import OF_TOPICS
 from support.quiet import QUIET
 from support.topic_history import ORDERS, topic_of, topical
+
+NEWER = b"\xc3\x01" + b"\x07" * 40
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
@@ -53,9 +57,15 @@ def test_a_sound_log_passes_every_check(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
 ) -> None:
     history = mixed(rounds=3)
-    publish(kafka, topic_prefix, history, history.snapshot())
+    history.garbage(value=NEWER, schema=b"a-strangers/1")
+    topics = publish(kafka, topic_prefix, history, history.snapshot())
+    strangers = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
+    strangers.produce(topics.brokers, NEWER, b"stranger:1", 0)
+    strangers.flush(30.0)
     summary = audit(spark, _options(kafka, topic_prefix))
     assert _violated(summary) == [], table(summary)
+    (digests,) = (check for check in summary.checks if check.name is CheckName.DIGESTS)
+    assert digests.note == "1 heartbeats of no known schema are left out"
     assert summary.records == history.next_offset
     assert summary.log.horizon == history.next_offset
     unlooked = {c.name for c in summary.checks if c.result is CheckResult.NOT_APPLICABLE}
@@ -93,8 +103,10 @@ def test_an_archive_and_the_rest_of_the_wal_are_one_log(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     history = mixed(rounds=2)
+    history.registers("log")
     topics = publish(kafka, topic_prefix, history, history.snapshot())
     options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
+    name_archive(kafka, topics, tmp_path / "log", "log")
     archive_once(spark, _archive_options(options))
     later = history.next_offset
     name = history.units()[0]
@@ -115,10 +127,12 @@ def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     history = mixed()
+    history.registers("log")
     topics = publish(kafka, topic_prefix, history, history.snapshot())
     options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
+    name_archive(kafka, topics, tmp_path / "log", "log")
     archive_once(spark, _archive_options(options))
-    gather = audit_module._gather
+    gather = gathering.gather
     begun: list[int] = []
 
     def trimmed(*given: Any, **named: Any) -> Any:
@@ -128,7 +142,7 @@ def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
         begun.append(gathered.wal.first_offset)
         return gathered
 
-    monkeypatch.setattr(audit_module, "_gather", trimmed)
+    monkeypatch.setattr(audit_module, "gather", trimmed)
     summary = audit(spark, options)
     assert _violated(summary) == [], table(summary)
     assert begun == [0, history.next_offset]
@@ -138,37 +152,52 @@ def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
 def test_a_record_that_archive_and_wal_hold_differently_is_found(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
-    history = mixed()
-    publish(kafka, topic_prefix, history)
+    history, other = mixed(), mixed()
+    history.registers("log")
+    topics = publish(kafka, topic_prefix, history)
     options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
-    other = mixed()
     unreadable = next(e for e in other.entries if e.schema is None)
     place = other.entries.index(unreadable)
     other.entries[place] = msgspec.structs.replace(unreadable, value=b"other garbage")
-    publish(kafka, f"{topic_prefix}other.", other)
+    other.registers("log")
+    others = publish(kafka, f"{topic_prefix}other.", other)
     elsewhere = msgspec.structs.replace(options, topic_prefix=f"{topic_prefix}other.")
+    name_archive(kafka, others, tmp_path / "log", "log")
     archive_once(spark, _archive_options(elsewhere))
+    with pytest.raises(AuditError, match="of another log"):
+        audit(spark, options)
+    name_archive(kafka, topics, tmp_path / "log", "log")  # as if it were of this one
     summary = audit(spark, options)
     assert _violated(summary) == [CheckName.OFFSETS]
     assert "hold different records" in summary.checks[0].witnesses[0].text
 
 
-def test_a_hole_in_the_archive_is_found(
+def test_a_gap_between_archive_and_log_is_told_and_accuses_nobody(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     history = mixed()
+    history.registers("log")
     topics = publish(kafka, topic_prefix, history)
     options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
+    name_archive(kafka, topics, tmp_path / "log", "log")
     archive_once(spark, _archive_options(options))
-    later = history.next_offset
-    for _ in range(20):
-        history.garbage()
-    append(kafka, topics, history.entries[later:])
-    trim(kafka, topics, later + 5)
+    archived = history.next_offset
+    history.fail(BROKERS[1], BROKERS[0])
+    begins, taken = history.next_offset, history.snapshot()
+    history.tenant("later")
+    append(kafka, topics, history.entries[archived:])
+    trim(kafka, topics, begins)
+    summary = audit(spark, options)  # no snapshot stands for what is gone
+    assert _violated(summary) == [], table(summary)
+    assert (summary.records, summary.log.gap) == (archived, (archived, begins))
+    put_snapshot(kafka, topics, taken)
     summary = audit(spark, options)
-    assert _violated(summary) == [CheckName.OFFSETS]
-    (witness,) = summary.checks[0].witnesses
-    assert witness.text == f"offsets {later} to {later + 4} are missing"
+    assert _violated(summary) == [], table(summary)
+    assert summary.records == history.next_offset - (begins - archived)
+    assert int(summary.digest, 16) == history.state.digest
+    assert f"a gap from offset {archived} to {begins - 1}:" in table(summary)
+    checks = {check.name: check for check in summary.checks}
+    assert checks[CheckName.OWNERSHIP].note.startswith(f"not between offsets {archived} and")
 
 
 def test_a_trimmed_log_without_archive_is_replayed_from_its_snapshot(
@@ -218,12 +247,14 @@ def test_a_record_of_a_newer_release_stops_the_audit(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
 ) -> None:
     history = mixed()
-    history.garbage(value=b"\xc3\x01" + b"\x07" * 40)
-    newest = history.entries[-1]
-    history.entries[-1] = msgspec.structs.replace(newest, schema=b"unit-move/99")
+    history.garbage(value=NEWER, schema=b"unit-move/99")
     publish(kafka, topic_prefix, history)
-    with pytest.raises(AuditError, match=r"unit-move/99.*upgrade"):
-        audit(spark, _options(kafka, topic_prefix))
+    options = _options(kafka, topic_prefix)
+    with pytest.raises(AuditError, match=r"unit-move/99.*upgrade.*passedOverLogOffsets"):
+        audit(spark, options)
+    named = frozenset({history.next_offset - 1})
+    summary = audit(spark, msgspec.structs.replace(options, passed_over=named))
+    assert _violated(summary) == [], table(summary)
 
 
 def test_planted_violations_are_found_in_spark_as_well(

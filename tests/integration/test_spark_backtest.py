@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +16,14 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.errors import InvalidInputError
-from anabranch.spark_replay.backtest.job import Plan, replayed, topic_result
+from anabranch.spark_replay.backtest.job import BacktestPlan, replayed, topic_result
 from anabranch.spark_replay.backtest.model import Rules
 from anabranch.spark_replay.backtest.run import BacktestOptions, backtest
 from anabranch.spark_replay.backtest.traces import SAMPLE, Assumed, read_traces
 from anabranch.spark_replay.report.charts import Bins
+from support.processes import START_S_MAX
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
@@ -110,7 +113,9 @@ def test_the_sample_is_replayed_when_no_load_is_named(spark: SparkSession) -> No
 
 def test_spark_comes_to_what_each_topic_alone_comes_to(spark: SparkSession) -> None:
     first_ms = 1425254400000
-    plan = Plan(_POLICIES, Rules(consumers=3), Bins(first_ms, 3_600_000, 24 * 28), mean_rate=6_000)
+    plan = BacktestPlan(
+        _POLICIES, Rules(consumers=3), Bins(first_ms, 3_600_000, 24 * 28), mean_rate=6_000
+    )
     assumed = Assumed(500.0, 2.0)
     load = read_traces(spark, [SAMPLE], assumed).where("topic like 'functions/%'")
     found = {each.topic: each for each in replayed(spark, load, plan)}
@@ -183,3 +188,36 @@ def test_a_missing_file_is_said_before_spark_is_started(tmp_path: Path) -> None:
     assert answer.returncode == 2
     assert "there is no load in" in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_interrupted_has_told_where_it_is_and_leaves_no_folder(
+    how: signal.Signals, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with told.open("wb") as errors:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "anabranch.broker.cli", "backtest"],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env={**os.environ, "TMPDIR": str(scratch)},
+            # Whoever runs the tests in the background has made them, and it, ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+    deadline = time.monotonic() + START_S_MAX
+    try:
+        # Once while Spark is being started, and once when it is at work.
+        step = "starting Spark" if how is signal.SIGINT else "replaying the loads"
+        while f"backtest: {step}\n" not in told.read_text() or not list(scratch.iterdir()):
+            assert time.monotonic() < deadline, told.read_text()
+            time.sleep(0.05)
+        running.send_signal(how)
+        assert running.wait(START_S_MAX) == 130, told.read_text()
+    finally:
+        running.kill()
+        running.wait()
+    assert list(scratch.glob("anabranch-*")) == []
+    assert "Traceback" not in told.read_text()

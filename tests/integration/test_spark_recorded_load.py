@@ -11,11 +11,11 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from anabranch.channel.codec import encode_load
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.channel.topics import Topics
-from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.autoscale.load import LoadRecord, load_key
+from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.segment_load import LoadRecord, load_key
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.archive import ArchiveOptions, archive_once
 from anabranch.spark_replay.backtest.recorded import read_ranges, read_recorded
 from anabranch.spark_replay.backtest.run import BacktestOptions, backtest

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
 from anabranch.client import Client, StreamConsumer
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.doomed_node import Point
 from support.kafka_cluster import WAIT_S
 from support.local_topic import local_topic
@@ -75,7 +75,7 @@ def test_the_next_controller_goes_on_under_load(
     asyncio.run(test())
 
 
-def test_a_seek_whose_controller_dies_before_it_is_done_loses_nothing_and_can_be_tried_again(
+def test_a_seek_whose_controller_dies_once_it_is_logged_is_done(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     values = [b"%d" % number for number in range(20)]
@@ -103,8 +103,6 @@ def test_a_seek_whose_controller_dies_before_it_is_done_loses_nothing_and_can_be
             await at.asked(
                 Point.RESET_LOGGED, "POST", f"/subscriptions/billing/seek?timestamp={now + 7}"
             )
-            assert await received(20) == values, "it begins at the earliest message"
-            await at.node.operations.topics.reading.resets.reset(at.topic, "billing", now + 7)
             assert await received(13) == values[7:]
             await consumer.close()
 

@@ -15,7 +15,7 @@ import pytest
 
 from anabranch.channel.bootstrap import Batch
 from anabranch.channel.codec import encode_entity
-from anabranch.core.replica import MemoryReplica
+from anabranch.core.log.replica import MemoryReplica
 from anabranch.projections.view import View
 from support.history import History, mixed
 

@@ -9,9 +9,10 @@ import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from anabranch.core.autoscale import Demand, LastActions, decide
-from anabranch.core.autoscale_decisions import Decision, Merge, NoAction, Rebucket, Split
-from anabranch.core.autoscale_policy import (
+from anabranch.core.autoscale.decide import Demand, LastActions, decide
+from anabranch.core.autoscale.decisions import Decision, Merge, NoAction, Rebucket, Split
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.autoscale.policy import (
     OVERRIDE_FIELDS,
     AutoScalePolicy,
     Level,
@@ -23,8 +24,7 @@ from anabranch.core.autoscale_policy import (
     resolve,
 )
 from anabranch.core.hashing import RING16
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import SegmentLoad
+from anabranch.core.topics.layout import SegmentLayout
 
 START_MS = 1_000_000_000
 CALM_S = 100_000.0  # longer than any cooldown or window here, also one that was doubled often
@@ -105,13 +105,8 @@ TRAFFIC = st.builds(
 
 @st.composite
 def demands(draw: st.DrawFn) -> dict[str, Demand]:
-    found = draw(
-        st.lists(st.tuples(st.sampled_from((0, 1, 2, 3, 5, 9, 20)), st.booleans()), max_size=3)
-    )
-    return {
-        f"s{number}": Demand(consumers, shares, START_MS)
-        for number, (consumers, shares) in enumerate(found)
-    }
+    found = draw(st.lists(st.sampled_from((0, 1, 2, 3, 5, 9, 20)), max_size=3))
+    return {f"s{n}": Demand(consumers, START_MS) for n, consumers in enumerate(found)}
 
 
 @st.composite
@@ -194,7 +189,7 @@ class Topic:
 def must_leave_enough(topic: Topic, before: SegmentLayout, demand: Mapping[str, Demand]) -> None:
     """A merge, or fewer buckets, takes none from the consumers that share them."""
     had, has = (sum(part.buckets for part in each.active) for each in (before, topic.layout))
-    sharing = max((each.consumers for each in demand.values() if each.shares_segments), default=0)
+    sharing = max((each.consumers for each in demand.values()), default=0)
     assert has >= min(sharing, had)
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.core.autoscale_policy import AutoScalePolicy, fault_of
+from anabranch.core.autoscale.policy import AutoScalePolicy, fault_of
 from anabranch.core.hashing import RING16
 from anabranch.spark_replay.backtest.grid import Grid
-from anabranch.spark_replay.backtest.model import Replay, Rules
+from anabranch.spark_replay.backtest.model import PolicyReplay, Rules
 from anabranch.spark_replay.backtest.spread import Spread, below, shares
 from support.backtest_loop import BEGIN_MS, STEP_MS, Loop
 
@@ -74,7 +74,9 @@ def test_a_replay_comes_to_what_meters_and_rules_come_to_step_by_step(
 ) -> None:
     edges, steps, consumers = load
     told = Loop(policy, rules).run(steps, edges, consumers)
-    replay = Replay(_grid(edges, steps, consumers), below(Spread(), "", 0), policy, policy, rules)
+    replay = PolicyReplay(
+        _grid(edges, steps, consumers), below(Spread(), "", 0), policy, policy, rules
+    )
     outcome = replay.run("")
     figures = outcome.figures
     assert [(each.at_ms, each.what, each.reason) for each in outcome.log] == told.log[:200]
@@ -98,7 +100,7 @@ def test_whatever_is_done_the_segments_take_the_whole_load(
     edges, steps, consumers = load
     grid = _grid(edges, steps, consumers)
     spread = below(Spread(exponent=1.1, keys=50) if len(edges) == 2 else Spread(), "t", 3)
-    replay = Replay(grid, spread, policy, policy, rules)
+    replay = PolicyReplay(grid, spread, policy, policy, rules)
     replay.run("")
     parts = replay.layout.active
     weights = sum(shares(spread, edges, part.start, part.end) for part in parts)

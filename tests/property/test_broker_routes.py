@@ -4,12 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.broker.routes import Routes, owner_to_name
+from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.log.records import namespace_key
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.state import Change
 from anabranch.core.names import Namespace, parse_topic
-from anabranch.core.records import namespace_key
-from anabranch.core.replica import MemoryReplica
 from anabranch.core.ring import FULL_RING, bundle_name, even_ranges, split_bundle_name, topic_hash
-from anabranch.core.state import Change, NamespaceInfo
-from anabranch.core.units import Move, Unit, UnitState
+from anabranch.core.tenants.tenant import NamespaceInfo
 
 HOMES = (Namespace("public/a"), Namespace("public/b"))
 TOPICS = [f"public/a/t{n}" for n in range(20)] + [f"public/b/t{n}" for n in range(20)]

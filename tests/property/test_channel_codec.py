@@ -17,9 +17,13 @@ from hypothesis import strategies as st
 from anabranch.channel import codec
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import UnreadableError
-from anabranch.channel.registry import PREFIX_LENGTH, Family, SchemaSet
-from anabranch.core.leases import Heartbeat
-from anabranch.core.records import (
+from anabranch.channel.registry import PREFIX_LENGTH, SchemaFamily, SchemaSet
+from anabranch.core.archives.archive import Archive
+from anabranch.core.autoscale.load import LoadRecord
+from anabranch.core.bundles.unit import Unit
+from anabranch.core.cluster.settings import Cluster
+from anabranch.core.log.records import (
+    ArchiveChange,
     ClusterSettings,
     NamespaceChange,
     SessionChange,
@@ -28,11 +32,11 @@ from anabranch.core.records import (
     TopicChange,
     UnitMove,
 )
-from anabranch.core.segment_load import LoadRecord
-from anabranch.core.state import Cluster, NamespaceInfo, Session, Tenant
-from anabranch.core.subscriptions import Subscription
-from anabranch.core.topics import ScalableTopic
-from anabranch.core.units import Unit
+from anabranch.core.sessions.lease import Heartbeat
+from anabranch.core.sessions.session import Session
+from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
+from anabranch.core.topics.topic import ScalableTopic
 
 
 class Colour(IntEnum):
@@ -91,7 +95,7 @@ BASKET_SCHEMA = _record(
     more={"type": "array", "items": "Slice"},
     numbers=LONGS_SCHEMA,
 )
-BASKETS = SchemaSet([Family("basket", Basket, {1: BASKET_SCHEMA})])
+BASKETS = SchemaSet([SchemaFamily("basket", Basket, {1: BASKET_SCHEMA})])
 RECORDS: dict[type[Any], str] = {
     UnitMove: "unit-move",
     SessionChange: "session-change",
@@ -100,6 +104,7 @@ RECORDS: dict[type[Any], str] = {
     NamespaceChange: "namespace-change",
     TopicChange: "topic-change",
     SubscriptionChange: "subscription-change",
+    ArchiveChange: "archive-change",
 }
 ENTITIES: dict[type[Any], str] = {
     Unit: "unit",
@@ -109,6 +114,7 @@ ENTITIES: dict[type[Any], str] = {
     NamespaceInfo: "namespace-info",
     ScalableTopic: "scalable-topic",
     Subscription: "subscription",
+    Archive: "archive",
 }
 NEWEST: dict[type[Any], str] = {
     **RECORDS,

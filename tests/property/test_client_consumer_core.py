@@ -7,15 +7,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.client.consumer_core import ConsumerCore
-from anabranch.client.grants import (
+from anabranch.client._consumer.assignment import (
     AssignedSegment,
     Assignment,
+    Holding,
+    Phase,
     Report,
     SegmentBucket,
     SubscribeOrder,
 )
-from anabranch.client.holding import Holding, Phase
+from anabranch.client._consumer.core import ConsumerCore
 
 TIMEOUT_S = 6.0
 GRACE_S = 9.0
@@ -127,9 +128,17 @@ class Consumers:
             if name in self.controller.attempt:
                 self.answers[name].append(self.controller.assignment(name))
 
-    def hear(self, name: int, count: int) -> None:
+    def hear(self, name: int, count: int, late: int = 0) -> None:
+        """`late`: so many pushes are seen before an answer that arrived with them.
+
+        For an answer wakes up the task that waits for it, and pushes are seen as they come.
+        """
         for _ in range(min(count, len(self.answers[name]))):
             answer = self.answers[name].popleft()
+            if late and not isinstance(answer, Assignment):
+                self.answers[name].insert(late, answer)
+                late = 0
+                continue
             if isinstance(answer, Assignment):
                 self.cores[name].on_assignment(answer, self.now)
             elif isinstance(answer, tuple):
@@ -250,7 +259,7 @@ def run(seed: int, steps: int) -> Consumers:
             case "rebalance":
                 world.rebalance(bucket, chance.choice((*NAMES, None)))
             case "hear":
-                world.hear(name, chance.randint(1, 4))
+                world.hear(name, chance.randint(1, 4), chance.choice((0, 0, 1, 2, 3)))
             case "read":
                 world.read(name, chance.randint(1, 3))
             case "acknowledge":

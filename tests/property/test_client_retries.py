@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.client.segment_writer import retry_backoff
+from anabranch.client._producer.segment_writer import retry_backoff
 
 _JITTER: float = (
     0.8  # librdkafka waits that share of the backoff at least, and then cuts at the max

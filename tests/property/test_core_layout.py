@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import bucket_of, bucket_starts
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.segments import BUCKETS_MAX, RING16_END, SegmentInfo, tile
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.topics.segment import BUCKETS_MAX, RING16_END, SegmentInfo, tile
 
 Run = list[SegmentLayout]
 

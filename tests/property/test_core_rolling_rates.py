@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.core.rolling_rates import RollingRates
+from anabranch.core.autoscale.rates import RollingRates
 
 WINDOW_S = 60.0
 # Gaps that are longer than a window's piece, so that every sample counts.
@@ -122,6 +122,21 @@ def test_however_often_is_sampled_few_samples_are_kept(gap: float, count: int) -
         rolling.sample(number * gap, (number,))
     assert len(rolling._samples) <= 70
     assert rolling.rates()[0] == pytest.approx(1 / gap, rel=0.05)
+
+
+def test_what_comes_at_the_instant_of_a_sample_counts_with_the_next_one() -> None:
+    rolling = RollingRates(WINDOW_S, 0.0, (0,))
+    rolling.sample(0.0, (5,))
+    assert rolling.grown(10.0) == (0.0,)
+    rolling.sample(10.0, (20,))
+    assert rolling.grown(10.0) == (20.0,)
+
+
+def test_of_what_rests_two_samples_are_kept() -> None:
+    rolling = RollingRates(WINDOW_S, 0.0, (5,))
+    for time in (7.3, 12.1, 33.3):
+        rolling.sample(time, (5,))
+    assert len(rolling._samples) == 2
 
 
 def test_what_rests_has_a_rate_of_exactly_nothing() -> None:

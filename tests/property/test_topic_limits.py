@@ -5,20 +5,26 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from anabranch.broker.binary.forms import ClientSettings, assignment_form
-from anabranch.broker.topics.limits import fits_clients, layout_bytes_max
-from anabranch.core.coordinator import Assignment
-from anabranch.core.layout import initial_segments
-from anabranch.core.segments import BUCKETS_MAX, RING16_END, SegmentInfo, SegmentState
-from anabranch.core.subscriptions import Subscription, SubscriptionKind
-from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.broker.topics.policies import fits_clients, layout_bytes_max
+from anabranch.core.subscriptions.coordinator import ConsumerAssignment
+from anabranch.core.subscriptions.subscription import (
+    SegmentPositions,
+    Subscription,
+    SubscriptionKind,
+)
+from anabranch.core.topics.layout import initial_segments
+from anabranch.core.topics.segment import BUCKETS_MAX, RING16_END, SegmentInfo, SegmentState
+from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.wire.anabranch_pb2 import CommandScalableTopicAssignmentUpdate
 from anabranch.wire.framing import FRAME_BYTES_MAX, encode_frame
 
 PREFIX = "anabranch."
 PLACE = ClientSettings(PREFIX, "kafka:9092", 1_048_588, 10_000)
 INCARNATION = 10**12 - 1
+MOST = 2**63 - 1  # of an offset
 KNOWN = Subscription(1, SubscriptionKind.STREAM, 7, ("a",), (1,), (), 0, 0, "")
 IDS = st.integers(0, 10**9)
 EDGES = st.lists(st.integers(0, RING16_END), min_size=2, max_size=2).map(sorted)
@@ -47,8 +53,13 @@ def segments(draw: st.DrawFn) -> SegmentInfo:
     )
 
 
-def assignment_frame(name: str, parts: tuple[SegmentInfo, ...]) -> int:
-    """Bytes of the command that assigns all of these segments to one consumer."""
+def assignment_frame(
+    name: str, parts: tuple[SegmentInfo, ...], known: Subscription = KNOWN, *, left: int = 0
+) -> int:
+    """Bytes of the command that assigns all of these segments to one consumer.
+
+    `left`: of each with more than one bucket, so many are another's.
+    """
     topic = ScalableTopic(
         state=TopicState.STABLE,
         version=1,
@@ -67,8 +78,8 @@ def assignment_frame(name: str, parts: tuple[SegmentInfo, ...]) -> int:
         created_ms=0,
         proposal_id="",
     )
-    shares = tuple((part.segment_id, tuple(range(part.buckets))) for part in parts)
-    form = assignment_form(PLACE, name, topic, "billing", KNOWN, Assignment(1, 1, shares))
+    shares = tuple((part.segment_id, tuple(range(max(1, part.buckets - left)))) for part in parts)
+    form = assignment_form(PLACE, name, topic, "billing", known, ConsumerAssignment(1, 1, shares))
     assert len(form.segments) == len(parts)
     update = CommandScalableTopicAssignmentUpdate(consumer_id=1, assignment=form)
     return len(encode_frame(update.SerializeToString()))
@@ -80,7 +91,20 @@ def test_no_assignment_of_a_topic_to_one_consumer_exceeds_the_bound_of_its_size(
 ) -> None:
     name = f"public/default/{local}"
     head = assignment_frame(name, ())
-    size = assignment_frame(name, tuple(parts)) - head
+    lengths = 4  # of the messages around the segments
+    for left in (0, 1):
+        size = assignment_frame(name, tuple(parts), left=left) - head
+        assert size <= layout_bytes_max(PREFIX, name, parts) + lengths
+
+
+@given(NAMES, st.lists(segments(), max_size=30, unique_by=lambda part: part.segment_id))
+def test_no_assignment_that_says_where_to_begin_exceeds_the_bound_for_that(
+    local: str, parts: list[SegmentInfo]
+) -> None:
+    name = f"public/default/{local}"
+    positions = tuple(SegmentPositions(p.segment_id, (MOST,) * p.buckets) for p in parts)
+    known = replace(KNOWN, positions=positions)
+    size = assignment_frame(name, tuple(parts), known) - assignment_frame(name, (), known)
     lengths = 4  # of the messages around the segments
     assert size <= layout_bytes_max(PREFIX, name, parts) + lengths
 
@@ -93,4 +117,4 @@ def test_the_widest_topic_that_is_let_be_can_be_assigned_to_one_consumer(length:
         middle = (fewest + most) // 2
         fits = fits_clients(PREFIX, name, initial_segments(middle))
         fewest, most = (middle, most) if fits else (fewest, middle)
-    assert assignment_frame(name, initial_segments(fewest)) > FRAME_BYTES_MAX * 0.8
+    assert assignment_frame(name, initial_segments(fewest)) > FRAME_BYTES_MAX * 0.4

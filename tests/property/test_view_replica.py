@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from anabranch.channel.codec import decode_entity
-from anabranch.core.layout import initial_segments
-from anabranch.core.outcome import Folded
-from anabranch.core.records import (
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import (
     NamespaceChange,
     PolicyOp,
     SessionChange,
@@ -24,13 +24,13 @@ from anabranch.core.records import (
     TenantChange,
     namespace_key,
 )
-from anabranch.core.replica import MemoryReplica
+from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.ring import RING_END
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.subscriptions import SubscriptionOp
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
-from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.subscriptions.subscription import SubscriptionOp
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.layout import initial_segments
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.projections.view import View
 from support.history import BROKERS, DEFAULT, History
 from support.topic_history import create, subscribe, subscription_move, topic_move

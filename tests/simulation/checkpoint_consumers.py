@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
-from anabranch.client.consumer import Membership
-from anabranch.client.consumer_core import ConsumerCore
-from anabranch.client.errors import ClientError
-from anabranch.client.holding import Holding
-from anabranch.client.ordered import OrderedConsumer
-from anabranch.client.settings import ConsumerSettings
-from anabranch.client.topic_layout import TopicLayout
+from anabranch.client import (
+    Checkpoint,
+    CheckpointConsumer,
+    ClientError,
+    ConsumerSettings,
+    TopicLayout,
+)
+from anabranch.client._consumer.assignment import Holding
+from anabranch.client._consumer.consumer import Membership
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.core.errors import AnabranchError
-from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.core.subscriptions.subscription import SubscriptionKind
 from simulation.checkpoint_sink import Sink
 from simulation.consumers import SETTLE_S, Consumer, Reader
 from simulation.scheduler import ViolationError

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.client.checkpoint import Checkpoint
-from anabranch.core.segment_topics import kafka_topic
-from anabranch.core.topics import ScalableTopic
+from anabranch.client import Checkpoint
+from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.core.topics.topic import ScalableTopic
 from simulation.scheduler import ViolationError
 from simulation.segment_store import Message, Place
+from simulation.shared_keys import is_shared
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
@@ -34,6 +35,8 @@ class Sink:
         """One transaction."""
         self.saves += 1
         for message in messages:
+            if is_shared(message.key):
+                continue  # judged by cause and effect
             if message.sequence > self.applied(message.key) + 1:
                 raise ViolationError(
                     f"{message} was stored with a checkpoint after {self.applied(message.key)}"
@@ -55,6 +58,8 @@ class Sink:
 
     def delivered(self, message: Message, place: Place) -> None:
         """A child begins only when what its parents had is stored."""
+        if is_shared(message.key):
+            return
         before = Message(message.key, message.sequence - 1)
         source = self._world.checks.seeks.place_of(before)
         if source not in (None, place[0]) and self.applied(message.key) < before.sequence:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from anabranch.core.guards import session_open
-from anabranch.core.outcome import Folded
-from anabranch.core.records import ClusterSettings, Record, SessionChange, TopicChange, UnitMove
-from anabranch.core.replica import MemoryReplica
+from anabranch.core.bundles.guards import session_open
+from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import ClusterSettings, Record, SessionChange, TopicChange, UnitMove
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.state import Entity, leader_of, live_bundles
+from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import FULL_RING, HashRange, split_bundle_name, tiles
-from anabranch.core.state import Entity, leader_of, live_bundles
-from anabranch.core.subscriptions import Subscription
-from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.verdicts import Verdict
+from anabranch.core.subscriptions.subscription import Subscription
 from simulation.scheduler import ViolationError
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from anabranch.core import ownership
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
+from anabranch.core.log.state import live_bundles
 from anabranch.core.names import Namespace
-from anabranch.core.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
-from anabranch.core.state import live_bundles
-from anabranch.core.units import LEADERSHIP, Unit, UnitState
 from simulation.cluster import Cluster
 from simulation.process import Process
 

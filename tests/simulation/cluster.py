@@ -10,10 +10,10 @@ import msgspec
 
 from anabranch.channel.codec import decode_entity, encode_entity, encode_record, schema_header
 from anabranch.channel.log import Entry, MemoryLog
-from anabranch.core import digest as digests
-from anabranch.core.leases import Heartbeat
-from anabranch.core.records import Record
-from anabranch.core.state import Entity
+from anabranch.core.log import digest as digests
+from anabranch.core.log.records import Record
+from anabranch.core.log.state import Entity
+from anabranch.core.sessions.lease import Heartbeat
 from simulation.checks import Checks
 from simulation.plan import Plan, settings_of
 from simulation.process import Process

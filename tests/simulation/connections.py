@@ -21,6 +21,7 @@ class Connection:
         self.number = world.new_number()
         self.process = process
         self.is_open = True
+        self.is_answered = False  # the consumer's Subscribe is, by what came down first
         self._world = world
         self._consumer = consumer
         self._lives = (consumer.life, process.life)

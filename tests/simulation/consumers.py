@@ -6,13 +6,12 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anabranch.client.consumer_core import ConsumerCore
-from anabranch.client.grants import Assignment
-from anabranch.client.holding import Holding
-from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.client._consumer.assignment import Assignment, Holding
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.core.subscriptions.subscription import SubscriptionKind
 from simulation.connections import Connection
 from simulation.process import Process
-from simulation.scheduler import Action
+from simulation.scheduler import Action, Life
 from simulation.segment_store import Message, Place
 from simulation.topic_host import Asked
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 ACT_S = 0.2
 ANSWER_S = 1.0  # a question that is not answered by then is asked elsewhere
 SETTLE_S = 2.0
+TURN_S_MAX = 0.05  # until a task runs that was woken up
 AT_ONCE = 4  # messages delivered in one go
 CLOSE_S = 8.0
 
@@ -38,7 +38,7 @@ class Reader:
         self.asking = False
 
 
-class Consumer:
+class Consumer(Life):
     """A consumer's name, and the process that serves under it, if one does."""
 
     kind = SubscriptionKind.STREAM
@@ -46,17 +46,15 @@ class Consumer:
     def __init__(
         self, world: TopicWorld, topic: str, subscription: str, name: str, rate: float
     ) -> None:
+        super().__init__(world.sched)
         self.topic, self.subscription, self.name = topic, subscription, name
         self.alive = False
-        self.life = 0
         self.cut_until = 0.0
         self.core: ConsumerCore
         self._lapses = 0  # of former lives
         self._world = world
-        self._sched = world.sched
         self._rate = rate
         self._epoch_s = 0.0
-        self._paused_until = 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -118,17 +116,8 @@ class Consumer:
         self.core.close(self.local_now())
         self._act()
 
-    def pause(self, duration_s: float) -> None:
-        self._paused_until = max(self._paused_until, self._sched.now + duration_s)
-
-    def resume(self) -> None:
-        self._paused_until = self._sched.now
-
     def local_now(self) -> float:
         return self._epoch_s + self._sched.now * self._rate
-
-    def later(self, delay_s: float, action: Action) -> None:
-        self._sched.after(delay_s, partial(self.run_in, self.life, action))
 
     def run_in(self, life: int, action: Action) -> None:
         """Runs in that life, unless it is over; waits while the process is paused."""
@@ -267,17 +256,31 @@ class Consumer:
     def _assigned(self, connection: Connection, told: Assignment) -> None:
         if connection is not self._connection:
             return
-        now = self.local_now()
-        if self._attempt is not None:
-            number, self._attempt, self._asked_at = self._attempt, None, 0.0
-            if not self.core.on_subscribed(number, told, now):
-                connection.end(by_consumer=True)
-                self.disconnected(connection)
+        if connection.is_answered:
+            self.core.on_assignment(told, self.local_now())
+            self.wake()
         else:
-            self.core.on_assignment(told, now)
+            connection.is_answered = True
+            self._see(partial(self._subscribed, connection, told))
+
+    def _see(self, action: Action) -> None:
+        """An answer wakes the task that waits for it: pushes that came later may be seen first."""
+        rng = self._sched.rng
+        self.later(0.0 if rng.random() < 0.5 else rng.uniform(0.0, TURN_S_MAX), action)
+
+    def _subscribed(self, connection: Connection, told: Assignment) -> None:
+        if connection is not self._connection or self._attempt is None:
+            return
+        number, self._attempt, self._asked_at = self._attempt, None, 0.0
+        if not self.core.on_subscribed(number, told, self.local_now()):
+            connection.end(by_consumer=True)
+            self.disconnected(connection)
         self.wake()
 
     def _reported(self, connection: Connection, number: int, counted: bool) -> None:
+        self._see(partial(self._report_answered, connection, number, counted))
+
+    def _report_answered(self, connection: Connection, number: int, counted: bool) -> None:
         if connection is not self._connection:
             return
         self._asked_at = 0.0
@@ -314,7 +317,9 @@ class Consumer:
         def known(offset: int | None) -> None:
             self.run_in(life, partial(self._positioned, number, reader, offset))
 
-        self._world.store.position(self.group, reader.place, known)
+        fetch = reader.holding.fetch
+        otherwise = fetch.otherwise if fetch is not None else 0
+        self._world.store.position(self.group, reader.place, otherwise, known)
 
     def _positioned(self, number: int, reader: Reader, offset: int | None) -> None:
         reader.asking = False

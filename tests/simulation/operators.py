@@ -6,17 +6,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anabranch.channel.positions import EARLIEST, LATEST
-from anabranch.core import ownership
-from anabranch.core.autoscale_policy import override_flat
+from anabranch.core.autoscale.policy import override_flat
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.unit import UnitState
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.layout import SegmentLayout, initial_segments
-from anabranch.core.records import NamespaceChange, PolicyOp
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.topic_proposals import subscription_change, topic_change
-from anabranch.core.topics import Operation, ScalableTopic, TopicMove, TopicState
-from anabranch.core.units import UnitState
+from anabranch.core.log.records import NamespaceChange, PolicyOp
+from anabranch.core.subscriptions.propose import subscription_change
+from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.layout import SegmentLayout, initial_segments
+from anabranch.core.topics.propose import topic_change
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
 from simulation.process import Process
 from simulation.topic_plan import draw_override
 

@@ -13,12 +13,16 @@ from simulation.topic_plan import draw_topics, with_topics
 SEEDS_MAX = 150
 
 
-def violation_found(expected: str) -> None:
-    """Fails unless a seed finds a violation, and the first one found is what was expected."""
-    for seed in range(SEEDS_MAX):
+def violation_found(*expected: str, first_seed: int = 0) -> None:
+    """Fails unless a seed finds a violation, and the first one found is one of those expected.
+
+    A checkpoint's readers show a bug in other words than a stream's, and either may come first.
+    `first_seed`: one known to find what few others do, so that it is found soon.
+    """
+    for seed in range(first_seed, first_seed + SEEDS_MAX):
         report = simulate(seed, topics=True)
         if report.violation:
-            assert expected in report.violation, report.explain()
+            assert any(each in report.violation for each in expected), report.explain()
             return
     raise AssertionError(f"{SEEDS_MAX} seeds found nothing")
 

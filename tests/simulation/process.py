@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING
 
 from anabranch.channel.errors import LogTrimmedError
 from anabranch.channel.log import MemoryReader
-from anabranch.core.effects import Append, Beat, BrokerState, Close, Effect, Halt, NodeSettings
-from anabranch.core.leases import Heartbeat
+from anabranch.core.effects import (
+    AppendRecord,
+    BrokerState,
+    CloseUnit,
+    Effect,
+    Halt,
+    NodeSettings,
+    SendHeartbeat,
+)
+from anabranch.core.log.records import Record
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.state import Entity
 from anabranch.core.node import NodeCore
-from anabranch.core.records import Record
-from anabranch.core.replica import MemoryReplica
-from anabranch.core.state import Entity
+from anabranch.core.sessions.lease import Heartbeat
 from simulation.scheduler import Action, Scheduler, ViolationError
 
 if TYPE_CHECKING:
@@ -253,11 +261,11 @@ class Process:
     def do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Append(record):
+                case AppendRecord(record):
                     self.append(record)
-                case Beat(beat):
+                case SendHeartbeat(beat):
                     self.cluster.send_beat(self, beat)
-                case Close(unit):
+                case CloseUnit(unit):
                     self.later(self.cluster.closing_s(), partial(self._closed, unit))
                 case Halt(reason, clean):
                     self._sched.note(f"{self.name} halts: {reason}")

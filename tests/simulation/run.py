@@ -84,6 +84,8 @@ def _come_to_rest(cluster: Cluster) -> None:
             raise ViolationError(f"not at rest after {REST_WITHIN_S:.0f} s: {unsettled[:5]}")
         sched.run_until(sched.now + 0.5)
     cluster.checks.views_agree()
+    if cluster.topics is not None:
+        cluster.topics.shared.judge()
 
 
 def _unsettled(cluster: Cluster) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from itertools import count
 
@@ -56,3 +57,29 @@ class Scheduler:
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
+
+
+class Life:
+    """What crashes, so that nothing comes of what it had planned, and pauses, which defers it."""
+
+    def __init__(self, sched: Scheduler) -> None:
+        self.life = 0
+        self._sched = sched
+        self._paused_until = 0.0
+
+    def pause(self, duration_s: float) -> None:
+        self._paused_until = max(self._paused_until, self._sched.now + duration_s)
+
+    def resume(self) -> None:
+        self._paused_until = self._sched.now
+
+    def later(self, delay_s: float, action: Action) -> None:
+        self._sched.after(delay_s, partial(self.run_in, self.life, action))
+
+    def run_in(self, life: int, action: Action) -> None:
+        if life != self.life:
+            return
+        if self._sched.now < self._paused_until:
+            self._sched.at(self._paused_until, partial(self.run_in, life, action))
+        else:
+            action()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.core.records import SubscriptionChange
-from anabranch.core.segment_topics import kafka_group
-from anabranch.core.subscriptions import SubscriptionOp
+from anabranch.core.log.records import SubscriptionChange
+from anabranch.core.subscriptions.subscription import SubscriptionOp
+from anabranch.core.topics.kafka_names import kafka_group
 from simulation.scheduler import ViolationError
 from simulation.segment_store import Message
 

@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from anabranch.broker.errors import DeadlineError, UnavailableError
-from anabranch.broker.requests import Requests
+from anabranch.broker.proposals import Proposals
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.consumers import Consumers
+from anabranch.broker.topics.groups import Beginnings, Groups
 from anabranch.broker.topics.positions import PositionKeeper
-from anabranch.broker.topics.resets import Resets
+from anabranch.broker.topics.subscriptions import Resets
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.positions import EARLIEST, LATEST
+from anabranch.core.bundles.propose import Actor
 from anabranch.core.errors import AnabranchError
-from anabranch.core.outcome import Folded
-from anabranch.core.records import Record, SubscriptionChange
-from anabranch.core.state import StateReader
-from anabranch.core.subscriptions import SubscriptionOp
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import Record, SubscriptionChange
+from anabranch.core.log.state import StateReader
+from anabranch.core.subscriptions.subscription import SubscriptionOp
+from simulation.forgetting import Keepers
 from simulation.process import Process
 from simulation.segment_store import TIMEOUT_S, Place, SegmentStore
 from simulation.work import Answer, Work
@@ -52,21 +55,34 @@ class _Runtime:
         return self.core.state
 
     @property
+    def log_ms(self) -> int:
+        return 0  # nothing is kept by its age here
+
+    @property
     def has_lease(self) -> bool:
         return self.core.lease.holds(self._process.local_now())
 
 
 class _Service:
-    """What a request needs of the topic service; groups are left to expire."""
+    """What a request needs of the topic service."""
 
     prefix = ""
 
-    def __init__(self, host: TopicHost) -> None:
+    def __init__(self, host: TopicHost, runtime: _Runtime) -> None:
+        self.runtime = runtime
         self.listeners: list[object] = []
+        self.tickers: list[object] = []
         self.may_act = host.may_act
         self.dismiss = host.dismiss
 
-    def delete_group(self, group: str) -> None:
+
+class _Groups(Groups):
+    """Groups are left to expire; nobody here has a queue."""
+
+    def __init__(self) -> None:
+        """Nothing is asked of Kafka."""
+
+    def delete(self, group: str, *, again: bool = True) -> None:
         pass
 
 
@@ -77,10 +93,18 @@ class _Nowhere:
         return None
 
 
-class _Requests(Requests):
-    def __init__(self, runtime: Any, propose: Callable[[Record], Answer[Folded]]) -> None:
-        super().__init__(runtime)
+class _Proposals(Proposals):
+    """A node's, appended by the simulation."""
+
+    def __init__(self, process: Process, propose: Callable[[Record], Answer[Folded]]) -> None:
+        self.new_id = process.new_id
+        self._process = process
         self._propose = propose
+
+    def actor(self) -> Actor:
+        if not self._process.core.lease.holds(self._process.local_now()):
+            raise UnavailableError("this node is in safe mode")
+        return self._process.core.actor()
 
     @staticmethod
     def deadline(timeout_s: float) -> float:
@@ -91,8 +115,8 @@ class _Requests(Requests):
 
 
 class _Consumers(Consumers):
-    def __init__(self, access: Access) -> None:
-        super().__init__(access, SEEK_S)
+    def __init__(self, access: Access, beginnings: Beginnings) -> None:
+        super().__init__(access, beginnings, _Groups(), SEEK_S)
         self.busy: set[tuple[str, str]] = set()
 
     @asynccontextmanager
@@ -123,9 +147,25 @@ class _Keeper:
         known = self._store.committed
         return {place: known[group, place] for place in places if (group, place) in known}
 
-    def commit(self, group: str, offsets: Mapping[Place, int], deadline_s: float) -> None:
-        for place, offset in offsets.items():
-            self._store.committed[group, place] = offset
+    def queue(
+        self, group: str, places: Iterable[Place], deadline_s: float
+    ) -> dict[Place, tuple[int, int]]:
+        return {}
+
+    def places_queues(self) -> bool:
+        return False
+
+    def begin_queue(self, group: str, starts: Mapping[Place, int], deadline_s: float) -> None:
+        raise AssertionError("nobody here has a queue")
+
+    def trim(self, up_to: Mapping[Place, int], deadline_s: float) -> None:
+        raise AssertionError("nothing is that old here")
+
+    def unused_groups(self, head: str, deadline_s: float) -> list[str]:
+        return []
+
+    def has_members(self, group: str, deadline_s: float) -> bool:
+        return False
 
     def close(self) -> None:
         """Nothing is open."""
@@ -183,13 +223,16 @@ class Seeks:
         self._verdicts: dict[str, Answer[Folded]] = {}
         self._wanted: dict[tuple[str, str], int] = {}
         runtime: Any = _Runtime(process)
-        service: Any = _Service(host)
+        service: Any = _Service(host, runtime)
         nowhere: Any = _Nowhere()
         self._positions = _Positions(world, process)
-        access = Access(_Requests(runtime, self._proposed), nowhere, service)
-        self.consumers = _Consumers(access)
+        runtime.proposals = _Proposals(process, self._proposed)
+        access = Access(runtime, nowhere, service)
         keeper: Any = self._positions
-        self._resets = Resets(access, self.consumers, keeper, SEEK_S)
+        beginnings = Beginnings(access, keeper)
+        self.consumers = _Consumers(access, beginnings)
+        self._resets = Resets(access, self.consumers, beginnings, SEEK_S)
+        self.keepers = Keepers(world, process, host, access, self.consumers, keeper)
         self._resets._log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
     @property
@@ -237,5 +280,7 @@ class Seeks:
             self._world.sched.note(f"the seek of {subscription} failed: {error}")
             checks.failed += 1
             return
-        known = self.consumers.known(topic, subscription)
+        known = self._process.core.state.subscription(topic, subscription)
+        if known is None:  # deleted meanwhile
+            return
         checks.done(self.consumers.group_id(topic, subscription, known), low_ms)

@@ -14,15 +14,15 @@ from zlib import crc32
 
 import msgspec
 
-from anabranch.core.segment_tasks import (
+from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.core.topics.tasks import (
     DeleteSegments,
-    Done,
-    Failed,
     MakeSegments,
     SealSegments,
     Task,
+    TaskDone,
+    TaskFailed,
 )
-from anabranch.core.segment_topics import kafka_topic
 from simulation.process import Process
 from simulation.scheduler import Action
 
@@ -109,6 +109,7 @@ class SegmentStore:
     def __init__(self, world: TopicWorld) -> None:
         self.partitions: dict[Place, Partition] = {}
         self.committed: dict[tuple[str, Place], int] = {}
+        self._deleted: set[Place] = set()  # once, whatever a late request has made since
         self._world = world
         self._sched = world.sched
 
@@ -155,6 +156,8 @@ class SegmentStore:
             return Answer.GONE, -1
         before = len(partition.messages)
         answer = partition.append(batch, self._world.cluster.log_ms())
+        if answer is Answer.GAP and place in self._deleted:
+            return Answer.GONE, -1  # what is there now is another topic of that name
         fresh = partition.messages[before:]
         if fresh:
             self._world.checks.appended(place, fresh)
@@ -183,28 +186,30 @@ class SegmentStore:
         # Kafka takes a connection's requests in order, and soon: none overtakes a later one.
         self.call(done, act, late_s_max=TIMEOUT_S / 2)
 
-    def position(self, group: str, place: Place, done: Callable[[int | None], None]) -> None:
+    def position(
+        self, group: str, place: Place, otherwise: int, done: Callable[[int | None], None]
+    ) -> None:
         """Where a consumer of the group begins; None: not known."""
         found: list[int] = []
         self.call(
             lambda in_time: done(found[0] if in_time else None),
-            lambda: found.append(self.committed.get((group, place), 0)),
+            lambda: found.append(self.committed.get((group, place), otherwise)),
         )
 
     # --- controllers ----------------------------------------------------------------------
 
     def carry_out(
-        self, process: Process, task: Task, done: Callable[[Done | Failed], None]
+        self, process: Process, task: Task, done: Callable[[TaskDone | TaskFailed], None]
     ) -> None:
         """Does what a controller's task says, one request after another, while it lives."""
         life = process.life
 
-        def end(result: Done | Failed) -> None:
+        def end(result: TaskDone | TaskFailed) -> None:
             process.run_in(life, partial(done, result))
 
         refuses = isinstance(task, MakeSegments) and not self._world.calm
         if refuses and self._sched.chance(self._world.plan.kafka_refuses):
-            refused = Failed("Kafka refuses to make the topic", for_good=True)
+            refused = TaskFailed("Kafka refuses to make the topic", for_good=True)
             self._sched.after(self.latency_s(), partial(end, refused))
             return
         steps = self._steps(task)
@@ -213,12 +218,12 @@ class SegmentStore:
             if in_time:
                 process.run_in(life, go_on)
             else:
-                end(Failed("Kafka did not answer"))
+                end(TaskFailed("Kafka did not answer"))
 
         def go_on() -> None:
             step = next(steps, None)
             if step is None:
-                done(Done(self._ends(task)))
+                done(TaskDone(self._ends(task)))
             else:
                 self.call(answered, step)
 
@@ -277,4 +282,5 @@ class SegmentStore:
 
     def _delete(self, place: Place) -> None:
         self._world.checks.deleted(place)
+        self._deleted.add(place)
         self.partitions.pop(place, None)

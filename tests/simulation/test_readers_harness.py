@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from anabranch.broker.topics.resets import Resets
-from anabranch.client.checkpoint import CheckpointConsumer
-from anabranch.client.grants import SegmentBucket
-from anabranch.client.holding import Holding
-from anabranch.core import topic_fold
-from anabranch.core.coordinator import SubscriptionCoordinator
-from anabranch.core.records import SubscriptionChange
-from anabranch.core.subscriptions import Subscription, SubscriptionOp
-from anabranch.core.topics import ScalableTopic
-from anabranch.core.verdicts import Verdict
+from anabranch.broker.topics import groups, keeping
+from anabranch.broker.topics.groups import Beginning
+from anabranch.broker.topics.positions import Part
+from anabranch.broker.topics.usage import Changes
+from anabranch.client import CheckpointConsumer
+from anabranch.client._consumer.assignment import AssignedSegment, Fetch, Holding
+from anabranch.core.log.records import SubscriptionChange
+from anabranch.core.subscriptions import evolve as subscription_evolve
+from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
+from anabranch.core.subscriptions.subscription import SegmentPositions, Subscription, SubscriptionOp
+from anabranch.core.topics import retention
+from anabranch.core.topics.topic import ScalableTopic
 from simulation.planted import stormy, violation_found
 
 pytestmark = pytest.mark.simulation
@@ -38,44 +41,43 @@ def test_a_seek_that_leaves_out_the_children_of_a_split_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A bug of the product: what they had was delivered after everything was skipped."""
-    parts = Resets._parts
+    parts = groups.written_parts
 
-    def of_old(self: Resets, name: str, topic: ScalableTopic) -> Any:
-        return parts(self, name, replace(topic, children=()))
+    def of_old(prefix: str, name: str, topic: ScalableTopic) -> Any:
+        return parts(prefix, name, replace(topic, children=()))
 
     stormy(monkeypatch, **SEEKS, operation_interval_s=0.3, kafka_fails=0.1)
-    monkeypatch.setattr(Resets, "_parts", of_old)
-    violation_found("was put at")
+    monkeypatch.setattr(groups, "written_parts", of_old)
+    violation_found("was put at", first_seed=13)
 
 
 def test_a_seek_after_which_all_that_is_sealed_counts_as_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def everything(self: Resets, topic: str, starts: object) -> tuple[int, ...]:
-        parts = self._access.topic(topic).segments
-        return tuple(part.segment_id for part in parts if not part.is_active)
+    found = groups.beginning
+
+    def everything(topic: ScalableTopic, parts: Sequence[Part], starts: Any) -> Beginning:
+        sealed = (part.segment.segment_id for part in parts if not part.segment.is_active)
+        return replace(found(topic, parts, starts), drained=tuple(sealed))
 
     stormy(monkeypatch, **SEEKS)
-    monkeypatch.setattr(Resets, "_skipped", everything)
+    monkeypatch.setattr(groups, "beginning", everything)
     violation_found("is called drained by")
 
 
 def test_a_subscription_that_begins_anew_without_what_it_had_drained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    changed = topic_fold._changed
+    changed = subscription_evolve._changed
 
-    def kept(
-        topic: ScalableTopic, before: Subscription, record: SubscriptionChange, offset: int
-    ) -> tuple[Subscription | None, Verdict]:
-        after, verdict = changed(topic, before, record, offset)
-        if after is not None and record.op is SubscriptionOp.RESET:
+    def kept(before: Subscription, record: SubscriptionChange, offset: int) -> Subscription:
+        after = changed(before, record, offset)
+        if record.op is SubscriptionOp.RESET:
             after = replace(after, drained=before.drained)
-        return after, verdict
+        return after
 
-    stormy(monkeypatch, **SEEKS)
-    monkeypatch.setattr(topic_fold, "_changed", kept)
-    violation_found("right after")
+    monkeypatch.setattr(subscription_evolve, "_changed", kept)
+    violation_found("right after", "which was put at")
 
 
 def test_a_seek_that_does_not_wait_for_who_serves_the_former_group(
@@ -85,6 +87,54 @@ def test_a_seek_that_does_not_wait_for_who_serves_the_former_group(
     stormy(monkeypatch, **SEEKS, client_faults=("crash", "cut", "pause"))
     monkeypatch.setattr(SubscriptionCoordinator, "idle", everybody)
     violation_found("both serve")
+
+
+# --- what Kafka forgets ---------------------------------------------------------------------
+
+FORGETS = {"topics": 1, "passing_topics": 0, "checkpoints": False, "forgets": True, "seeks": 0.0}
+FAULTS = ("crash", "restart", "close")
+
+
+def test_a_consumer_that_begins_anew_where_kafka_knows_no_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stormy(monkeypatch, **FORGETS, client_faults=FAULTS, client_fault_interval_s=1.0)
+    monkeypatch.setattr(AssignedSegment, "start_of", lambda self, bucket: 0)
+    violation_found("had committed it")
+
+
+def test_positions_that_are_written_down_beyond_what_was_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = retention.written_down
+
+    def beyond(*args: Any) -> tuple[SegmentPositions, ...]:
+        return tuple(
+            replace(each, offsets=tuple(offset + (offset > 0) for offset in each.offsets))
+            for each in found(*args)
+        )
+
+    stormy(monkeypatch, **FORGETS, client_faults=FAULTS, client_fault_interval_s=1.0)
+    monkeypatch.setattr(keeping, "written_down", beyond)
+    violation_found("right after", first_seed=8)
+
+
+def test_positions_that_were_read_of_a_former_version_of_the_subscription(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bug that the version in the record keeps out: a seek is undone once Kafka forgets."""
+    propose = Changes.propose
+
+    async def late(
+        self: Changes, name: str, subscription: str, known: Subscription, *rest: Any, **fields: Any
+    ) -> Any:
+        now = self._access.runtime.view.subscription(name, subscription) or known
+        return await propose(self, name, subscription, now, *rest, **fields)
+
+    seeks = {**FORGETS, "seeks": 0.8}
+    stormy(monkeypatch, **seeks, client_faults=FAULTS, client_fault_interval_s=1.0)
+    monkeypatch.setattr(Changes, "propose", late)
+    violation_found("which was put at", "right after", first_seed=40)
 
 
 # --- checkpoints ----------------------------------------------------------------------------
@@ -110,8 +160,8 @@ def test_a_checkpoint_consumer_that_begins_at_the_end_of_what_it_does_not_know(
 ) -> None:
     start_of = CheckpointConsumer._start_of
 
-    async def late(self: CheckpointConsumer, place: SegmentBucket, first: int, end: int) -> int:
-        found = await start_of(self, place, first, end)
+    async def late(self: CheckpointConsumer, fetch: Fetch, first: int, end: int) -> int:
+        found = await start_of(self, fetch, first, end)
         return end if found == first else found
 
     stormy(monkeypatch, **CHECKPOINTS)

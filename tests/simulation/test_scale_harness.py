@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from anabranch.core import autoscaler, topic_fold
-from anabranch.core.autoscale import decide
-from anabranch.core.autoscaler import AutoScaler, Trigger
-from anabranch.core.topics import ScalableTopic
+from anabranch.core.autoscale import schedule as autoscaler
+from anabranch.core.autoscale.decide import decide
+from anabranch.core.autoscale.schedule import AutoScaler, Trigger
+from anabranch.core.topics import evolve as topic_fold
+from anabranch.core.topics.topic import ScalableTopic
 from simulation import run
 from simulation.planted import violation_found
 from simulation.topic_plan import TopicPlan, draw_topics

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from anabranch.core.subscriptions import SubscriptionOp
-from anabranch.core.topics import TopicMove
+from anabranch.core.subscriptions.subscription import SubscriptionOp
+from anabranch.core.topics.topic import TopicMove
 from simulation.run import simulate
 
 SEEDS = 400
@@ -42,18 +42,26 @@ def test_the_runs_with_topics_see_what_they_are_made_to_see() -> None:
     reports = [simulate(seed, topics=True) for seed in range(40)]
     moves = {kind for report in reports for kind in report.accepted}
     assert moves >= {f"TopicChange.{move.name}" for move in TopicMove if move.name != "UPDATE"}
-    assert moves >= {
-        f"SubscriptionChange.{op.name}" for op in SubscriptionOp if op is not SubscriptionOp.DELETE
-    }
+    # Nobody deletes a subscription here, and there are no queues, whose dead letters go somewhere.
+    absent = (SubscriptionOp.DELETE, SubscriptionOp.DEAD_LETTER)
+    assert moves >= {f"SubscriptionChange.{op.name}" for op in SubscriptionOp if op not in absent}
     refused = {reason for report in reports for reason in report.rejected}
     assert refused >= {"TOPIC_BUSY", "STALE_VERSION", "SESSION_OVER"}
     seen: Counter[str] = Counter()
     for report in reports:
         seen.update(report.topics or {})
     common = ("stored", "redelivered", "handed_on", "settled_in_doubt", "lapses")
-    for what in (*common, "seeks", "failed_seeks", "checkpoints"):
+    for what in (*common, "seeks", "checkpoints"):
         assert seen[what] > 20, what
-    for what in ("auto_split", "auto_merge", "auto_rebucket", "auto_after_fail_over"):
+    # A seek is one record, positions included, so fewer fail on the way than are made; and Kafka
+    # forgets only what the log has had for longer than a session.
+    for what in (
+        "failed_seeks",
+        "auto_split",
+        "auto_merge",
+        "auto_rebucket",
+        "auto_after_fail_over",
+    ):
         assert seen[what] > 10, what
     reasons = ("CONSUMER_COUNT", "MSG_RATE_IN", "COLD", "BUCKET_SURPLUS", "BELOW_SPLIT_RATE_FLOOR")
     assert all(seen[reason] for reason in reasons), seen

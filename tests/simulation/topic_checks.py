@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from anabranch.client.holding import Holding, Phase
+from anabranch.client._consumer.assignment import Holding, Phase
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
-from anabranch.core.outcome import Folded
-from anabranch.core.records import SubscriptionChange, TopicChange
-from anabranch.core.segment_topics import kafka_group, kafka_topic
-from anabranch.core.segments import SegmentInfo, tile
-from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
-from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import SubscriptionChange, TopicChange
+from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.segment import SegmentInfo, tile
+from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
 from simulation.scheduler import ViolationError
 from simulation.seek_checks import SeekChecks
 from simulation.segment_store import Message, Place
+from simulation.shared_keys import is_shared
 
 if TYPE_CHECKING:
     from simulation.consumers import Consumer
@@ -48,6 +50,8 @@ class TopicChecks:
         self._readings: dict[tuple[str, Place, int], _Reading] = {}
         self._confirmed: dict[tuple[str, Place], int] = {}
         self._serving: dict[Consumer, frozenset[Place]] = {}
+        # By topic and subscription: what the log says last of positions, by segment and bucket.
+        self._written_down: dict[tuple[str, str], dict[tuple[int, int], int]] = {}
         self.deliveries: Counter[Place] = Counter()
         self.redelivered = 0
         self.handed_on = 0  # of these, to another consumer
@@ -59,8 +63,15 @@ class TopicChecks:
         record = folded.record
         if isinstance(record, SubscriptionChange):
             self.seeks.folded(record, self._pruned(record.topic))
-            if record.op is SubscriptionOp.DRAINED:
-                self._must_be_consumed(record)
+            which = (record.topic, record.subscription)
+            if record.op in (SubscriptionOp.CREATE, SubscriptionOp.RESET, SubscriptionOp.POSITIONS):
+                self._written_down[which] = {
+                    (each.segment_id, bucket): offset
+                    for each in record.positions
+                    for bucket, offset in enumerate(each.offsets)
+                }
+            if record.op in (SubscriptionOp.DRAINED, SubscriptionOp.RESET):
+                self._must_be_consumed(record, self._written_down.get(which, {}))
         if not isinstance(record, TopicChange):
             return
         topic = self._world.cluster.checks.truth.topic(record.topic)
@@ -111,7 +122,9 @@ class TopicChecks:
                 if not partition.sealed or len(partition.messages) != end:
                     raise ViolationError(f"{place} is committed as sealed at {end} and is not")
 
-    def _must_be_consumed(self, record: SubscriptionChange) -> None:
+    def _must_be_consumed(
+        self, record: SubscriptionChange, starts: Mapping[tuple[int, int], int]
+    ) -> None:
         truth, store = self._world.cluster.checks.truth, self._world.store
         topic = truth.topic(record.topic)
         known = truth.subscription(record.topic, record.subscription)
@@ -127,7 +140,8 @@ class TopicChecks:
             part = topic.layout.segment(segment_id)
             name = kafka_topic("", record.topic, topic.incarnation, part)
             for bucket, end in enumerate(part.end_offsets):
-                committed = store.committed.get((group, (name, bucket)), 0)
+                start = starts.get((segment_id, bucket), 0)
+                committed = store.committed.get((group, (name, bucket)), start)
                 if committed < end:
                     raise ViolationError(
                         f"{name} is called drained by {group}, which has committed {committed} "
@@ -144,6 +158,10 @@ class TopicChecks:
             at_home = segment_hash(position) in part
             if not at_home or bucket_of(position, part.buckets) != place[1]:
                 raise ViolationError(f"{message} was stored in {place}, where it does not belong")
+            if is_shared(message.key):
+                self._world.shared.stored(message, part.segment_id)
+                self.seeks.stored(message, place[0])
+                continue
             before = self.skipped(message.key, self.stored.get(message.key, 0))
             if message.sequence != before + 1:
                 what = "twice" if message.sequence <= before else "out of order"
@@ -210,6 +228,10 @@ class TopicChecks:
             raise ViolationError(f"{consumer} delivers {message} of {place} without serving it")
         who = consumer.group
         self.seeks.delivered(who, message)
+        if is_shared(message.key):
+            self._world.shared.delivered(who, message)
+            self._delivered_at(consumer, holding, place, offset, message)
+            return
         key = (who, message.key)
         before, source = self.delivered_up_to.get(key, (0, place))
         # What a topic held when it was deleted is never delivered.
@@ -220,6 +242,16 @@ class TopicChecks:
             raise ViolationError(
                 f"{message} came to {consumer} from {place} right after {before} from {source}"
             )
+        is_again = self._delivered_at(consumer, holding, place, offset, message)
+        if not is_again and message.sequence <= before:
+            raise ViolationError(f"{message} came to {consumer} twice, now from {place}")
+        self.delivered_up_to[key] = (message.sequence, place)
+
+    def _delivered_at(
+        self, consumer: Consumer, holding: Holding, place: Place, offset: int, message: Message
+    ) -> bool:
+        """Whether what lies there was delivered before, which it must be excused for."""
+        who = consumer.group
         former = self._readings.get((who, place, offset))
         if former is not None:
             self.redelivered += 1
@@ -227,11 +259,9 @@ class TopicChecks:
                 self._must_be_excused(consumer, former, place, offset, message)
             if former.consumer is not consumer:
                 self.handed_on += 1
-        elif message.sequence <= before:
-            raise ViolationError(f"{message} came to {consumer} twice, now from {place}")
         self._readings[who, place, offset] = _Reading(consumer, holding)
-        self.delivered_up_to[key] = (message.sequence, place)
         self.deliveries[place] += 1
+        return former is not None
 
     def _must_be_excused(
         self, consumer: Consumer, former: _Reading, place: Place, offset: int, message: Message
@@ -270,4 +300,6 @@ class TopicChecks:
                 got = sink.applied(key) if sink is not None else got
                 if key.startswith(f"{topic}|") and self.skipped(key, got, group) < last:
                     found.append(f"{subscription} has {key} up to {got} of {last}")
+            if not self._world.plan.seeks:
+                found += self._world.shared.unread(group, topic)
         return found

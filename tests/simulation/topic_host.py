@@ -8,29 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from anabranch.broker.errors import OperationError
 from anabranch.broker.topics import consumers
-from anabranch.broker.topics.consumers import SubscriptionGoneError
-from anabranch.client.grants import AssignedSegment
-from anabranch.client.grants import Assignment as Told
-from anabranch.core.controller import (
+from anabranch.client._consumer.assignment import AssignedSegment
+from anabranch.client._consumer.assignment import Assignment as Told
+from anabranch.core.bundles.unit import Unit
+from anabranch.core.log.outcome import Folded
+from anabranch.core.subscriptions import admission
+from anabranch.core.subscriptions.admission import AdmissionStep, admit
+from anabranch.core.subscriptions.coordinator import ConsumerAssignment
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.propose import subscription_change
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
+from anabranch.core.topics.controller import (
+    CloseConsumer,
     ControllerEffect,
-    Drop,
     Propose,
-    Push,
-    Run,
+    RunTask,
+    SendAssignment,
     TopicController,
+    Unserved,
 )
-from anabranch.core.coordinator import Assignment
-from anabranch.core.instances import Bucket
-from anabranch.core.outcome import Folded
-from anabranch.core.segment_tasks import Done, Failed, Task
-from anabranch.core.segment_topics import kafka_group, kafka_topic
-from anabranch.core.subscriptions import Subscription, SubscriptionOp
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.topic_proposals import subscription_change
-from anabranch.core.units import Unit
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
 from simulation.process import Process
+from simulation.scheduler import ViolationError
 from simulation.seeks import Seeks
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ class TopicHost:
             return
         for name in self._world.topics:
             self._reconcile(name)
+        self._seeks.keepers.advance()
         now = self._process.local_now()
         waiting, self._waiting = self._waiting, []
         for asked, until in waiting:
@@ -158,29 +161,34 @@ class TopicHost:
     def _carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
         for effect in effects:
             match effect:
-                case Run(task):
+                case RunTask(task):
                     home = self._homes[name]
                     done = partial(self._finished, name, home, task)
                     self._world.store.carry_out(self._process, task, done)
                 case Propose(record):
                     self._process.append(record)
-                case Push(connection, _, assignment):
+                case SendAssignment(connection, _, assignment):
                     asked = self._sessions.get(connection)
                     if asked is not None:
                         asked.assign(self._told(asked, assignment))
-                case Drop(connection, _):
+                case Unserved(subscription, buckets, bound_s):
+                    raise ViolationError(
+                        f"{self._process.name} has left {buckets} of {subscription} of {name} "
+                        f"unserved for {bound_s:g} s"
+                    )
+                case CloseConsumer(connection, _):
                     silent = self._sessions.get(connection)
                     if silent is not None:
                         silent.drop()
                         self.closed(connection)
 
-    def _finished(self, name: str, home: _Home, task: Task, result: Done | Failed) -> None:
+    def _finished(self, name: str, home: _Home, task: Task, result: TaskDone | TaskFailed) -> None:
         if self._homes.get(name) is home:
             now = self._process.local_now()
             effects = home.controller.finished(task, result, now, self._log_ms)
             self._carry_out(name, effects)
 
-    def _told(self, asked: Asked, assignment: Assignment) -> Told:
+    def _told(self, asked: Asked, assignment: ConsumerAssignment) -> Told:
         state = self._process.core.state
         topic, known = state.topic(asked.topic), state.subscription(asked.topic, asked.subscription)
         if topic is None or known is None:
@@ -190,7 +198,8 @@ class TopicHost:
         for segment_id, buckets in assignment.shares:
             part = layout.segment(segment_id)
             kafka = kafka_topic("", asked.topic, topic.incarnation, part)
-            segments.append(AssignedSegment(segment_id, kafka, buckets, part.end_offsets))
+            starts = tuple(known.position(segment_id, bucket) for bucket in buckets)
+            segments.append(AssignedSegment(segment_id, kafka, buckets, part.end_offsets, starts))
         return Told(
             sequence=assignment.sequence,
             incarnation=topic.incarnation,
@@ -264,30 +273,24 @@ class TopicHost:
         if self._is_busy(asked):
             return False
         known = self._process.core.state.subscription(asked.topic, asked.subscription)
-        if known is None or not is_same_group(asked, known):
-            try:
-                self._seeks.consumers._must_last(asked)
-            except SubscriptionGoneError:
+        group = "" if known is None else _group(asked, known)
+        match admit(asked, known, group, controller.coordinators.get(asked.subscription)):
+            case AdmissionStep.OPEN:
+                pass
+            case AdmissionStep.CREATE:
+                self._propose(asked, SubscriptionOp.CREATE, kind=asked.kind)
+                return False
+            case AdmissionStep.JOIN:
+                named = {"consumer": asked.consumer, "instance": asked.instance}
+                self._propose(asked, SubscriptionOp.JOIN, **named)
+                return False
+            case AdmissionStep.DELETED | AdmissionStep.REPLACED:
                 asked.gone()
                 return True
-            except OperationError:
+            case _:
                 asked.refuse()
                 return True
-        if known is None:
-            self._propose(asked, SubscriptionOp.CREATE, kind=asked.kind)
-            return False
-        coordinator = controller.coordinators.get(asked.subscription)
-        if coordinator is not None and coordinator.is_taken(asked.consumer, asked.instance):
-            asked.refuse()
-            return True
-        if coordinator is not None and coordinator.is_lapsing(asked.consumer, asked.instance):
-            asked.refuse()
-            return True
-        if known.instance_of(asked.consumer) != asked.instance:
-            named = {"consumer": asked.consumer, "instance": asked.instance}
-            self._propose(asked, SubscriptionOp.JOIN, **named)
-            return False
-        same = is_same_group(asked, known)
+        same = admission.is_same_group(asked, group)
         opened = controller.opened(
             asked.subscription,
             asked.consumer,
@@ -339,8 +342,3 @@ class TopicHost:
 
 def _group(asked: Asked, known: Subscription) -> str:
     return kafka_group("", asked.topic, asked.subscription, known.created_offset)
-
-
-def is_same_group(asked: Asked, known: Subscription) -> bool:
-    """Whether what a consumer says that it holds and has drained is of this subscription."""
-    return asked.group_id == _group(asked, known)

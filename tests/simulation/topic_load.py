@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from anabranch.core.autoscaler import policy_of
-from anabranch.core.rolling_rates import RollingRates
-from anabranch.core.segment_load import Rates, SegmentLoad, changed
-from anabranch.core.segment_topics import kafka_topic
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.topics import ScalableTopic
+from anabranch.core.autoscale.load import Rates, SegmentLoad, changed
+from anabranch.core.autoscale.rates import RollingRates
+from anabranch.core.autoscale.schedule import policy_of
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic
 
 if TYPE_CHECKING:
     from simulation.process import Process

@@ -6,10 +6,10 @@ import random
 
 import msgspec
 
-from anabranch.core.autoscale_policy import AutoScalePolicy, Override
-from anabranch.core.autoscaler import AutoScaleSettings
-from anabranch.core.controller import ControllerSettings
-from anabranch.core.timing import Timing
+from anabranch.core.autoscale.policy import AutoScalePolicy, Override
+from anabranch.core.autoscale.schedule import AutoScaleSettings
+from anabranch.core.subscriptions.timing import Timing
+from anabranch.core.topics.controller import ControllerSettings
 from simulation.plan import Plan
 from simulation.topic_load import LoadShape, draw_shape
 
@@ -25,7 +25,7 @@ CLIENT_FAULTS = (
 )
 
 SETTINGS = ControllerSettings(
-    timing=Timing(grace_s=8.0, session_timeout_s=4.0),
+    timing=Timing(grace_s=8.0, session_timeout_s=4.0, settle_s=2.0),
     retention_s=8.0,
     retry_s=0.5,
     retry_s_max=4.0,
@@ -59,6 +59,8 @@ class TopicPlan(msgspec.Struct, frozen=True):
     hot_key: float  # the share of messages that one key of each producer has
     seeks: float = 0.0  # of what operators do
     kafka_brokers: int = 1
+    shared_keys: int = 0  # of each topic that lasts, written to by all its producers
+    forgets: bool = False  # Kafka forgets positions that the log has
     checkpoints: bool = False  # the last subscription's consumers keep their positions
 
 
@@ -93,12 +95,17 @@ def draw_topics(rng: random.Random) -> TopicPlan:
     )
     # By chances of its own, so that the other seeds go on as ever.
     own = random.Random(drawn.clock_rates[0])
-    return msgspec.structs.replace(
+    drawn = msgspec.structs.replace(
         drawn,
         seeks=own.choice((0.0, 0.0, 0.3, 0.8)),
         checkpoints=own.random() < 0.3,
         kafka_brokers=own.choice((1, 1, 3)),
+        forgets=own.random() < 0.4,
+        shared_keys=own.choice((0, 1, 3)),
     )
+    if drawn.shared_keys and drawn.producers == 1:
+        return msgspec.structs.replace(drawn, producers=2)
+    return drawn
 
 
 def draw_policy(rng: random.Random) -> AutoScalePolicy:

@@ -6,26 +6,29 @@ from collections.abc import Iterable
 
 import msgspec
 
-from anabranch.client.topic_layout import Segment, TopicLayout
-from anabranch.core.outcome import Folded
-from anabranch.core.segment_topics import kafka_topic
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.topics import ScalableTopic, TopicState
-from anabranch.core.verdicts import Verdict
+from anabranch.client import Segment, TopicLayout
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic, TopicState
 from simulation.checkpoint_consumers import CheckpointReader
 from simulation.checkpoint_sink import Sink
 from simulation.cluster import Cluster
 from simulation.consumers import Consumer
+from simulation.forgetting import Forgetting
 from simulation.operators import HOME, Operators
 from simulation.process import Process
 from simulation.producers import Producer
 from simulation.scale_checks import ScaleChecks
 from simulation.segment_store import Place, SegmentStore
+from simulation.shared_keys import SharedKeys
 from simulation.topic_checks import TopicChecks
 from simulation.topic_host import TopicHost
 from simulation.topic_load import Loads
 from simulation.topic_plan import SETTINGS, TopicPlan
+from simulation.unserved_checks import LOOK_S, UnservedChecks
 
 
 class TopicWorld:
@@ -38,9 +41,12 @@ class TopicWorld:
         self.settings = msgspec.structs.replace(SETTINGS, auto_scale=plan.auto_scale)
         self.store = SegmentStore(self)
         self.checks = TopicChecks(self)
+        self.shared = SharedKeys(self)
         self.scale_checks = ScaleChecks(self)
+        self.unserved_checks = UnservedChecks(self)
         self.loads = Loads(self)
         self.operators = Operators(self)
+        self.forgetting = Forgetting(self)
         self.hosts: dict[str, TopicHost] = {}
         self.settled_in_doubt = 0
         self.topics = [f"{HOME}/t{each}" for each in range(plan.topics)]
@@ -147,10 +153,16 @@ class TopicWorld:
 
     def start(self) -> None:
         self.loads.start()
+        self.sched.after(LOOK_S, self._watch)
         self.sched.after(0.5, self.operators.operate)
+        self.forgetting.start(lambda: self.sched.rng.expovariate(1.0))
         self.sched.after(1.0, self._begin)
         self.sched.after(self._next_fault_s(), self._strike)
         self.sched.at(self.cluster.plan.faults_end_s, self._clear)
+
+    def _watch(self) -> None:
+        self.unserved_checks.look()
+        self.sched.after(LOOK_S, self._watch)
 
     def _begin(self) -> None:
         """Consumers come first, so that every subscription has everything to read."""
@@ -238,7 +250,9 @@ class TopicWorld:
             "settled_in_doubt": self.settled_in_doubt,
             "checkpoints": sum(each.saves for each in self.sinks.values()),
             "seeks": self.checks.seeks.finished,
+            "forgotten": self.forgetting.forgotten,
             "failed_seeks": self.checks.seeks.failed,
+            "answers": self.shared.answers,
             "lapses": sum(each.lapses for each in self.consumers),
             **self.scale_checks.counts,
         }
@@ -278,4 +292,5 @@ def _told(name: str, topic: ScalableTopic) -> TopicLayout:
         children=parts(topic.children),
         parents_under_way=frozenset(topic.parents),
         sealing=topic.state is TopicState.SEALING,
+        version=topic.version,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.client.topic_layout import TopicLayout
+from anabranch.client import TopicLayout
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld

@@ -13,13 +13,18 @@ Answer = tuple[int, dict[str, str], object]
 
 @contextlib.contextmanager
 def node(answer: Callable[[str, str], Answer]) -> Iterator[str]:
-    """The address of a server that answers a verb and a path with status, headers and JSON."""
+    """The address of a server that answers a verb and a path with status, headers and a body.
+
+    Bodies are JSON, but for bytes.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def _any(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             status, headers, body = answer(self.command, self.path)
-            data = b"" if body is None else json.dumps(body).encode()
+            data = body if isinstance(body, bytes) else b""
+            if body is not None and not isinstance(body, bytes):
+                data = json.dumps(body).encode()
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(data))}.items():
                 self.send_header(name, value)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from anabranch.core.autoscale import Demand, LastActions, decide
-from anabranch.core.autoscale_decisions import Blocked, Decision, NoAction, Reason, Rebucket, Split
-from anabranch.core.autoscale_policy import AutoScalePolicy
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import SegmentLoad
-from anabranch.core.segments import RING16_END, new_segment
+from anabranch.core.autoscale.decide import Demand, LastActions, decide
+from anabranch.core.autoscale.decisions import Blocked, Decision, NoAction, Reason, Rebucket, Split
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.autoscale.policy import AutoScalePolicy
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.topics.segment import RING16_END, new_segment
 
 NOW_MS = 1_000_000_000
 LONG_AGO_MS = NOW_MS - 100_000_000
@@ -68,12 +68,7 @@ def rates_in(*rates: float) -> dict[int, SegmentLoad]:
 
 def streams(*counts: int, since_ms: int = LONG_AGO_MS) -> dict[str, Demand]:
     """A stream subscription for each number of consumers."""
-    return {f"stream{n}": Demand(each, True, since_ms) for n, each in enumerate(counts)}
-
-
-def checkpoints(*counts: int, since_ms: int = LONG_AGO_MS) -> dict[str, Demand]:
-    """A checkpoint subscription for each number of consumers."""
-    return {f"checkpoint{n}": Demand(each, False, since_ms) for n, each in enumerate(counts)}
+    return {f"stream{n}": Demand(each, since_ms) for n, each in enumerate(counts)}
 
 
 def decided(

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from anabranch.core.autoscale_policy import AutoScalePolicy, checked_override, override_flat
-from anabranch.core.autoscaler import AutoScaleSettings, Evaluation
-from anabranch.core.controller import (
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.autoscale.policy import AutoScalePolicy, checked_override, override_flat
+from anabranch.core.autoscale.schedule import AutoScaleSettings, Evaluation
+from anabranch.core.log.records import PolicyOp, TopicChange
+from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.topics.controller import (
     ControllerEffect,
     ControllerSettings,
     Evaluated,
     Propose,
-    Run,
+    RunTask,
     TopicController,
 )
-from anabranch.core.records import PolicyOp, TopicChange
-from anabranch.core.segment_load import SegmentLoad
-from anabranch.core.segment_tasks import Done, Failed, SealSegments, Task
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
-from anabranch.core.topics import Operation, ScalableTopic, TopicMove
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.tasks import SealSegments, Task, TaskDone, TaskFailed
+from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 from support.autoscale import POLICY
 from support.world import FIRST, TOPIC, A, World
 
@@ -46,6 +46,7 @@ class Scene:
         self.world.opened(segments)
         self.now = 50.0
         self.acts = True
+        self.fits = True  # clients can be told of any layout
         self.tasks: list[Task] = []  # for Kafka
         self.loads: dict[int, SegmentLoad] | None = {}  # None: not read yet
         self.loads_asked: list[tuple[str, int]] = []
@@ -64,6 +65,7 @@ class Scene:
             lambda now: self.acts,
             self.world.new_id,
             self._load,
+            lambda parts: self.fits,
         )
 
     def _load(self, topic: str, incarnation: int) -> dict[int, SegmentLoad] | None:
@@ -96,7 +98,7 @@ class Scene:
     ) -> None:
         if self.world.replica.subscription(TOPIC, name) is None:
             self.world.must(self.world.subscription(SubscriptionOp.CREATE, name, kind=kind))
-        for number, each in enumerate(consumers):
+        for number, each in enumerate(consumers, 1):
             joined: dict[str, Any] = {"consumer": each, "instance": number}
             self.world.must(self.world.subscription(SubscriptionOp.JOIN, name, **joined))
 
@@ -118,7 +120,7 @@ class Scene:
 
     def look(self) -> list[ControllerEffect]:
         effects = self.controller.reconcile(self.now, self.world.now_ms)
-        self.tasks += [each.task for each in effects if isinstance(each, Run)]
+        self.tasks += [each.task for each in effects if isinstance(each, RunTask)]
         return effects
 
     def evaluation(self) -> Evaluation | None:
@@ -136,7 +138,7 @@ class Scene:
         (record,) = begins(self.look())
         return record.segments
 
-    def carry_on(self, failure: Failed | None = None) -> list[Evaluation]:
+    def carry_on(self, failure: TaskFailed | None = None) -> list[Evaluation]:
         """Until nothing is left to do now; Kafka does, or fails, what it is told.
 
         Each step takes a millisecond of the log's time.
@@ -155,13 +157,13 @@ class Scene:
                     self.world.must(effect.record)
         raise AssertionError("the controller does not come to rest")
 
-    def _answer(self, task: Task, failure: Failed | None) -> list[ControllerEffect]:
+    def _answer(self, task: Task, failure: TaskFailed | None) -> list[ControllerEffect]:
         ends: tuple[int, ...] = ()
         if isinstance(task, SealSegments):
             ends = (0,) * sum(part.buckets for part in task.segments)
-        result = failure or Done(ends)
+        result = failure or TaskDone(ends)
         effects = self.controller.finished(task, result, self.now, self.world.now_ms)
-        self.tasks += [each.task for each in effects if isinstance(each, Run)]
+        self.tasks += [each.task for each in effects if isinstance(each, RunTask)]
         return effects
 
 

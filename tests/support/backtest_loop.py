@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import msgspec
 
 from anabranch.broker.load.reporter import LoadSettings
-from anabranch.core.autoscale import Demand, LastActions, decide
-from anabranch.core.autoscale_decisions import Decision, Merge, NoAction, Rebucket, Split, describe
-from anabranch.core.autoscale_policy import AutoScalePolicy
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import Rates, SegmentLoad
-from anabranch.core.segment_meter import SegmentMeter
-from anabranch.core.segments import SegmentInfo
+from anabranch.core.autoscale.decide import Demand, LastActions, decide
+from anabranch.core.autoscale.decisions import Decision, Merge, NoAction, Rebucket, Split, describe
+from anabranch.core.autoscale.load import Rates, SegmentLoad
+from anabranch.core.autoscale.meter import SegmentMeter
+from anabranch.core.autoscale.policy import AutoScalePolicy
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.topics.segment import SegmentInfo
 from anabranch.spark_replay.backtest.model import Rules
 
 STEP_MS = 60_000
@@ -109,7 +109,7 @@ class Loop:
                     self.load[segment_id] = SegmentLoad(*news, now_ms)
             if consumers[number] != before:
                 before = consumers[number]
-                self.demand = {"s": Demand(before, True, now_ms)}
+                self.demand = {"s": Demand(before, now_ms)}
             self._turn(number, now_ms)
         return self.told
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from anabranch.broker.binary.sessions import sessions
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
-from anabranch.wire.connection import Limits
+from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import RefusedError
 from support.memory_cluster import MemoryNode
 from support.wire import WAIT_S, connected, serving
@@ -49,7 +50,7 @@ class Client:
         drained: Held | None = None,
         group: str = "",
         subscription: str = "billing",
-        **fields: int,
+        **fields: Any,
     ) -> pb.CommandScalableTopicSubscribeResponse:
         asked = pb.CommandScalableTopicSubscribe(
             topic=FULL,
@@ -67,10 +68,10 @@ class Client:
         self.assigned.append(answer.assignment)
         return answer
 
-    async def refused(self, **fields: int) -> RefusedError:
+    async def refused(self, **fields: Any) -> RefusedError:
         """Subscribes in vain."""
         with pytest.raises(RefusedError) as refused:
-            await self.subscribe(**fields)  # type: ignore[arg-type]  # whatever a test gives
+            await self.subscribe(**fields)
         return refused.value
 
     async def report(self, released: Held | None = None, drained: Held | None = None) -> None:
@@ -100,7 +101,7 @@ def _buckets(held: Held) -> list[pb.SegmentBuckets]:
 
 @asynccontextmanager
 async def client_of(
-    node: MemoryNode, name: str, instance: int = 1, limits: Limits | None = None
+    node: MemoryNode, name: str, instance: int = 1, limits: ConnectionLimits | None = None
 ) -> AsyncIterator[Client]:
     clients: list[Client] = []
     routes = sessions(node.operations, node.settings)

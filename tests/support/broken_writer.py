@@ -7,7 +7,7 @@ from pathlib import Path
 
 import confluent_kafka
 
-from anabranch.client.segment_writer import SegmentWriter
+from anabranch.client._producer.segment_writer import SegmentWriter
 
 _OUT_OF_ORDER = 45
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from anabranch.channel.archives import ArchiveRegistry
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import AppendError
 from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.log import Entry, append_record
 from anabranch.channel.topics import Topics
-from anabranch.core.records import Record, UnitMove
-from anabranch.core.units import Move
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.records import Record, UnitMove
 from support.quiet import QUIET
 from support.topic_cluster import Servers
 
@@ -99,6 +101,21 @@ def commit(kafka: Servers, group: str, topic: str, *offsets: int) -> None:
     consumer.close()
 
 
-def commit_archived(kafka: Servers, topics: Topics, next_offset: int) -> None:
-    """Says, as the archive does, that everything before an offset is archived."""
-    commit(kafka, topics.archive_group, topics.wal, next_offset)
+def commit_archived(
+    kafka: Servers, topics: Topics, next_offset: int, archive: str = "archive"
+) -> None:
+    """Says, as an archive does, that everything before an offset is archived."""
+    commit(kafka, topics.archive_group(archive), topics.wal, next_offset)
+
+
+def registry(kafka: Servers, topics: Topics) -> ArchiveRegistry:
+    """As a program that archives has it."""
+    connection = KafkaConnection(kafka.bootstrap_servers)
+    return ArchiveRegistry(connection, topics, "test", lambda: secrets.token_hex(8))
+
+
+def archive_to(kafka: Servers, topics: Topics, next_offset: int, archive: str = "archive") -> None:
+    """Registers an archive, if it is not, that holds everything before an offset."""
+    with registry(kafka, topics) as archives:
+        archives.register(archive, 0, "test:/nowhere")
+    commit_archived(kafka, topics, next_offset, archive)

@@ -13,7 +13,6 @@ from enum import Enum
 from typing import Any
 
 from anabranch.broker.cli.main import main
-from anabranch.channel.positions import GroupPositions
 from anabranch.channel.sealing import Sealer
 from anabranch.channel.segments import SegmentAdmin
 
@@ -29,7 +28,7 @@ class Point(Enum):
     ENDS_KNOWN = (SegmentAdmin, "seal", True)
     REMOVAL_LOGGED = (SegmentAdmin, "delete", False)
     TOPICS_DELETED = (SegmentAdmin, "delete", True)
-    RESET_LOGGED = (GroupPositions, "commit", False)
+    RESET_LOGGED = (SegmentAdmin, "delete_groups", False)
 
 
 def doom(point: Point) -> None:

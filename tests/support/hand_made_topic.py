@@ -15,9 +15,9 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.core.hashing import bucket_starts
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_topics import kafka_topic
-from anabranch.core.segments import SegmentInfo
+from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.topics.segment import SegmentInfo
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server import Peer, Routes, WireServer, serve
@@ -238,6 +238,7 @@ class HandMadeTopic:
                 "group.id": "unused",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,  # what it asks for next waits behind a fetch
                 "log_level": 0,
             }
         )

@@ -18,13 +18,16 @@ from anabranch.channel.codec import (
     schema_header,
 )
 from anabranch.channel.log import Entry
-from anabranch.core import ownership
-from anabranch.core.digest import to_hex
-from anabranch.core.fold import evolve
-from anabranch.core.leases import Heartbeat
-from anabranch.core.outcome import Folded, Outcome
-from anabranch.core.ownership import Actor
-from anabranch.core.records import (
+from anabranch.channel.state_sums import StateSums
+from anabranch.core.archives.archive import ArchiveOp
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.propose import Actor
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.log.digest import to_hex
+from anabranch.core.log.fold import evolve
+from anabranch.core.log.outcome import Folded, Outcome
+from anabranch.core.log.records import (
+    ArchiveChange,
     Cause,
     ClusterSettings,
     NamespaceChange,
@@ -36,10 +39,10 @@ from anabranch.core.records import (
     UnitMove,
     session_key,
 )
-from anabranch.core.replica import MemoryReplica
-from anabranch.core.state import StateReader, leader_of
-from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.state import StateReader, leader_of
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.sessions.lease import Heartbeat
 
 START_MS: Final = 1_760_000_000_000
 LEASE_MS: Final = 4_000
@@ -108,15 +111,24 @@ class History:
         if verdict is not Verdict.ACCEPTED:
             raise AssertionError(f"{record} was rejected: {verdict.name}")
 
-    def garbage(self, key: bytes = b"public/default/x", value: bytes = b"\x00garbage") -> None:
+    def garbage(
+        self,
+        key: bytes = b"public/default/x",
+        value: bytes = b"\x00garbage",
+        schema: bytes | None = None,
+    ) -> None:
         """Appends an entry that nobody can read."""
         self.now_ms += self.step_ms
-        self.entries.append(Entry(self.next_offset, self.now_ms, key, value, None))
+        self.entries.append(Entry(self.next_offset, self.now_ms, key, value, schema))
         self.state.next_offset = self.next_offset
 
     def wait(self, milliseconds: int) -> None:
         """The log's clock goes on."""
         self.now_ms += milliseconds
+
+    def registers(self, archive: str) -> None:
+        """An archive of the log is registered."""
+        self.accepted(ArchiveChange(self.new_id(), archive, ArchiveOp.REGISTER, 1, "archive"))
 
     # --- the cluster --------------------------------------------------------------------
 
@@ -312,7 +324,18 @@ class History:
     def snapshot(self) -> SnapshotTaken:
         """What a compactor would write here."""
         values = {key: encode_entity(entity) for key, entity in self.state.entities.items()}
-        horizon = Horizon(self.next_offset, to_hex(self.state.digest), self.now_ms, BROKERS[0], 1)
+        rows = [(key.encode(), value) for key, value in values.items()]
+        sums = StateSums().plus(rows)
+        horizon = Horizon(
+            self.next_offset,
+            to_hex(self.state.digest),
+            self.now_ms,
+            BROKERS[0],
+            1,
+            sums.keys,
+            sums.check,
+            sums.form,
+        )
         return SnapshotTaken(values, horizon)
 
 

@@ -30,7 +30,8 @@ async def serving(node: MemoryNode) -> AsyncIterator[HttpNode]:
     """The node's interface on a free port."""
     with bind("127.0.0.1", 0) as held:
         port = held.getsockname()[1]
-        server = HttpServer(create_app(node.operations, node.settings, node.metrics), held)
+        app = create_app(node.operations, node.settings, node.metrics)
+        server = HttpServer(app, held, node.settings.http_limits)
         await server.start()
         try:
             url = f"http://127.0.0.1:{port}"

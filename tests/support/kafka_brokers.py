@@ -8,9 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from anabranch.channel.embedded import ports
-from anabranch.channel.embedded.kafka import EmbeddedKafka, new_cluster_id
-from anabranch.channel.embedded.settings import HOST, Differences
+from anabranch.devkit import ports
+from anabranch.devkit.kafka.embedded import EmbeddedKafka, new_cluster_id
+from anabranch.devkit.kafka.settings import HOST, Differences
 
 _HEAP_MB: Final = 256
 # Replicas of Kafka's own topics; two, so that any one broker but the controller may be missing.
@@ -27,6 +27,10 @@ _QUICK: Final = {
     # A follower that is gone must not hold appends up for longer than a test waits.
     "replica.lag.time.max.ms": "3000",
     "replica.fetch.wait.max.ms": "50",
+    # A killed broker is missed soon, and yet not because the machine stood still.
+    "broker.session.timeout.ms": "6000",
+    # All start at once, on a machine that has other things to do.
+    "initial.broker.registration.timeout.ms": "240000",
 }
 
 

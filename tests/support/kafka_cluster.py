@@ -12,9 +12,9 @@ from confluent_kafka import TopicPartition
 from anabranch.broker.node import Node
 from anabranch.broker.settings import Settings, load_settings
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.channel.embedded.ports import free_port
 from anabranch.channel.topics import Topics
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.ports import free_port
 from support.memory_cluster import until
 from support.topic_cluster import Servers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -15,9 +16,11 @@ from anabranch.channel.codec import (
     encode_heartbeat,
     encode_horizon,
 )
-from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.log import Entry
-from anabranch.channel.topics import Topics
+from anabranch.channel.topics import Topics, topic_id
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.spark_replay.archive_identity import ArchiveIdentity, write_identity
 from support.history import History, SnapshotTaken
 from support.quiet import QUIET
 
@@ -86,13 +89,34 @@ def publish(
     writer.flush(_DEADLINE_S)
     writer.abort_transaction(_DEADLINE_S)
     if snapshot is not None:
-        writer.begin_transaction()
-        for key, value in snapshot.values.items():
-            writer.produce(topics.snapshot, value, key.encode(), 0)
-        writer.produce(topics.snapshot, encode_horizon(snapshot.horizon), HORIZON_KEY.encode(), 0)
-        writer.commit_transaction(_DEADLINE_S)
-        _until_visible(kafka, topics.snapshot)
+        put_snapshot(kafka, topics, snapshot)
     return topics
+
+
+def put_snapshot(kafka: EmbeddedKafka, topics: Topics, snapshot: SnapshotTaken) -> None:
+    """Writes it as a compactor would."""
+    writer = Producer(
+        {
+            **QUIET,
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "transactional.id": topics.compactor_id,
+        }
+    )
+    writer.init_transactions(_DEADLINE_S)
+    writer.begin_transaction()
+    for key, value in snapshot.values.items():
+        writer.produce(topics.snapshot, value, key.encode(), 0)
+    writer.produce(topics.snapshot, encode_horizon(snapshot.horizon), HORIZON_KEY.encode(), 0)
+    writer.commit_transaction(_DEADLINE_S)
+    _until_visible(kafka, topics.snapshot)
+
+
+def name_archive(kafka: EmbeddedKafka, topics: Topics, folder: Path, archive: str) -> None:
+    """Lets the archive to be made in a folder be the one that a history has registered."""
+    folder.mkdir(parents=True, exist_ok=True)
+    connection = KafkaConnection(kafka.bootstrap_servers)
+    log_id = topic_id(connection, topics.wal, _DEADLINE_S)
+    write_identity(folder, ArchiveIdentity(archive, log_id, 0))
 
 
 def _until_visible(kafka: EmbeddedKafka, topic: str) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.load import KafkaLoads, LoadChange, LoadTable, Place
+from anabranch.channel.load import KafkaLoads, LoadChange, LoadTable, SegmentKey
 from anabranch.channel.topics import Topics
-from anabranch.core.segment_load import SegmentLoad
+from anabranch.core.autoscale.load import SegmentLoad
 
 WAIT_S = 60.0
 
@@ -70,7 +70,7 @@ class LoadWatch:
 
         await self.until(is_quiet, f"nothing is written for {seconds:g} s")
 
-    def write(self, place: Place, load: None) -> None:
+    def write(self, place: SegmentKey, load: None) -> None:
         """As a node would."""
         self.loads.write({place: load})
 

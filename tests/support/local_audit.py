@@ -6,28 +6,29 @@ from collections.abc import Sequence
 from typing import Final
 
 from anabranch.channel.log import Entry
-from anabranch.core.fold import evolve
-from anabranch.core.records import scope_of
+from anabranch.core.log.fold import evolve
+from anabranch.core.log.records import scope_of
 from anabranch.spark_replay.checks.digests import Claim
 from anabranch.spark_replay.checks.offsets import Chunk
+from anabranch.spark_replay.checks.order import Edges
 from anabranch.spark_replay.checks.segments import SegmentEnds
 from anabranch.spark_replay.replay import (
     LOG_ROW,
     SNAPSHOT_ROW,
-    Part,
-    Plan,
-    Replay,
-    Row,
+    LogRow,
+    PartReplay,
+    PartResult,
+    ReplayPlan,
     Rule,
     part_of,
 )
 from anabranch.spark_replay.tally import CheckName
-from anabranch.spark_replay.verdict import CheckResult, Context, Findings, judged
+from anabranch.spark_replay.verdict import AuditFindings, CheckResult, Context, judged
 from support.history import History, SnapshotTaken
 
 # The checks of a log without scalable topics that look at nothing.
 OF_TOPICS: Final = frozenset(
-    {CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING, CheckName.SEGMENTS}
+    {CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING, CheckName.SEGMENTS, CheckName.ORDER}
 )
 
 
@@ -41,7 +42,9 @@ def audited(
     stuck_after_ms: int = 120_000,
     chunks: Sequence[Chunk] | None = None,
     segment_ends: SegmentEnds | None = None,
-) -> Findings:
+    segment_edges: Edges | None = None,
+    to_end: bool = True,
+) -> AuditFindings:
     """The audit's findings; the log before offset `without_before` is gone."""
     horizon = snapshot.horizon.next_offset if snapshot else -1
     from_snapshot = without_before > 0
@@ -52,7 +55,7 @@ def audited(
     for beat, log_ms in history.beats:
         times.setdefault(f"{beat.broker} {beat.session}", []).append(log_ms)
         last_ms[beat.broker] = log_ms
-    plan = Plan(
+    plan = ReplayPlan(
         parts=parts,
         next_offset=history.next_offset,
         horizon=horizon,
@@ -75,23 +78,30 @@ def audited(
         disagreements=(),
         stuck_after_ms=stuck_after_ms,
         orphaned_after_ms=30_000,
+        to_end=to_end,
         segment_ends=None if segment_ends is None else lambda _: segment_ends,
+        segment_edges=None if segment_edges is None else lambda _: segment_edges,
+        tolerance_ms=250,
     )
     return judged(found, plan, context)
 
 
 def _part(
-    plan: Plan, part: int, entries: Sequence[Entry], snapshot: SnapshotTaken | None, rule: Rule
-) -> Part:
-    replay = Replay(plan, part, rule)
+    plan: ReplayPlan,
+    part: int,
+    entries: Sequence[Entry],
+    snapshot: SnapshotTaken | None,
+    rule: Rule,
+) -> PartResult:
+    replay = PartReplay(plan, part, rule)
     rows = [
-        Row(_scope(e.key) == "", LOG_ROW, e.offset, e.timestamp_ms, e.key, e.value, e.schema)
+        LogRow(_scope(e.key) == "", LOG_ROW, e.offset, e.timestamp_ms, e.key, e.value, e.schema)
         for e in entries
         if _goes_to(_scope(e.key), part, plan.parts)
     ]
     if snapshot is not None:
         rows += [
-            Row(scope_of(key) == "", SNAPSHOT_ROW, plan.horizon, 0, key.encode(), value)
+            LogRow(scope_of(key) == "", SNAPSHOT_ROW, plan.horizon, 0, key.encode(), value)
             for key, value in snapshot.values.items()
             if _goes_to(scope_of(key), part, plan.parts)
         ]
@@ -107,17 +117,17 @@ def _goes_to(scope: str, part: int, parts: int) -> bool:
     return not scope or part_of(scope, parts) == part
 
 
-def violated(findings: Findings) -> list[CheckName]:
+def violated(findings: AuditFindings) -> list[CheckName]:
     """The checks that failed."""
     return [check.name for check in findings.checks if check.result is CheckResult.VIOLATED]
 
 
-def not_applicable(findings: Findings) -> set[CheckName]:
+def not_applicable(findings: AuditFindings) -> set[CheckName]:
     """The checks that found nothing to look at."""
     return {c.name for c in findings.checks if c.result is CheckResult.NOT_APPLICABLE}
 
 
-def witness(findings: Findings, name: CheckName) -> str:
+def witness(findings: AuditFindings, name: CheckName) -> str:
     """What a check says of the first violation that it found."""
     check = next(check for check in findings.checks if check.name is name)
     return check.witnesses[0].text

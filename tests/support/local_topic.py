@@ -12,8 +12,8 @@ import httpx
 
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.node import Node
-from anabranch.channel.embedded.ports import free_port
-from anabranch.core.topic_guards import controller_of
+from anabranch.core.topics.guards import controller_of
+from anabranch.devkit.ports import free_port
 from anabranch.wire.server import serve
 from support import doomed_node
 from support.doomed_node import Point

@@ -19,12 +19,13 @@ from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings, load_settings
 from anabranch.broker.topics.build import TopicParts
 from anabranch.channel.codec import encode_record, read_entry
+from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.log import Entry
-from anabranch.core.leases import Heartbeat
-from anabranch.core.outcome import Folded
-from anabranch.core.records import Record
-from anabranch.core.replica import MemoryReplica
-from anabranch.core.segment_load import SegmentLoad
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import Record
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.sessions.lease import Heartbeat
 from anabranch.wire import clock
 from support.memory_positions import MemoryPositions
 from support.memory_segments import MemorySegments
@@ -52,10 +53,17 @@ class MemoryNode:
         self.view = MemoryView()
         self.metrics = Metrics()
         self.connected = True
+        self.is_behind = False  # it reads nothing of the log, and does not notice
+        self.asked_ends = 0  # how often it has asked where the log ends
         self.failing = 0  # appends still to be reported as failed
         self.failure: Exception = ConnectionError("the append failed")
         self.runtime = Runtime(
-            settings.node_settings(), self.view, self._append, self._publish, self.metrics
+            settings.node_settings(),
+            self.view,
+            self._append,
+            self._publish,
+            self.metrics,
+            self._ask_end,
         )
         parts = TopicParts(
             lambda: cluster.segments,
@@ -82,8 +90,15 @@ class MemoryNode:
             self._cluster.publish(beat)
             acked(beat)
 
+    async def _ask_end(self) -> int:
+        if not self.connected:
+            raise KafkaUnreachableError("Kafka did not answer in time")
+        self.asked_ends += 1
+        await asyncio.sleep(0)
+        return len(self._cluster.entries)
+
     def pump(self) -> None:
-        if self.connected:
+        if self.connected and not self.is_behind:
             fresh = self._cluster.entries[self.view.next_offset :]
             if fresh:
                 self.runtime.received(fresh)

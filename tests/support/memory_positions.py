@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 
+from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.positions import EARLIEST, LATEST, Place
 from support.memory_segments import MemorySegments
 from support.waiting import WAIT_S
@@ -17,36 +18,71 @@ class MemoryPositions:
         self.groups: dict[str, dict[Place, int]] = {}
         self.begins: dict[Place, int] = {}  # where retention has taken records away
         self.failure: Exception | None = None  # what every call ends in
-        self.commit_failure: Exception | None = None
+        # Share groups that are told of: where each goes on, and how many are left, or -1.
+        self.queues: dict[str, dict[Place, tuple[int, int]]] = {}
+        self.begun_failure: Exception | None = None  # what `begin_queue` ends in
+        self.told = True  # whether Kafka can be told where a share group begins
+        self.silent: set[str] = set()  # groups that it gets no answer for
+        self.members: set[str] = set()  # groups that plain consumers are members of
         self.calls: list[str] = []
-        self.hold_commits = threading.Event()  # clear it to make them wait
-        self.hold_commits.set()
+        self.hold = threading.Event()  # clear it to make all answers wait
+        self.hold.set()
         self._segments = segments
 
     def offsets(
         self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
     ) -> dict[Place, int]:
+        found = {place: self._at(place, timestamp_ms) for place in places}
         self._begin("offsets")
-        return {place: self._at(place, timestamp_ms) for place in places}
+        return found
 
     def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
-        self._begin("committed")
         known = self.groups.get(group, {})
-        return {place: known[place] for place in places if place in known}
+        found = {place: known[place] for place in places if place in known}
+        self._begin("committed")
+        if group in self.silent:
+            raise KafkaUnreachableError(f"Kafka did not tell of {group}")
+        return found
 
-    def commit(self, group: str, offsets: Mapping[Place, int], deadline_s: float) -> None:
-        self._begin("commit")
-        if not self.hold_commits.wait(WAIT_S):
-            raise AssertionError("a test held a commit and never let it go")
-        if self.commit_failure is not None:
-            raise self.commit_failure
-        self.groups.setdefault(group, {}).update(offsets)
+    def queue(
+        self, group: str, places: Iterable[Place], deadline_s: float
+    ) -> dict[Place, tuple[int, int]]:
+        self._begin("queue")
+        return {place: self.queues[group][place] for place in places if group in self.queues}
+
+    def places_queues(self) -> bool:
+        return self.told
+
+    def begin_queue(self, group: str, starts: Mapping[Place, int], deadline_s: float) -> None:
+        self._begin("begin_queue")
+        if self.begun_failure is not None:
+            raise self.begun_failure
+        known = self.queues.setdefault(group, {})
+        for place, offset in starts.items():
+            known.setdefault(place, (offset, self._segments.ends[place[0]][place[1]] - offset))
+
+    def trim(self, up_to: Mapping[Place, int], deadline_s: float) -> None:
+        self._begin("trim")
+        for place, offset in up_to.items():
+            if not self.begins.get(place, 0) <= offset <= self._segments.ends[place[0]][place[1]]:
+                raise AssertionError(f"{place} cannot be trimmed up to {offset}")
+            self.begins[place] = offset
+
+    def unused_groups(self, head: str, deadline_s: float) -> list[str]:
+        self._begin("unused_groups")
+        return [each for each in self.groups if each.startswith(head) and each not in self.members]
+
+    def has_members(self, group: str, deadline_s: float) -> bool:
+        self._begin("has_members")
+        return group in self.members
 
     def close(self) -> None:
         """Nothing is open."""
 
     def _begin(self, what: str) -> None:
         self.calls.append(what)
+        if not self.hold.wait(WAIT_S):
+            raise AssertionError("a test held a call and never let it go")
         if self.failure is not None:
             raise self.failure
 

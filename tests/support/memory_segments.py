@@ -19,6 +19,7 @@ class MemorySegments:
         self.sealed: set[str] = set()
         self.deleted_groups: set[str] = set()
         self.share_groups: set[str] = set()
+        self.retained: set[str] = set()  # whose settings were set anew
         self.calls: list[str] = []
         self.failure: Exception | None = None  # what every call ends in
         self.denied_seal: Exception | None = None  # what sealing ends in
@@ -53,6 +54,10 @@ class MemorySegments:
             raise self.denied_seal
         self.sealed.update(topic.name for topic in topics)
         return {topic.name: tuple(self.ends[topic.name]) for topic in topics}
+
+    def retain(self, topics: Iterable[str], deadline_s: float) -> None:
+        self._begin("retain")
+        self.retained.update(topics)
 
     def delete(self, topics: Iterable[str], deadline_s: float) -> None:
         self._begin("delete")

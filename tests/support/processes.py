@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from anabranch.channel.embedded import ports
+from anabranch.devkit import ports
 
 HOST = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "anabranch.broker.cli")
@@ -32,7 +32,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 class Dev:
     """A running `anabranch dev`."""
 
-    def __init__(self, folder: Path, nodes: int) -> None:
+    def __init__(self, folder: Path, nodes: int, settings: Sequence[str]) -> None:
         self.nodes = nodes
         self.port = free_ports(nodes)
         self.output = folder / "dev.out"
@@ -42,7 +42,7 @@ class Dev:
                     *(*COMMAND, "dev", "--nodes", str(nodes), "--http-port", str(self.port)),
                     *("--service-port", "0", "--kafka-port", "0"),
                     *("--data-dir", str(folder / "data")),
-                    *(part for setting in CALM for part in ("--set", setting)),
+                    *(part for setting in settings for part in ("--set", setting)),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -80,9 +80,9 @@ class Dev:
 
 
 @contextmanager
-def dev(folder: Path, nodes: int) -> Iterator[Dev]:
+def dev(folder: Path, nodes: int, settings: Sequence[str] = CALM) -> Iterator[Dev]:
     """`anabranch dev` while the block runs, ready or not."""
-    running = Dev(folder, nodes)
+    running = Dev(folder, nodes, settings)
     try:
         yield running
     finally:

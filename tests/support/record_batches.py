@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from anabranch.channel.embedded.kafka import EmbeddedKafka
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 
 _HEAD = struct.Struct(">qi")  # the first offset, and how many bytes follow
 _COUNT = struct.Struct(">i")

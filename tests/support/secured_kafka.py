@@ -23,9 +23,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from anabranch.channel.embedded import ports
-from anabranch.channel.embedded.kafka import EmbeddedKafka
-from anabranch.channel.embedded.settings import HOST, Differences
+from anabranch.devkit import ports
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.kafka.settings import HOST, Differences
 from support.quiet import QUIET
 from support.tcp_proxy import TcpProxy
 

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from anabranch.core import ownership
-from anabranch.core.effects import Append, Beat, Close, Effect, Halt, NodeSettings, Open
-from anabranch.core.leases import Heartbeat
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.unit import Move, UnitState
+from anabranch.core.effects import (
+    AppendRecord,
+    CloseUnit,
+    Effect,
+    Halt,
+    NodeSettings,
+    OpenUnit,
+    SendHeartbeat,
+)
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import Cause, Record
+from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.node import NodeCore
-from anabranch.core.outcome import Folded
-from anabranch.core.records import Cause, Record
-from anabranch.core.replica import MemoryReplica
-from anabranch.core.units import Move, UnitState
+from anabranch.core.sessions.lease import Heartbeat
 from support.world import UNIT, A, B
 
 STEP_S = 0.25
@@ -52,18 +60,18 @@ class Actor:
     def do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Append(record):
+                case AppendRecord(record):
                     self.proposed.append(record)
                     if self.connected and self.log_appends:
                         self.stage.log.append((record, self.stage.now_ms))
-                case Beat(beat):
+                case SendHeartbeat(beat):
                     self.beats.append(beat)
                     if self.connected:
                         self.stage.beats.append((beat, self.stage.now_ms))
                         self.core.beat_acked(beat, self.stage.now)
-                case Open(unit):
+                case OpenUnit(unit):
                     self.opened.append(unit)
-                case Close(unit):
+                case CloseUnit(unit):
                     self.closing.append(unit)
                     if self.closes:
                         self.close(unit)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.nodes import Nodes
-from anabranch.client.producer import Producer
-from anabranch.client.settings import ProducerSettings
-from anabranch.client.topic_layout import Segment, TopicLayout
-from anabranch.core.layout import SegmentLayout
+from anabranch.client import LayoutWatch, Producer, ProducerSettings, Segment, TopicLayout
+from anabranch.client._topics.nodes import Nodes
+from anabranch.core.topics.layout import SegmentLayout
 
 
 class StillWatch(LayoutWatch):

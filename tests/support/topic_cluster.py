@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import httpx
 
-from anabranch.broker.cli.children import NodeProcess, await_ready, stop_all
-from anabranch.client.client import Client
+from anabranch.client import Client
+from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
 from support.processes import CALM, free_ports
 from support.waiting import eventually
 
@@ -82,14 +82,6 @@ class TopicCluster:
 
     async def create(self, topic: str, segments: int = 1) -> None:
         await self.call("PUT", topic, params={"numInitialSegments": segments})
-        urls = [f"{each.url}/admin/v2/scalable/{topic}" for each in self.nodes if each.is_running]
-        async with httpx.AsyncClient(timeout=_ANSWER_S, follow_redirects=True) as http:
-
-            async def known() -> bool:  # who has not read so far yet does not know it
-                answers = [await http.get(url) for url in urls]
-                return all(each.status_code != httpx.codes.NOT_FOUND for each in answers)
-
-            await eventually(known, _ANSWER_S)
 
     async def split(self, topic: str, segment_id: int) -> None:
         await self.call("POST", f"{topic}/split/{segment_id}")

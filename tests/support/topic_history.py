@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from anabranch.core.fold import evolve
-from anabranch.core.layout import initial_segments
-from anabranch.core.records import PolicyOp, SubscriptionChange, TopicChange
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.topic_proposals import subscription_change, topic_change
-from anabranch.core.topics import Operation, ScalableTopic, TopicMove
+from anabranch.core.log.fold import evolve
+from anabranch.core.log.records import PolicyOp, SubscriptionChange, TopicChange
+from anabranch.core.subscriptions.propose import subscription_change
+from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.layout import initial_segments
+from anabranch.core.topics.propose import topic_change
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 from support.history import BROKERS, DEFAULT, History, Rule
 
 ORDERS: Final = f"{DEFAULT}/orders"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.segments import SegmentInfo
+import random
+
+from anabranch.core.subscriptions.subscription import SegmentPositions
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic
 from support.world import A, B, World
 
 
@@ -26,3 +30,13 @@ def layout(world: World) -> SegmentLayout:
 
 def split(world: World, segment_id: int = 0) -> tuple[SegmentInfo, ...]:
     return layout(world).split_children(segment_id)
+
+
+def random_positions(rng: random.Random, topic: ScalableTopic) -> tuple[SegmentPositions, ...]:
+    """Of some segments, now and then spoilt."""
+    found = []
+    for part in rng.sample(topic.segments, rng.randrange(len(topic.segments) + 1)):
+        ends = part.end_offsets or (9,) * part.buckets
+        most = tuple(rng.randrange(end + 1 + (rng.random() < 0.05)) for end in ends)
+        found.append(SegmentPositions(part.segment_id, most[rng.random() < 0.05 :]))
+    return tuple(found)

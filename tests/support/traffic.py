@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
@@ -23,12 +24,15 @@ def stored(
 ) -> dict[bytes, list[bytes]]:
     """The values of each key in the order in which consumers get them."""
     values: dict[bytes, list[bytes]] = defaultdict(list)
+    following: Counter[tuple[str | None, int | None]] = Counter()  # the next offset of each
     reader = Consumer(
         {
             **QUIET,
             "bootstrap.servers": kafka,
             "group.id": "unused",
             "enable.auto.commit": False,
+            "auto.offset.reset": "error",  # nothing that Kafka has lost may be passed over
+            "fetch.wait.max.ms": 10,  # what it asks between two segments waits behind a fetch
             **(security or {}),
         }
     )
@@ -41,10 +45,21 @@ def stored(
             ]
             missing = sum(reader.get_watermark_offsets(place, _WAIT_S)[1] for place in places)
             reader.assign(places)
+            deadline = time.monotonic() + _WAIT_S
             while missing > 0:
+                if time.monotonic() > deadline:
+                    at = [f"{each.partition}: {each.offset}" for each in reader.position(places)]
+                    raise AssertionError(
+                        f"{missing} records of {part.kafka_topic} do not come; read up to {at}"
+                    )
                 for message in reader.consume(_BATCH, 0.05):
                     if message.error() is not None:
                         raise KafkaException(message.error())
+                    place = message.topic(), message.partition()
+                    if message.offset() != following[place]:
+                        told = f"offset {message.offset()} came instead of {following[place]}"
+                        raise AssertionError(f"{place}: {told}")
+                    following[place] += 1
                     values[message.key() or b""].append(message.value() or b"")
                     missing -= 1
     finally:

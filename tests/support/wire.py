@@ -12,7 +12,7 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection, connect
-from anabranch.wire.connection import Limits
+from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import FrameDecoder, encode_frame
 from anabranch.wire.server import OpenSession, Peer, Routes, WireServer, serve
 from support import steady
@@ -43,9 +43,9 @@ def lookups(peer: Peer) -> Routes:
 
 @asynccontextmanager
 async def serving(
-    open_session: OpenSession = no_routes, limits: Limits | None = None
+    open_session: OpenSession = no_routes, limits: ConnectionLimits | None = None
 ) -> AsyncIterator[WireServer]:
-    server = await serve(open_session, host=HOST, port=0, limits=limits or Limits())
+    server = await serve(open_session, host=HOST, port=0, limits=limits or ConnectionLimits())
     try:
         yield server
     finally:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.core.layout import initial_segments
-from anabranch.core.outcome import Folded, Outcome
-from anabranch.core.ownership import Actor
-from anabranch.core.records import (
+from anabranch.core.archives.archive import ArchiveOp
+from anabranch.core.bundles.propose import Actor
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
+from anabranch.core.log.outcome import Folded, Outcome
+from anabranch.core.log.records import (
+    ArchiveChange,
     ClusterSettings,
     NamespaceChange,
     PolicyOp,
@@ -19,13 +21,13 @@ from anabranch.core.records import (
     TopicChange,
     UnitMove,
 )
-from anabranch.core.replica import MemoryReplica
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.state import leader_of
-from anabranch.core.subscriptions import Subscription, SubscriptionOp
-from anabranch.core.topics import Operation, ScalableTopic, TopicMove
-from anabranch.core.units import LEADERSHIP, Move, Unit
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.state import leader_of
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
+from anabranch.core.topics.layout import initial_segments
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 
 A, B, C = "a:8080", "b:8080", "c:8080"
 FIRST = "public/default"
@@ -147,6 +149,12 @@ class World:
             "session": actor.session,
         }
         return TenantChange(**{**wanted, **fields})
+
+    def archive(self, name: str, op: ArchiveOp) -> ArchiveChange:
+        """What would be accepted, unless a registered one is registered or another one retired."""
+        known = self.replica.archive(name)
+        version = known.version + 1 if known and op is ArchiveOp.RETIRE else 1
+        return ArchiveChange(self.new_id(), name, op, version, "archive")
 
     def namespace(self, name: str, op: PolicyOp, by: str = A, **fields: Any) -> NamespaceChange:
         before, actor = self.replica.namespace(name), self.actor(by)

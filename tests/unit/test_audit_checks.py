@@ -6,12 +6,10 @@ import msgspec
 import pytest
 
 from anabranch.channel.codec import encode_entity
-from anabranch.core.records import (
-    SessionChange,
-    SessionOp,
-)
-from anabranch.core.units import Move
-from anabranch.core.verdicts import Verdict
+from anabranch.core.bundles.unit import LEADERSHIP, Move
+from anabranch.core.log.records import SessionChange, SessionOp, UnitMove, scope_of
+from anabranch.core.log.verdicts import Verdict
+from anabranch.spark_replay.checks.leadership import LEADERS_MOVES
 from anabranch.spark_replay.checks.offsets import Chunk
 from anabranch.spark_replay.tally import CheckName
 from support.history import BROKERS, LIVENESS_MS, History, mixed, ready
@@ -32,6 +30,29 @@ def test_a_sound_history_passes_every_check_however_it_is_divided(parts: int) ->
     assert findings.records == history.next_offset
     assert findings.entities == len(history.state.entities)
     assert int(findings.final_digest, 16) == history.state.digest
+
+
+def test_all_that_is_looked_at_is_counted() -> None:
+    history = mixed(rounds=2)
+    history.fail(FIRST, SECOND)
+    history.beat(SECOND)
+    findings = audited(history, parts=1)
+    assert violated(findings) == []
+    found = {check.name: check.examined for check in findings.checks}
+    records = [e.record for e in history.folded if e.outcome.verdict is Verdict.ACCEPTED]
+    moves = [record for record in records if isinstance(record, UnitMove)]
+    units = [record for record in moves if record.unit != LEADERSHIP]
+    expired = [r for r in records if isinstance(r, SessionChange) and r.op is SessionOp.EXPIRE]
+    elected = [record for record in moves if record.unit == LEADERSHIP]
+    leaders = [record for record in units if record.move in LEADERS_MOVES]
+    assert (len(expired), len(elected)) == (3, 2)
+    assert found[CheckName.OWNERSHIP] == len(units)
+    assert found[CheckName.COVERAGE] == len(
+        [r for r in records if r is not None and scope_of(r.key)]
+    )
+    assert found[CheckName.LEADERSHIP] == len(elected) + len(expired) + len(leaders)
+    assert found[CheckName.LEASES] == 1 + len(expired) + len(leaders)  # and one was succeeded
+    assert found[CheckName.DIGESTS] == len(history.beats)
 
 
 def test_the_figures_count_every_record_with_its_verdict() -> None:
@@ -190,6 +211,14 @@ def test_a_snapshot_that_differs_from_the_fold_is_found(fault: str) -> None:
     findings = audited(history, snapshot=taken)
     assert violated(findings) == [CheckName.SNAPSHOT]
     assert "globex/orders" in witness(findings, CheckName.SNAPSHOT)
+
+
+def test_a_stranger_s_row_in_the_snapshot_is_no_state_and_accuses_nobody() -> None:
+    history = mixed()
+    taken = history.snapshot()
+    taken.values["globex/stranger"] = b"\xc3\x01" + b"x" * 20
+    history.wait(10)
+    assert violated(audited(history, snapshot=taken)) == []
 
 
 def test_a_snapshot_with_a_false_digest_is_found() -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import re
 
+import msgspec
 import pytest
 
+from anabranch.core.topics.topic import ScalableTopic
+from anabranch.spark_replay.report import charts
+from anabranch.spark_replay.report.charts import PALETTE, colours, few
 from anabranch.spark_replay.report.html import page
 from anabranch.spark_replay.report.summary import Log, Summary, summarized
 from anabranch.spark_replay.report.table import table
 from anabranch.spark_replay.tally import CheckName
 from support.history import BROKERS, START_MS, History, mixed
 from support.local_audit import audited
+from support.topic_history import ORDERS, topical
 
 
 def _summary(history: History) -> Summary:
@@ -84,3 +90,69 @@ def test_an_empty_log_has_a_report() -> None:
     summary = _summary(history)
     assert "anabranch.wal, empty" in table(summary)
     assert "<svg" not in page(summary)
+
+
+def test_the_end_of_a_silent_brokers_session_is_marked_on_every_plot_of_owners() -> None:
+    history = mixed(rounds=2)
+    calm = page(_summary(history))
+    history.fail(BROKERS[1], BROKERS[0])
+    text = page(_summary(history))
+    told = f"the session of {BROKERS[1]} was ended"
+    assert text.count(told) == calm.count(told) + 2
+
+
+def test_of_very_many_sessions_that_were_ended_neighbours_share_a_mark() -> None:
+    summary = _summary(mixed(rounds=2))
+    span_ms = summary.log.last_ms - START_MS
+    expired = [(START_MS + span_ms * number // 10_000, BROKERS[1]) for number in range(10_000)]
+    figures = msgspec.structs.replace(summary.figures, expired=expired)
+    text = page(msgspec.structs.replace(summary, figures=figures))
+    assert "10,000 in all" in text
+    plots = text.count("<svg")
+    assert 0 < text.count('class="mark"') <= plots * 201
+    counted = re.findall(r"  ([0-9,]+) sessions were ended", text)
+    assert sum(int(each.replace(",", "")) for each in counted) % 10_000 == 0
+
+
+def test_segments_are_drawn_from_when_they_took_messages_until_they_were_sealed() -> None:
+    history = topical()
+    summary = _summary(history)
+    text = page(summary)
+    drawn = summary.figures.segments[f"topic:{ORDERS}"]
+    (topic,) = (t for k, t in history.state.entities.items() if k == f"topic:{ORDERS}")
+    assert isinstance(topic, ScalableTopic)
+    assert {s.segment_id for s in drawn if s.until_ms < 0} == {
+        part.segment_id for part in topic.layout.active
+    }
+    for span in drawn:
+        assert f"segment {span.segment_id} [{span.start:04x}-{span.end:04x}]" in text
+        assert span.until_ms < 0 or span.until_ms > span.since_ms
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_what_is_drawn_does_not_depend_on_how_the_replay_is_divided(parts: int) -> None:
+    history = topical()
+    history.fail(BROKERS[1], BROKERS[0])
+    whole = audited(history, parts=parts).figures
+    assert whole.segments == audited(history, parts=3).figures.segments
+    assert [broker for _, broker in whole.expired].count(BROKERS[1]) >= 1
+    assert whole.expired == audited(history, parts=3).figures.expired
+
+
+def test_bars_show_counts_and_say_how_long_they_are() -> None:
+    text = page(_summary(mixed(rounds=2)))
+    assert "A bar is 1.0 s." in text
+    assert "per minute" not in text
+    assert re.search(r"OWN: \d+ in 1\.0 s", text)
+
+
+def test_no_plot_has_more_colours_than_can_be_told_apart() -> None:
+    series = {f"b{number}": [float(number), 1.0] for number in range(30)}
+    shown = few(series)
+    assert list(shown) == [f"b{n}" for n in range(30 - len(PALETTE), 30)] + ["23 others"]
+    assert [sum(column) for column in zip(*shown.values(), strict=True)] == [435.0, 30.0]
+    assert len(set(colours(list(shown)).values())) == len(PALETTE) + 1
+
+
+def test_the_plots_examples_hold() -> None:
+    assert doctest.testmod(charts).failed == 0

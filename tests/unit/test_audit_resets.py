@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.subscriptions import SubscriptionOp
+from anabranch.core.subscriptions.subscription import SubscriptionOp
 from support.history import History
 from support.local_audit import audited, violated
 from support.topic_history import create, drain, reshape, subscribe, subscription_move

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.core.fold import evolve
-from anabranch.core.outcome import Outcome
-from anabranch.core.records import NamespaceChange, Record, UnitMove
-from anabranch.core.state import StateReader
-from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.verdicts import Verdict
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.log.fold import evolve
+from anabranch.core.log.outcome import Outcome
+from anabranch.core.log.records import NamespaceChange, Record, UnitMove
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.verdicts import Verdict
 from anabranch.spark_replay.tally import CheckName
 from support.history import BROKERS, LIVENESS_MS, ready
 from support.local_audit import audited, violated, witness

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.core.fold import evolve
-from anabranch.core.outcome import Outcome
-from anabranch.core.records import Record, SubscriptionChange, TopicChange
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.state import StateReader
-from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
+from anabranch.core.log.fold import evolve
+from anabranch.core.log.outcome import Outcome
+from anabranch.core.log.records import Record, SubscriptionChange, TopicChange
+from anabranch.core.log.state import StateReader
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
 from anabranch.spark_replay.checks.segments import SegmentEnds
 from anabranch.spark_replay.tally import CheckName
 from anabranch.spark_replay.verdict import CheckResult

@@ -12,7 +12,13 @@ from click import UsageError
 
 from anabranch.broker.cli.backtest import backtest
 from anabranch.spark_replay.backtest import spread, table
-from anabranch.spark_replay.backtest.run import BacktestOptions, run_backtest
+from anabranch.spark_replay.backtest.policies import DEFAULT, parse_policies
+from anabranch.spark_replay.backtest.run import (
+    SAMPLE_MEAN_RATE,
+    BacktestOptions,
+    run_backtest,
+    with_defaults,
+)
 from anabranch.spark_replay.backtest.traces import SAMPLE
 
 
@@ -51,6 +57,36 @@ def test_what_cannot_be_used_is_named_with_status_2(
 ) -> None:
     assert run_backtest(options) == 2
     assert f"The back-test could not run: {why}" in capsys.readouterr().err
+
+
+def test_without_arguments_the_sample_is_scaled_to_where_policies_act_and_two_are_compared() -> (
+    None
+):
+    found = with_defaults(BacktestOptions())
+    assert (found.mean_rate, found.factor) == (SAMPLE_MEAN_RATE, None)
+    policies, faults = parse_policies(found.policies)
+    assert not faults
+    default, other = policies.values()
+    assert found.mean_rate is not None
+    assert found.mean_rate > default.split_msg_rate_in_threshold / 10
+    assert default != other
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        BacktestOptions(factor=1.0, policies=["default"]),
+        BacktestOptions(mean_rate=7.0, policies=["default"]),
+        BacktestOptions([Path("load.csv")], policies=["default"]),
+        BacktestOptions(load_archive=Path("loads"), policies=["default"]),
+    ],
+)
+def test_what_is_given_is_replayed_as_it_is(given: BacktestOptions) -> None:
+    assert with_defaults(given) == given
+
+
+def test_a_load_of_ones_own_is_replayed_under_the_default_policy() -> None:
+    assert with_defaults(BacktestOptions([Path("load.csv")])).policies == (DEFAULT,)
 
 
 def test_the_sample_is_the_one_that_its_note_describes() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.hashing import RING16
 from anabranch.spark_replay.backtest.grid import Grid
 from anabranch.spark_replay.backtest.instant import Instant
-from anabranch.spark_replay.backtest.model import Replay, Rules
-from anabranch.spark_replay.backtest.outcome import Figures, Outcome
+from anabranch.spark_replay.backtest.model import PolicyReplay, Rules
+from anabranch.spark_replay.backtest.outcome import PolicyFigures, PolicyOutcome
 from anabranch.spark_replay.backtest.spread import Spread, below, parse_spread
 
 _DEFAULT = AutoScalePolicy()
@@ -26,15 +26,15 @@ def _run(
     spread: Spread | None = None,
     pieces: int = 1,
     consumers: tuple[tuple[int, int], ...] = (),
-) -> Outcome:
+) -> PolicyOutcome:
     """For so many minutes so many messages a second come in, to each piece of the ring alike."""
     rates = [[[rate / pieces] * pieces] * 4 for count, rate in minutes for _ in range(count)]
     edges = range(0, RING16 + 1, RING16 // pieces)
     grid = Grid(0, 60_000, np.array(rates, np.float64), edges, consumers)
-    return Replay(grid, below(spread or Spread(), "t", 0), policy, yardstick, rules).run("p")
+    return PolicyReplay(grid, below(spread or Spread(), "t", 0), policy, yardstick, rules).run("p")
 
 
-def _told(outcome: Outcome) -> list[tuple[int, str, str]]:
+def _told(outcome: PolicyOutcome) -> list[tuple[int, str, str]]:
     """Minute, action, reason."""
     return [(each.at_ms // 60_000, each.what, each.reason) for each in outcome.log]
 
@@ -139,7 +139,7 @@ def test_buckets_stay_for_the_window_after_the_last_consumer_has_left() -> None:
 def test_a_topic_begins_with_no_more_buckets_than_its_policy_allows_a_segment() -> None:
     policy = AutoScalePolicy(entry_bucket_budget=64, max_entry_buckets_per_segment=8)
     grid = Grid(0, 60_000, np.zeros((1, 4, 1)), (0, RING16))
-    replay = Replay(grid, below(Spread(), "t", 0), policy, policy, Rules(segments=2))
+    replay = PolicyReplay(grid, below(Spread(), "t", 0), policy, policy, Rules(segments=2))
     assert [part.buckets for part in replay.layout.active] == [8, 8]
 
 
@@ -166,11 +166,13 @@ def test_a_policy_that_is_switched_off_does_nothing() -> None:
 
 
 def test_totals_are_sums_and_the_most_segments_of_one() -> None:
-    one = Figures(
+    one = PolicyFigures(
         seconds=60.0, splits=2, segment_hours=0.5, segments_max=3, actions={"cold": 1, "x": 2}
     )
-    two = Figures(seconds=120.0, splits=1, segment_hours=0.25, segments_max=2, blocked_s={"b": 2.5})
-    total = Figures.total([one, two, one])
+    two = PolicyFigures(
+        seconds=120.0, splits=1, segment_hours=0.25, segments_max=2, blocked_s={"b": 2.5}
+    )
+    total = PolicyFigures.total([one, two, one])
     assert (total.seconds, total.splits, total.segments_max) == (240.0, 5, 3)
     assert total.actions == {"cold": 2, "x": 4}
     assert total.blocked_s == {"b": 2.5}

@@ -11,9 +11,9 @@ import msgspec
 import pandas as pd
 import pytest
 
-from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.spark_replay.backtest.comparison import Comparison, segments_over_time
-from anabranch.spark_replay.backtest.job import Plan, topic_result
+from anabranch.spark_replay.backtest.job import BacktestPlan, topic_result
 from anabranch.spark_replay.backtest.model import Rules
 from anabranch.spark_replay.backtest.outcome import TopicResult
 from anabranch.spark_replay.backtest.page import page
@@ -42,7 +42,7 @@ def _frame(rates: list[float]) -> pd.DataFrame:
 
 
 def _result(topic: str, rates: list[float], **more: float) -> TopicResult:
-    plan = msgspec.structs.replace(Plan(_POLICIES, Rules(), _BINS), **more)
+    plan = msgspec.structs.replace(BacktestPlan(_POLICIES, Rules(), _BINS), **more)
     return topic_result(topic, _frame(rates), plan)
 
 
@@ -51,8 +51,22 @@ def compared() -> Comparison:
     topics = [_result("shop/<orders>", [15_000.0] * 10 + [100.0] * 20), _result("idle", [1.0] * 30)]
     faults = {"broken": "a rate is negative"}
     return Comparison(
-        "load.csv", {"step s": 60}, _POLICIES, topics, faults, {"bad": "no JSON"}, _BINS, 1.5
+        "load.csv",
+        "all rates are multiplied by 3",
+        {"step s": 60},
+        _POLICIES,
+        topics,
+        faults,
+        {"bad": "no JSON"},
+        _BINS,
+        1.5,
     )
+
+
+def test_what_was_done_to_the_rates_comes_first_in_every_form(compared: Comparison) -> None:
+    assert table(compared).splitlines()[1] == "all rates are multiplied by 3"
+    assert page(compared).index("All rates are multiplied by 3.") < page(compared).index("<table>")
+    assert json.loads(compared.json())["scale"] == "all rates are multiplied by 3"
 
 
 def test_every_figure_is_in_the_json(compared: Comparison) -> None:

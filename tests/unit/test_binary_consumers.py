@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from anabranch.core.topic_guards import controller_of
+from anabranch.core.topics.guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
-from anabranch.wire.connection import Limits
+from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import RefusedError
 from support import steady
 from support.binary_consumer import client_of
@@ -63,6 +63,28 @@ def test_the_first_consumer_gets_everything_with_all_it_needs() -> None:
     run(test)
 
 
+def test_every_assignment_of_a_wide_topic_is_told_and_none_of_these_is_left_out() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster, 501)
+        topics = node.operations.topics
+        async with client_of(node, "a") as client:
+            subscribing = asyncio.create_task(client.subscribe())
+            for segment_id in range(18):  # all consumers are told of each
+                await topics.split(NAME, segment_id)
+            first = (await subscribing).assignment.sequence
+            last = topics.topic(NAME).epoch
+            await until(lambda: max(each.layout_epoch for each in client.assigned) == last)
+            # What is pushed may be noted before the answer, though it came after it.
+            pushed = [each.sequence for each in client.assigned if each.sequence != first]
+            assert [first, *pushed] == list(range(1, len(client.assigned) + 1))
+            newest = max(client.assigned, key=lambda each: each.sequence)
+            assert len(newest.segments) == 501
+            assert client.closed == []
+            await client.report()
+
+    run(test)
+
+
 def test_a_bucket_changes_hands_when_its_holder_has_released_it() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = await created(cluster, 2)
@@ -96,7 +118,7 @@ def test_who_leaves_gives_its_share_away_at_once() -> None:
 
 
 def test_what_no_message_holds_is_refused_or_ends_the_session_but_never_the_node() -> None:
-    half_only = Limits(frame_bytes_max=1_500)
+    half_only = ConnectionLimits(frame_bytes_max=1_500)
 
     async def test(cluster: MemoryCluster) -> None:
         node = await created(cluster, 16)
@@ -152,6 +174,7 @@ def test_a_consumer_that_stays_away_loses_its_share_when_its_grace_is_over() -> 
         async with client_of(node, "b") as second:
             async with client_of(node, "a") as first:
                 await first.subscribe()
+                await first.report()
                 await second.subscribe()
             await second.reports_until({0: [0, 1], 1: [0, 1]})
             assert consumers(node) == ("b",)
@@ -305,7 +328,6 @@ def test_a_node_that_is_not_the_controller_says_who_is() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = await created(cluster)
         other = next(each for each in cluster.nodes if each is not node)
-        await until(lambda: other.view.topic(NAME) == node.view.topic(NAME))
         async with client_of(other, "a") as client:
             answer = await client.refused()
             assert answer.code == pb.ServerError.ServiceNotReady

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
+from google.protobuf.message import Message
 
 from anabranch.broker.binary.handlers import code_of, lookups, open_sessions
+from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.errors import ConflictError, NotFoundError, StartError, UnavailableError
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection
+from anabranch.wire.commands import envelope, payload_of
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.server import Peer
 from support import steady
 from support.binary import client_of
 from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, memory_cluster
-from support.wire import WAIT_S, connected, serving
+from support.wire import WAIT_S, connected, raw, serving
 
 TOPIC = "topic://public/default/orders"
 
@@ -116,3 +119,48 @@ def test_errors_have_the_numbers_of_the_protocol() -> None:
     assert code_of(InvalidInputError("x")) == pb.InvalidTopicName
     assert code_of(UnknownSegmentError("x")) == pb.InvalidTopicName
     assert code_of(StartError("x")) == pb.UnknownError
+
+
+@pytest.mark.parametrize("command", ["scalableTopicLookup", "scalableTopicSubscribe"])
+def test_a_client_that_does_not_read_kafka_is_told_so_instead_of_a_layout(command: str) -> None:
+    """Pulsar's own would look for the segments at brokers, and hang."""
+
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await node.operations.topics.create("public/default/orders", 1, {})
+
+        def asked(version: str) -> Message:
+            if command == "scalableTopicLookup":
+                return pb.CommandScalableTopicLookup(
+                    session_id=3, topic="topic://public/default/orders"
+                )
+            return pb.CommandScalableTopicSubscribe(
+                request_id=3,
+                topic="topic://public/default/orders",
+                subscription="s",
+                consumer_name=version,
+                consumer_id=1,
+                consumer_type=pb.ScalableConsumerType.STREAM,
+            )
+
+        routes = sessions(node.operations, node.settings)
+        for version, flags in (
+            ("Pulsar-Java-v5.0.0-M1", pb.FeatureFlags(supports_scalable_topics=True)),
+            ("anabranch", pb.FeatureFlags()),
+            ("another", pb.FeatureFlags(reads_kafka=True)),
+        ):
+            async with serving(routes) as server, raw(server.port) as client:
+                hello = pb.CommandConnect(client_version=version, feature_flags=flags)
+                client.send(envelope(hello))
+                assert await client.answer() is not None
+                client.send(envelope(asked(version)))
+                answer = await client.answer()
+                assert answer is not None
+                payload = payload_of(answer)
+                if version.startswith("Pulsar"):
+                    assert payload.error == pb.ServerError.NotAllowedError
+                    assert "does not read Kafka" in payload.message
+                else:
+                    assert not payload.HasField("error"), payload.message
+
+    with_cluster(test)

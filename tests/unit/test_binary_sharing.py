@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import msgspec
+import pytest
 from prometheus_client import generate_latest
 
-from anabranch.core.records import topic_key
-from anabranch.core.topics import TopicMove
+from anabranch.core.log.records import topic_key
+from anabranch.core.topics.topic import TopicMove
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire import clock
 from support import steady
 from support.binary_consumer import client_of
 from support.http import PATIENT
@@ -30,6 +33,10 @@ def run(test: Callable[[MemoryCluster, MemoryNode], Awaitable[None]], **settings
             await test(cluster, node)
 
     steady.run(body())
+
+
+def ranges(assigned: pb.ScalableConsumerAssignment) -> list[tuple[int, int]]:
+    return [(each.start, each.end) for each in assigned.segments[0].bucket_ranges]
 
 
 def figures(node: MemoryNode) -> set[str]:
@@ -57,12 +64,58 @@ def test_metrics_tell_who_shares_a_segment_and_what_waits_to_change_hands() -> N
     run(test)
 
 
-def test_a_consumer_too_many_makes_more_entry_buckets_not_segments_where_there_is_no_load() -> None:
+def test_a_shared_segment_is_told_with_the_hashes_of_all_its_buckets() -> None:
+    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+        async with client_of(node, "a") as first, client_of(node, "b") as second:
+            await first.subscribe()
+            assert ranges(first.assigned[-1]) == [], "one consumer has all of it"
+            await second.subscribe()
+            await until(lambda: len(first.assigned) == 2)
+            await first.report(released={0: [2, 3]})
+            await until(lambda: second.held == {0: [2, 3]})
+            quarters = [(0, 16383), (16384, 32767), (32768, 49151), (49152, 65535)]
+            assert ranges(first.assigned[-1]) == quarters
+            assert ranges(second.assigned[-1]) == quarters
+
+    run(test)
+
+
+def test_a_bucket_that_nobody_may_serve_for_too_long_is_a_metric_and_an_event(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            service = node.operations.topics.access.service
+            controller = service.controller(NAME)
+            assert controller is not None
+            unserved = controller.coordinators["billing"].deal.unserved
+            unserved.nobody()
+            unserved.look([(0, 1), (0, 3)], set(), clock.now() - 1_000)
+            service.reconcile(NAME)
+            service.reconcile(NAME)
+            metric = f"pulsar_scalable_topic_buckets_unserved{SHARE}"
+            assert f"{metric} 2.0" in figures(node)
+            await client.report()
+            assert f"{metric} 2.0" not in figures(node)
+
+    run(test)
+    said = capsys.readouterr().out
+    assert said.count("subscription.buckets_unserved") == 1
+    assert "buckets=0/1,0/3" in said
+
+
+@pytest.mark.parametrize(
+    "kind", [pb.ScalableConsumerType.STREAM, pb.ScalableConsumerType.CHECKPOINT]
+)
+def test_a_consumer_too_many_makes_more_entry_buckets_not_segments_where_there_is_no_load(
+    kind: int,
+) -> None:
     async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
         async with AsyncExitStack() as stack:
             for name in "abcde":
                 client = await stack.enter_async_context(client_of(node, name))
-                await client.subscribe()
+                await client.subscribe(kind=kind)
 
             def active() -> list[int]:
                 topic = node.view.topic(NAME)

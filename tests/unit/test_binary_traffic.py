@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.load.traffic import Grown
-from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.errors import RefusedError

@@ -13,7 +13,7 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.commands import envelope
-from anabranch.wire.connection import Limits
+from anabranch.wire.connection import ConnectionLimits
 from support import steady
 from support.http import PATIENT
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster, until
@@ -46,7 +46,9 @@ class Client:
 
 
 @asynccontextmanager
-async def client_of(node: MemoryNode, limits: Limits | None = None) -> AsyncIterator[Client]:
+async def client_of(
+    node: MemoryNode, limits: ConnectionLimits | None = None
+) -> AsyncIterator[Client]:
     client = Client()
     routes = sessions(node.operations, node.settings)
     async with (
@@ -90,6 +92,8 @@ def test_a_watch_tells_the_layout_and_where_its_data_is() -> None:
         assert [(s.hash_start, s.hash_end) for s in dag.segments] == [(0, 32767), (32768, 65535)]
         assert [list(s.entry_bucket_splits) for s in dag.segments] == [[32768], [32768]]
         assert {s.kafka_topic for s in dag.segments} == set(cluster.segments.partitions)
+        brokers = [(each.segment_id, each.broker_url) for each in dag.segment_brokers]
+        assert brokers == [(0, "pulsar://b1:7000"), (1, "pulsar://b1:7000")]
 
     run(test)
 
@@ -104,14 +108,17 @@ def test_every_step_of_a_split_is_told_on_every_node() -> None:
             await client.got(1)
             await owner.operations.topics.split(NAME, 0)
             await until(lambda: len(client.updates[-1].dag.segments) == 3)
+        versions = [update.dag.version for update in client.updates]
+        assert versions == sorted(set(versions))
         epochs = [update.dag.epoch for update in client.updates]
-        assert epochs == sorted(set(epochs))
+        assert epochs == [0] * (len(epochs) - 1) + [1]  # the layout has changed once
         begun = [update.dag for update in client.updates if update.dag.children]
         assert begun
         assert list(begun[0].parents_under_way) == [0]
         assert {child.kafka_topic for child in begun[0].children} < set(cluster.segments.partitions)
         last = client.updates[-1].dag
         assert [part.state for part in last.segments] == [1, 0, 0]
+        assert [each.segment_id for each in last.segment_brokers] == [1, 2]
         assert list(last.segments[0].end_offsets) == [0, 0, 0, 0]
         assert not last.children
 
@@ -164,10 +171,10 @@ def test_bad_names_are_refused_and_the_connection_goes_on() -> None:
         await node.operations.topics.create(NAME, 1, {})
         async with client_of(node) as client:
             client.watch("persistent://public/default/orders")
-            client.watch("topic://public/none/orders")
-            client.watch()
+            client.watch("topic://public/none/orders", session=2)
             codes = [(await client.got(number)).error for number in (1, 2)]
             assert codes == [pb.ServerError.InvalidTopicName, pb.ServerError.TopicNotFound]
+            client.watch()
             assert (await client.got(3)).dag.segments
 
     run(test)
@@ -198,16 +205,16 @@ def test_a_client_that_does_not_read_gets_the_newest_when_it_does() -> None:
         node = cluster.nodes[0]
         topics = node.operations.topics
         await topics.create(NAME, 10_000, {})  # a megabyte each time
-        async with client_of(node, Limits(unread_s_max=600.0)) as client:
+        async with client_of(node, ConnectionLimits(unread_s_max=600.0)) as client:
             client.watch()
             await client.got(1)
             client.connection.hold()
-            for segment in range(6):
+            for segment in range(20):
                 await topics.split(NAME, segment)
             client.connection.go_on()
             newest = node.view.topic(NAME)
             assert newest is not None
-            await until(lambda: client.updates[-1].dag.epoch == newest.epoch)
+            await until(lambda: client.updates[-1].dag.epoch == newest.epoch == 20)
             assert len(client.pushed) < newest.epoch
 
     run(test)
@@ -218,13 +225,17 @@ def test_a_watch_that_is_closed_while_it_waits_for_its_topic_is_not_opened() -> 
         node = cluster.nodes[0]
         watches = node.operations.topics.watches
         async with client_of(node) as client:
+            node.is_behind = True
+            cluster.append_raw(b"x", b"what it is to read before it knows")
             client.watch()
-            await until(lambda: node.runtime.watching == 1)
+            client.watch("topic://public/none/orders", session=4)
+            await until(lambda: node.asked_ends == 1)
             client.send(pb.CommandScalableTopicClose(session_id=1))
-            client.watch("topic://public/none/orders", session=2)
-            await client.got(1)  # so the node has read the close
+            client.send(pb.CommandScalableTopicClose(session_id=4))
+            client.watch("persistent://public/default/orders", session=2)
+            await client.got(1)  # so the node has read the closes
+            node.is_behind = False
             await node.operations.topics.create(NAME, 1, {})
-            await until(lambda: node.runtime.watching == 0)
             client.watch(session=3)
             assert [(await client.got(each)).session_id for each in (1, 2)] == [2, 3]
             assert watches.count == 1
@@ -269,8 +280,8 @@ def test_a_watch_of_a_wide_layout_sees_the_newest_and_never_goes_back() -> None:
             await topics.split(NAME, 0)
             await topics.split(NAME, 1)
             await until(lambda: bool(client.pushed) and len(client.updates[-1].dag.segments) == 604)
-            epochs = [each.dag.epoch for each in client.updates if each.session_id == 1]
-            assert epochs == sorted(epochs)
+            versions = [each.dag.version for each in client.updates if each.session_id == 1]
+            assert versions == sorted(versions)
             ends = client.updates[-1].dag
             assert sum(part.state == pb.SegmentState.SEALED for part in ends.segments) == 2
 

@@ -19,15 +19,16 @@ from anabranch.broker.feeds import Feed
 from anabranch.broker.log import configure_logging, get_logger
 from anabranch.broker.metrics import Metrics
 from anabranch.broker.settings import load_settings
-from anabranch.broker.startup import connect, open_view, read_properties
+from anabranch.broker.startup import connect, open_view
+from anabranch.channel.connection import read_properties
+from anabranch.core.bundles.propose import Actor, move
+from anabranch.core.bundles.unit import Move, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.fold import UNREADABLE
-from anabranch.core.leases import Heartbeat
-from anabranch.core.outcome import Folded, Outcome
-from anabranch.core.ownership import Actor, move
-from anabranch.core.records import Cause
-from anabranch.core.units import Move, Unit, UnitState
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.fold import UNREADABLE
+from anabranch.core.log.outcome import Folded, Outcome
+from anabranch.core.log.records import Cause
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.sessions.lease import Heartbeat
 from support.waiting import WAIT_S
 
 UNIT = "public/default/0x00000000_0x40000000"
@@ -153,23 +154,86 @@ def beat(broker: str, next_offset: int, digest: str) -> Heartbeat:
     return Heartbeat(broker, 1, 1, 0.0, "serving", next_offset, digest, -1, "", "", "")
 
 
+MEMBERS = ("a:1", "b:1", "c:1")
+
+
+def digest_watch() -> DigestWatch:
+    return DigestWatch("a:1", MEMBERS.__contains__)
+
+
 def test_two_digests_at_one_offset_raise_the_alarm_whoever_reports_first() -> None:
-    watch = DigestWatch()
-    assert watch.own("a:1", 5, "00") is None
-    assert watch.heard(beat("b:1", 5, "00")) is None
-    found = watch.heard(beat("c:1", 5, "01"))
-    assert found is not None
+    watch = digest_watch()
+    assert watch.own(5, "00") == []
+    assert watch.heard(beat("b:1", 5, "00")) == []
+    (found,) = watch.heard(beat("c:1", 5, "01"))
     assert (found.next_offset, found.broker, found.other) == (5, "c:1", "a:1")
-    assert watch.heard(beat("c:1", 9, "01")) is None
-    assert watch.own("a:1", 9, "02") is not None
+    (found,) = watch.heard(beat("b:1", 9, "02")) or watch.heard(beat("c:1", 9, "01"))
+    assert (found.broker, found.other) == ("c:1", "b:1")
+    (found,) = watch.own(9, "01")
+    assert (found.broker, found.digest, found.other_digest) == ("b:1", "02", "01")
+
+
+def test_an_alarm_is_raised_once_for_each_time_that_a_broker_begins_to_differ() -> None:
+    watch = digest_watch()
+    watch.own(5, "00")
+    wrong, right = beat("b:1", 5, "01"), beat("b:1", 5, "00")
+    found = [len(watch.heard(each)) for each in (wrong, wrong, right, right, wrong)]
+    assert found == [1, 0, 0, 0, 1]
 
 
 def test_digests_at_different_offsets_are_not_compared_and_old_ones_are_forgotten() -> None:
-    watch = DigestWatch()
+    watch = digest_watch()
     for offset in range(10_000):
-        assert watch.own("a:1", offset, f"{offset:x}") is None
-    assert watch.heard(beat("b:1", 0, "other")) is None
-    assert watch.heard(beat("b:1", 9_999, "other")) is not None
+        assert watch.own(offset, f"{offset:x}") == []
+    assert watch.heard(beat("b:1", 0, "other")) == []
+    assert watch.heard(beat("b:1", 9_999, "other")) != []
+
+
+def test_one_wrong_heartbeat_stops_nothing_for_longer_than_until_the_next() -> None:
+    watch = digest_watch()
+    watch.own(5, "00")
+    watch.heard(beat("b:1", 5, "01"))
+    assert watch.is_outvoted()  # of two, nobody can tell who is right
+    concerns = list(watch.concerns())
+    assert "offset 5" in concerns[0]
+    assert "no snapshots" in concerns[1]
+    watch.heard(beat("b:1", 5, "00"))
+    assert not watch.is_outvoted()
+    assert list(watch.concerns()) == []
+
+
+def test_a_broker_that_most_agree_with_goes_on_and_says_who_differs() -> None:
+    watch = digest_watch()
+    watch.heard(beat("c:1", 7, "01"))
+    watch.heard(beat("b:1", 7, "00"))
+    watch.own(7, "00")
+    assert not watch.is_outvoted()
+    (concern,) = watch.concerns()
+    assert "c:1 differ" in concern
+    watch.heard(beat("b:1", 7, "01"))
+    assert watch.is_outvoted()
+
+
+def test_however_many_strangers_speak_what_a_member_says_is_heard() -> None:
+    watch = digest_watch()
+    watch.own(5, "00")
+    for number in range(2_000):
+        assert watch.heard(beat(f"x:{number}", 5, "01")) == []
+    assert not watch.is_outvoted()
+    assert list(watch.concerns()) == []
+    assert len(watch.heard(beat("b:1", 5, "01"))) == 1
+    assert watch.is_outvoted()
+
+
+def test_however_many_have_left_what_a_member_says_is_heard() -> None:
+    members: set[str] = set()
+    watch = DigestWatch("a:1", members.__contains__)
+    for number in range(2_000):
+        members.add(f"b:{number}")
+        watch.own(number, "00")
+        assert len(watch.heard(beat(f"b:{number}", number, "01"))) == 1
+        assert watch.is_outvoted()
+        members.clear()
 
 
 # --- log lines ------------------------------------------------------------------------------
@@ -261,10 +325,10 @@ def test_kafka_properties_are_lines_of_name_and_value(tmp_path: Path) -> None:
 def test_a_malformed_property_is_named_by_its_line_and_not_repeated(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("a=b\nsecret\n")
-    with pytest.raises(StartError, match="line 2, is not name=value") as caught:
+    with pytest.raises(InvalidInputError, match="line 2, is not name=value") as caught:
         read_properties(file)
     assert "secret" not in str(caught.value)
-    with pytest.raises(StartError, match="cannot be read"):
+    with pytest.raises(InvalidInputError, match="cannot be read"):
         read_properties(tmp_path / "absent")
 
 

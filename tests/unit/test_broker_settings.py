@@ -63,7 +63,7 @@ def test_an_unknown_name_is_an_error_that_names_near_ones(written: str, meant: s
 
 def test_an_unknown_variable_is_an_error_that_names_the_right_variable() -> None:
     with pytest.raises(SettingsError, match="did you mean ANABRANCH_clusterName"):
-        load_settings(None, {"ANABRANCH_CLUSTER_NAME": "x"}, {})
+        load_settings(None, {"ANABRANCH_CLUSTER_NAMES": "x"}, {})
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import pytest
 from anabranch.channel import codec
 from anabranch.channel.avro import compile_encoder
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
-from anabranch.channel.registry import Family, SchemaSet, prefix_of
-from anabranch.core.records import UnitMove
-from anabranch.core.units import Move
+from anabranch.channel.registry import SchemaFamily, SchemaSet, prefix_of
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.records import UnitMove
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "golden_values.json").read_text())
 SCHEMAS = Path(codec.__file__).parent / "schemas"
@@ -108,7 +108,7 @@ def _to_regions(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 STEPS = {1: _to_grams, 2: _to_regions}
-FRUITS = SchemaSet([Family("fruit", Fruit, VERSIONS, STEPS)])
+FRUITS = SchemaSet([SchemaFamily("fruit", Fruit, VERSIONS, STEPS)])
 
 
 def _written(version: int, *values: Any) -> bytes:
@@ -159,7 +159,7 @@ def test_schemas_that_do_not_fit_together_are_refused_at_the_start(
     schemas: dict[int, Any], steps: dict[int, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        SchemaSet([Family("fruit", Fruit, schemas, steps)])
+        SchemaSet([SchemaFamily("fruit", Fruit, schemas, steps)])
 
 
 class Seed(msgspec.Struct, frozen=True):
@@ -192,7 +192,7 @@ def _to_sizes(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_records_in_an_array_are_taken_to_their_newest_form_too() -> None:
-    bowls = SchemaSet([Family("bowl", Bowl, BOWLS, {1: _to_sizes})])
+    bowls = SchemaSet([SchemaFamily("bowl", Bowl, BOWLS, {1: _to_sizes})])
     old = prefix_of(BOWLS[1]) + compile_encoder(BOWLS[1])([(_OldSeed(1, 7), _OldSeed(0, 300))])
     newest = Bowl((Seed(Taste.SWEET, (7,)), Seed(Taste.SOUR, (300,))))
     assert bowls.decode(old) == newest
@@ -213,7 +213,7 @@ def test_the_records_in_an_array_are_taken_to_their_newest_form_too() -> None:
 )
 def test_the_records_in_an_array_must_fit_their_class(schema: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        SchemaSet([Family("bowl", Bowl, {1: schema})])
+        SchemaSet([SchemaFamily("bowl", Bowl, {1: schema})])
 
 
 # --- what a reader makes of bytes it does not know ------------------------------------------------
@@ -227,7 +227,7 @@ def _headers(value: bytes) -> Callable[[], list[tuple[str, bytes | None]]]:
     return lambda: [("trace", None), ("anabranch-schema", value)]
 
 
-@pytest.mark.parametrize("header", [b"unit-move/2", b"no-such-type/1", b"layout-change/12"])
+@pytest.mark.parametrize("header", [b"unit-move/2", b"log/2", b"layout-change/12 log/2"])
 def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> None:
     with pytest.raises(NewerSchemaError, match=f"'{header.decode()}'.*upgrade"):
         codec.read_entry(KEY, NEWER, _headers(header))
@@ -244,6 +244,10 @@ def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> N
         (KEY, NEWER, b"unit-move"),
         (KEY, NEWER, b"unit-move/\xb2"),
         (KEY, NEWER, b"/2"),
+        (KEY, NEWER, b"no-such-type/1"),  # no release announces its types so
+        (KEY, NEWER, b"layout-change/12 log/1"),
+        (KEY, NEWER, b"unit-move/1 x unit-move/2"),
+        (KEY, NEWER, b"unit-move/" + b"9" * 10_000),
         (KEY, b"not ours at all", b"unit-move/2"),
         (KEY, codec.encode_record(MOVE) + b"\0", b"unit-move/2"),  # damaged, not newer
         (KEY, codec.encode_record(MOVE)[:-1], b"unit-move/2"),
@@ -256,6 +260,29 @@ def test_bytes_of_no_known_schema_are_unreadable_and_stop_nobody(
 ) -> None:
     assert codec.read_entry(key, value, _headers(header)) is None
     assert codec.read_entry(key, value, None) is None
+
+
+def test_a_type_that_a_later_edition_brings_stops_readers_of_every_edition_before() -> None:
+    bowl = SchemaFamily("bowl", Bowl, BOWLS, {1: _to_sizes}, edition=3)
+    writer = SchemaSet([bowl], edition=3)
+    value, header = writer.encode(Bowl(())), writer.header(Bowl(()))
+    assert header == b"bowl/2 log/3"
+    one = _schema(1, name="string", taste=ALL, grams="long", regions=REGIONS)
+    before = SchemaSet([SchemaFamily("bowl", Fruit, {1: one}, edition=3)], edition=3)
+    for reader in (before, SchemaSet([], edition=2), SchemaSet([])):
+        assert reader.is_newer(value, header)
+    assert not writer.is_newer(value, header)
+    assert not SchemaSet([], edition=3).is_newer(value, b"bowl/2")
+    with pytest.raises(ValueError, match="edition 3"):
+        SchemaSet([bowl], edition=2)
+
+
+def test_nodes_look_at_as_many_headers_as_spark_does() -> None:
+    others = [("a", b"")] * (codec.HEADERS_MAX - 1)
+    ours = (codec.SCHEMA_HEADER, b"unit-move/2")
+    assert codec.header_of([*others, ours]) == b"unit-move/2"
+    assert codec.header_of([*others, ("a", b""), ours]) is None
+    assert codec.header_of([(codec.SCHEMA_HEADER, None), ours]) == b"unit-move/2"
 
 
 def test_an_entry_is_read_without_asking_for_its_headers() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
 from confluent_kafka import KafkaError
 
-from anabranch.channel.connection import KafkaConnection, ProducerHealth
+from anabranch.channel.connection import KafkaConnection, ProducerHealth, Refusals
 from anabranch.channel.errors import (
     AppendFailedError,
     AppendUnknownError,
@@ -17,7 +18,7 @@ from anabranch.channel.errors import (
 )
 from anabranch.channel.kafka_log import KafkaLogWriter, append_error
 from anabranch.channel.topics import Topics, TopicSettings, check_release, check_topic
-from anabranch.client.kafka_options import LIBRDKAFKA_LOG
+from anabranch.client._kafka_options import LIBRDKAFKA_LOG
 from anabranch.core.errors import FaultError, InvalidInputError
 
 MUST = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "max.message.bytes": "9000"}
@@ -74,6 +75,51 @@ def test_a_writer_whose_producer_is_lost_ends_whoever_serves_it() -> None:
     with pytest.raises(FaultError, match="start this node again"):
         writer.serve(0)
     writer.close(0)
+
+
+def statistics(client: str, *sources: str) -> str:
+    """Of a client that knows brokers from these sources, as librdkafka 2.16 tells them."""
+    brokers = {
+        f"b{number}": {"name": f"b{number}", "nodeid": -1, "source": source, "state": "INIT"}
+        for number, source in enumerate(sources)
+    }
+    return json.dumps({"name": client, "client_id": "n", "brokers": brokers, "topics": {}})
+
+
+@pytest.mark.parametrize("known", ["learned", "configured"])
+def test_a_client_that_finds_brokers_again_is_not_given_up(known: str) -> None:
+    refusals = Refusals()
+    for sources in (("logical",), ("logical", known)) * 3:
+        refusals.note_brokers(statistics("n#consumer-1", *sources))
+        refusals.check()
+
+
+@pytest.mark.parametrize("left", [(), ("logical",), ("internal",)])
+def test_a_client_that_knows_no_broker_any_more_is_told_of(left: tuple[str, ...]) -> None:
+    refusals = Refusals()
+    for client in ("n#consumer-1", "n#producer-2"):
+        refusals.note_brokers(statistics(client, *left))
+        refusals.check()
+    refusals.note_brokers(statistics("n#producer-2", "learned"))
+    refusals.note_brokers(statistics("n#consumer-1", *left))
+    with pytest.raises(FaultError, match=r"n#consumer-1.*5301.*start this node again"):
+        refusals.check()
+
+
+def test_a_client_that_does_not_reach_kafka_still_knows_where_it_should_be() -> None:
+    told: list[str] = []
+
+    class Heard(Refusals):
+        def note_brokers(self, statistics: str) -> None:
+            told.append(statistics)
+            super().note_brokers(statistics)
+
+    connection = KafkaConnection("127.0.0.1:1", refusals=Heard())
+    consumer = connection.consumer(statistics_interval_ms=50)
+    while len(told) < 3:
+        consumer.poll(1)
+    connection.refusals.check()
+    consumer.close()
 
 
 def test_only_security_properties_can_be_set() -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from anabranch.channel.codec import encode_record
 from anabranch.channel.errors import (
     AppendError,
+    KafkaUnreachableError,
     LogLostError,
     LogTrimmedError,
     NewerSchemaError,
 )
 from anabranch.channel.kafka_log import check_holds
-from anabranch.channel.log import Entry, MemoryLog, append_record
-from anabranch.core.records import PolicyOp, TenantChange
+from anabranch.channel.log import Entry, MemoryLog, append_record, read_until
+from anabranch.core.log.records import PolicyOp, TenantChange
 
 RECORD = TenantChange("id", "acme", PolicyOp.CREATE, 1, "b1:80", 1)
 
 
 def _log(*stamps: int) -> MemoryLog:
-    clock = iter(stamps or range(1, 100))
+    clock = iter(stamps or count(1))
     return MemoryLog(lambda: next(clock))
 
 
@@ -75,8 +78,8 @@ def test_trimming_everything_keeps_the_end() -> None:
 
 
 def test_a_newer_schema_names_the_offset_at_which_the_reader_stops() -> None:
-    entry = Entry(17, 0, b"k", b"\xc3\x01" + b"\x07" * 8, b"layout-change/1")
-    with pytest.raises(NewerSchemaError, match=r"offset 17.*'layout-change/1'.*upgrade"):
+    entry = Entry(17, 0, b"k", b"\xc3\x01" + b"\x07" * 8, b"unit-move/2")
+    with pytest.raises(NewerSchemaError, match=r"offset 17.*'unit-move/2'.*upgrade"):
         entry.record()
 
 
@@ -94,3 +97,21 @@ def test_a_view_behind_the_log_must_be_rebuilt_and_one_ahead_of_it_stops() -> No
         check_holds("wal", 5, 6, 10)
     with pytest.raises(LogLostError, match=r"wal ends at offset 4, .* up to 5.*topicPrefix"):
         check_holds("wal", 5, 0, 4)
+
+
+def test_a_log_is_read_up_to_where_it_ended_or_is_out_of_reach() -> None:
+    log = _log()
+    for _ in range(25_000):
+        log.append_raw(b"k", b"v", None)
+
+    def away() -> KafkaUnreachableError:
+        return KafkaUnreachableError("away")
+
+    found = [len(some) for some in read_until(log.reader(3), 25_000, away)]
+    assert sum(found) == 24_997
+    assert list(read_until(log.reader(3), 3, away)) == []
+    seconds = count()
+    reading = read_until(log.reader(24_990), 25_001, away, lambda: next(seconds))
+    assert len(next(reading)) == 10
+    with pytest.raises(KafkaUnreachableError, match="away"):
+        list(reading)  # it ends before

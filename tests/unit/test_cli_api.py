@@ -5,11 +5,13 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from click.testing import CliRunner, Result
 
-from anabranch.broker.cli.api import Api, UnreachableError
+from anabranch.admin import NoNodeError, UnreachableError
+from anabranch.broker.cli.api import connect
 from anabranch.broker.cli.main import cli
 from anabranch.core.errors import InvalidInputError
 from support.answering import Answer, node
@@ -26,31 +28,64 @@ def ran(*words: str, **environment: str) -> Result:
     return CliRunner().invoke(cli, words, env={"ANABRANCH_URL": None, **environment})
 
 
-def _segments(*children: int) -> dict[str, object]:
-    ring = {"start": 0, "end": 0xFFFF}
-    parent = {"segmentId": 0, "hashRange": ring, "childIds": list(children)}
+def _segment(number: int, *children: int) -> dict[str, object]:
+    numbers = ("createdAtEpoch", "sealedAtEpoch", "createdAtMs", "sealedAtMs")
+    truths = ("sealed", "active", "root", "leaf", "legacy")
     return {
-        "0": parent,
-        **{str(n): {"segmentId": n, "hashRange": ring, "childIds": []} for n in children},
+        "segmentId": number,
+        "hashRange": {"start": 0, "end": 0xFFFF},
+        "state": "SEALED" if children else "ACTIVE",
+        "parentIds": [],
+        "childIds": list(children),
+        "entryBucketSplits": [],
+        "endOffsets": [],
+        **dict.fromkeys(numbers, 0),
+        **dict.fromkeys(truths, False),
     }
 
 
-def _scaling(*, enabled: bool, fault: str = "") -> Answer:
+def _layout(*children: int) -> dict[str, object]:
+    segments = {str(n): _segment(n) for n in children}
+    known = {"0": _segment(0, *children), **segments}
+    return {"epoch": 1, "nextSegmentId": 3, "segments": known, "properties": {}}
+
+
+def _stats(
+    subscriptions: dict[str, object], *, enabled: bool = False, fault: str = ""
+) -> dict[str, object]:
     policy = {"enabled": {"value": enabled, "level": "broker"}}
-    return 200, {}, {"autoScale": {"policy": policy, "fault": fault}}
+    now = {"atMs": 0, "trigger": None, "action": "none", "reason": None, "why": ""}
+    return {
+        **dict.fromkeys(("epoch", "totalSegments", "activeSegments", "sealedSegments"), 1),
+        "segments": {},
+        "subscriptions": subscriptions,
+        "operation": "NONE",
+        "lastFailure": "",
+        "autoScale": {"policy": policy, "fault": fault, "now": now, "decisions": []},
+    }
+
+
+def _subscription(kind: str) -> dict[str, object]:
+    lists: dict[str, object] = {"consumers": [], "drainedSegments": [], "segments": {}}
+    texts = {"type": kind, "backlogUnknown": "", "groupId": "g"}
+    return {**lists, **texts, "consumerCount": 0, "msgBacklog": 0}
+
+
+def _scaling(*, enabled: bool, fault: str = "") -> Answer:
+    return 200, {}, _stats({}, enabled=enabled, fault=fault)
 
 
 def test_what_came_of_a_split_is_asked_of_the_node_that_did_it() -> None:
     def controller(verb: str, path: str) -> Answer:
         if path.endswith("/stats"):
             return _scaling(enabled=False)
-        return (200, {}, {"segments": _segments(1, 2)}) if verb == "GET" else (204, {}, None)
+        return (200, {}, _layout(1, 2)) if verb == "GET" else (204, {}, None)
 
     with node(controller) as did:
 
         def behind(verb: str, path: str) -> Answer:
             if verb == "GET":
-                return 200, {}, {"segments": _segments()}
+                return 200, {}, _layout()
             return sent_on(did)(verb, path)
 
         with node(behind) as asked:
@@ -95,7 +130,7 @@ def test_who_makes_segments_by_hand_is_told_where_auto_scaling_may_change_them(
     def answer(verb: str, path: str) -> Answer:
         if path.endswith("/stats"):
             return stats
-        return (200, {}, {"segments": _segments(1, 2)}) if verb == "GET" else (204, {}, None)
+        return (200, {}, _layout(1, 2)) if verb == "GET" else (204, {}, None)
 
     with node(answer) as asked:
         for words in (("create", TOPIC), ("split", TOPIC, "0")):
@@ -117,7 +152,7 @@ def test_the_node_to_ask_is_that_of_the_flag_or_else_of_the_environment() -> Non
         assert listed.stdout == "topic://a/b/variable\n"
         listed = ran("topics", "list", "--url", flag, ANABRANCH_URL=variable)
         assert listed.stdout == "topic://a/b/flag\n"
-    with nobody() as gone, pytest.raises(UnreachableError, match=f"{gone} .*or ANABRANCH_URL"):
+    with nobody() as gone, pytest.raises(NoNodeError, match=f"{gone} .*or ANABRANCH_URL"):
         CliRunner().invoke(cli, ("brokers",), env={"ANABRANCH_URL": gone}, catch_exceptions=False)
     assert "env var: ANABRANCH_URL; default: http://127.0.0.1:8080" in " ".join(
         ran("brokers", "--help").stdout.split()
@@ -129,8 +164,8 @@ def test_a_subscription_is_created_or_was_there_and_one_of_another_type_is_refus
 
     def answer(verb: str, path: str) -> Answer:
         if verb == "GET":
-            return 200, {}, {"subscriptions": there}
-        there.setdefault("billing", {"type": path.rpartition("=")[2]})
+            return 200, {}, _stats(there)
+        there.setdefault("billing", _subscription(parse_qs(urlsplit(path).query)["type"][0]))
         return 204, {}, None
 
     with node(answer) as asked:
@@ -146,18 +181,19 @@ def test_a_node_that_is_gone_and_was_not_named_is_said_to_be_in_charge() -> None
     with nobody() as address:
         gone = f"http://{address}"
         with node(sent_on(gone)) as asked, pytest.raises(UnreachableError) as refused:
-            Api(asked).send("POST", "/admin/v2/anything")
+            connect(asked).tenants.delete_tenant("acme")
     assert str(refused.value).startswith(f"{gone} is in charge of this by the log")
     assert "try again" in str(refused.value)
     assert "start one" not in str(refused.value)
 
 
 def test_an_address_may_leave_out_its_scheme_and_have_no_other() -> None:
-    with node(lambda _verb, _path: (200, {}, {"here": 1})) as asked:
-        assert Api(asked.removeprefix("http://") + "/").get("/") == {"here": 1}
+    with node(lambda _verb, _path: (200, {}, ["acme"])) as asked:
+        bare = asked.removeprefix("http://") + "/"
+        assert connect(bare).tenants.get_tenants() == ["acme"]
     for wrong in ("pulsar://localhost:6650", "", "http://"):
         with pytest.raises(InvalidInputError, match=r"http://host:port.*webServicePort"):
-            Api(wrong)
+            connect(wrong)
 
 
 def test_a_port_that_does_not_speak_http_is_said_to_be_the_wrong_one() -> None:
@@ -169,5 +205,60 @@ def test_a_port_that_does_not_speak_http_is_said_to_be_the_wrong_one() -> None:
         closing = threading.Thread(target=hang_up, args=(server,))
         closing.start()
         with pytest.raises(UnreachableError, match=r"does not speak HTTP.*webServicePort"):
-            Api(f"http://127.0.0.1:{server.getsockname()[1]}").get("/")
+            connect(f"http://127.0.0.1:{server.getsockname()[1]}").tenants.get_tenants()
         closing.join()
+
+
+def test_deleting_a_topic_asks_and_where_nobody_can_be_asked_wants_to_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked_for: list[str] = []
+
+    def answer(verb: str, path: str) -> Answer:
+        asked_for.append(verb)
+        return (204, {}, None) if verb == "DELETE" else (200, {}, _stats({}))
+
+    with node(answer) as asked:
+        words = ("topics", "delete", TOPIC, "--url", asked)
+        alone = ran(*words)
+        assert (alone.exit_code, asked_for) == (2, [])
+        assert f"deleting topic://{TOPIC} loses all its messages" in alone.stderr
+        assert "--yes" in alone.stderr
+        monkeypatch.setattr("anabranch.broker.cli.topics.can_be_asked", lambda: True)
+        no = CliRunner().invoke(cli, words, input="n\n")
+        assert (no.exit_code, asked_for) == (1, ["GET"])
+        assert f"Delete topic://{TOPIC} with its 0 subscriptions, 1 segment" in no.stderr
+        yes = CliRunner().invoke(cli, words, input="y\n")
+        assert (yes.exit_code, asked_for[-1]) == (0, "DELETE")
+        told = ran(*words, "--yes")
+    assert (told.exit_code, told.stdout) == (0, f"topic://{TOPIC} is deleted\n")
+    assert asked_for == ["GET", "GET", "DELETE", "DELETE"]
+
+
+def test_a_look_up_without_a_domain_means_a_scalable_topic_and_says_if_there_is_none() -> None:
+    owner = dict.fromkeys(("brokerUrl", "brokerUrlTls", "httpUrlTls", "nativeUrl"))
+    paths: list[str] = []
+
+    def answer(_verb: str, path: str) -> Answer:
+        paths.append(path)
+        if path.endswith("/absent"):
+            return 404, {}, {"reason": "Scalable topic not found: topic://public/default/absent"}
+        if path.startswith("/admin"):
+            return 200, {}, _layout()
+        if path.endswith("/bundle"):
+            return 200, {}, b"0x00000000_0x40000000"
+        return 200, {}, {**owner, "httpUrl": "http://b1:8080"}
+
+    with node(answer) as asked:
+        found = ran("lookup", TOPIC, "--url", asked)
+        assert found.stdout == (
+            f"topic://{TOPIC} is served by http://b1:8080 (bundle 0x00000000_0x40000000)\n"
+        )
+        assert paths[1] == f"/lookup/v2/topic/topic/{TOPIC}"
+        gone = ran("lookup", "public/default/absent", "--url", asked)
+        assert (gone.exit_code, gone.stdout) == (1, "")
+        assert "404: Scalable topic not found: topic://public/default/absent" in gone.stderr
+        assert "`anabranch topics create topic://public/default/absent` makes it" in gone.stderr
+        other = ran("lookup", "persistent://public/default/absent/", "--url", asked)
+        assert other.exit_code == 0
+    assert not any(path.startswith("/lookup") and path.endswith("absent") for path in paths)

@@ -17,7 +17,10 @@ from support.nobody import nobody
 from support.waiting import WAIT_S
 
 COMMANDS = (
-    ["dev", "node", "demo", "lookup", "bundles", "brokers", "topics", "archive", "audit", "doctor"],
+    [
+        *("dev", "node", "demo", "lookup", "tenants", "namespaces", "bundles", "brokers"),
+        *("topics", "archive", "audit", "settings", "doctor"),
+    ],
     ["log", "tail"],
 )
 
@@ -66,6 +69,19 @@ def test_every_help_is_in_sentences_and_has_an_example(name: str) -> None:
     assert wrong == {}
 
 
+def test_the_page_of_commands_names_every_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
+    table = page[page.index("| command | what it does |") : page.index("`pip install anabranch`")]
+    rows = {line.split("`")[1].split()[1]: line for line in table.splitlines() if "`" in line}
+    missing = []
+    for name in filter(None, EVERY):
+        words = name.split()
+        row = rows.get(words[0], "")
+        if not row or any(word not in row for word in words):
+            missing.append(name)
+    assert missing == []
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "anabranch.broker.cli", *arguments],
@@ -112,13 +128,21 @@ def test_where_no_node_answers_the_remedy_is_named() -> None:
     assert "--url" in found.stderr
 
 
-@pytest.mark.parametrize("module", ["main", "node", "dev"])
-def test_neither_the_help_nor_a_node_carries_spark(module: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "more"),
+    [
+        ("anabranch.broker.cli.main", ("anabranch.devkit", "anabranch.jars")),
+        ("anabranch.broker.cli.node", ("anabranch.devkit", "anabranch.jars")),
+        ("anabranch.devkit.dev", ()),
+    ],
+)
+def test_neither_the_help_nor_a_node_carries_spark_or_tools(
+    module: str, more: tuple[str, ...]
+) -> None:
+    unwanted = ["pyspark", "pandas", "pyarrow", "anabranch.spark_replay", *more]
     code = (
-        f"import sys, anabranch.broker.cli.{module};"
-        "import anabranch.broker.node, anabranch.broker.http.app;"
-        "sys.exit(any(name.partition('.')[0] in ('pyspark', 'pandas', 'pyarrow') "
-        "for name in sys.modules))"
+        f"import sys, {module}, anabranch.broker.node, anabranch.broker.http.app;"
+        f"sys.exit(any(name in sys.modules for name in {unwanted}))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=WAIT_S).returncode == 0
 
@@ -141,20 +165,25 @@ def test_a_fault_is_told_in_a_line_and_its_stack_kept_in_a_file(
 
 
 @pytest.mark.parametrize(
-    ("start", "oldest", "begin", "said"),
+    ("start", "first", "judged", "begin", "said"),
     [
-        (None, 0, 0, ""),
-        (None, 9, 9, "before offset 9 was trimmed or can no longer be judged; the archive has it"),
-        ("0", 5, 5, "before offset 5 was trimmed"),
-        ("5", 5, 5, ""),
-        ("end", 5, 9, ""),
-        ("9", 0, 9, ""),
-        ("10", 0, 10, "--from 10 lies behind the end of the log, which is 9"),
+        (None, 0, 0, 0, []),
+        ("3", 0, 0, 3, []),
+        (None, 5, 5, 5, ["begins at offset 5: what came before was trimmed"]),
+        ("4", 5, 5, 5, ["begins at offset 5"]),
+        ("5", 5, 5, 5, []),
+        (None, 5, 8, 5, ["begins at offset 5", "offsets 5 to 7 are shown without verdicts"]),
+        ("7", 5, 8, 7, ["offsets 7 to 7 are shown without verdicts"]),
+        ("8", 5, 8, 8, []),
+        ("end", 5, 8, 9, []),
+        ("9", 0, 0, 9, []),
+        ("10", 0, 0, 10, ["--from 10 lies behind the end of the log, which is 9"]),
     ],
 )
 def test_log_tail_says_what_it_cannot_show(
-    start: str | None, oldest: int, begin: int, said: str
+    start: str | None, first: int, judged: int, begin: int, said: list[str]
 ) -> None:
-    first, note = shown_from(start, oldest, 9)
-    assert (first, bool(note)) == (begin, bool(said))
-    assert said in note
+    found, notes = shown_from(start, first, judged, 9)
+    assert found == begin
+    assert len(notes) == len(said)
+    assert all(words in note for words, note in zip(said, notes, strict=True))

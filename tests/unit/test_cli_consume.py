@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.broker.cli import consume as consume_module
-from anabranch.client.checkpoint import Checkpoint
-from anabranch.client.errors import DeadlineError
+from anabranch.client import Checkpoint, DeadlineError
 
 TOPIC = "public/default/orders"
 

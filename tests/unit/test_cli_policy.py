@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from anabranch.broker.cli.main import cli
 from anabranch.broker.cli.policy import NODE_SETTINGS
 from anabranch.broker.settings import SETTING_NAMES
-from anabranch.core.autoscale_policy import OVERRIDE_FIELDS, AutoScalePolicy
-from anabranch.core.records import Cause, NamespaceChange, PolicyOp, TopicCause
-from anabranch.core.topic_proposals import topic_change
-from anabranch.core.topics import TopicMove
+from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy
+from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, TopicCause
+from anabranch.core.topics.propose import topic_change
+from anabranch.core.topics.topic import TopicMove
 from support.http import HttpNode, with_http
 from support.memory_cluster import WAIT_S, MemoryCluster
 from support.scalable import created
@@ -50,6 +50,13 @@ def test_fields_are_set_one_by_one_shown_with_their_level_and_removed() -> None:
         assert (await policy(node, "set", TOPIC, "minSegments=2", "enabled=false")).exit_code == 0
         done = await policy(node, "set", TOPIC, "splitCooldownSeconds=0.5")
         assert done.output == f"{TOPIC}: splitCooldownSeconds=0.5\n"
+        done = await policy(
+            node, "set", TOPIC, "splitCooldown=500ms", "mergeBytesRateInThreshold=1MB"
+        )
+        assert (
+            done.output == f"{TOPIC}: splitCooldownSeconds=0.5, mergeBytesRateInThreshold=1000000\n"
+        )
+        assert (await policy(node, "remove", TOPIC, "mergeBytesRateInThreshold")).exit_code == 0
         shown = (await policy(node, "show", TOPIC)).output
         rows = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
         assert rows["FIELD"] == ["VALUE", "SET", "BY"]
@@ -99,14 +106,14 @@ def test_what_another_release_has_set_and_nobody_here_can_read_can_be_removed() 
                 TOPIC,
                 topic,
                 TopicMove.POLICY,
-                runtime.new_id(),
+                runtime.proposals.new_id(),
                 operator,
                 auto_scale=strange,
             )
         )
         cluster.append(
             NamespaceChange(
-                proposal_id=runtime.new_id(),
+                proposal_id=runtime.proposals.new_id(),
                 namespace="public/default",
                 op=PolicyOp.UPDATE,
                 version=home.version + 1,

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.broker.cli import produce as produce_module
-from anabranch.client.errors import MessageTooLargeError
-from anabranch.client.messages import DeliveryResult
+from anabranch.client import DeliveryResult, MessageTooLargeError
 
 TOPIC = "public/default/orders"
 

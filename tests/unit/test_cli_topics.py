@@ -13,12 +13,23 @@ from anabranch.broker.cli import dag
 from anabranch.broker.cli.consume import merged
 from anabranch.broker.cli.main import cli
 from anabranch.broker.cli.produce import split_line
-from anabranch.client.checkpoint import Checkpoint
+from anabranch.client import Checkpoint
 from anabranch.core.hashing import RING16
-from anabranch.core.layout import SegmentLayout
+from anabranch.core.topics.layout import SegmentLayout
 
 COMMANDS = (
-    *("create", "list", "show", "stats", "properties", "split", "merge", "rebucket", "delete"),
+    *(
+        "create",
+        "list",
+        "show",
+        "stats",
+        "properties",
+        "split",
+        "merge",
+        "rebucket",
+        "delete",
+        "peek",
+    ),
 )
 TOPIC = "public/default/orders"
 EMPTY = "/dev/null"
@@ -136,7 +147,7 @@ def test_every_command_of_topics_explains_itself_with_an_example(name: str) -> N
     assert f"Example: anabranch topics {name} " in " ".join(found.output.split())
 
 
-@pytest.mark.parametrize("name", ["create", "list", "delete", "seek", "skip-all"])
+@pytest.mark.parametrize("name", ["create", "list", "delete", "seek", "skip-all", "dead-letters"])
 def test_every_command_of_subscriptions_explains_itself_with_an_example(name: str) -> None:
     found = CliRunner().invoke(cli, ["topics", "subscriptions", name, "--help"])
     assert found.exit_code == 0, found.output

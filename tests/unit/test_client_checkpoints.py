@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
-from anabranch.client.consumer import Membership
-from anabranch.client.grants import AssignedSegment, Assignment
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.nodes import Nodes
-from anabranch.client.settings import ConsumerSettings
-from anabranch.client.topic_layout import TopicLayout
+from anabranch.client import (
+    Checkpoint,
+    CheckpointConsumer,
+    ConsumerSettings,
+    LayoutWatch,
+    PositionOf,
+    TopicLayout,
+)
+from anabranch.client._consumer.assignment import AssignedSegment, Assignment
+from anabranch.client._consumer.consumer import Membership
+from anabranch.client._topics.nodes import Nodes
 from anabranch.wire import anabranch_pb2 as pb
 
 _SETTLE_S = 30.0
@@ -151,6 +155,37 @@ def test_a_bucket_that_was_read_to_its_sealed_end_stays_named() -> None:
         assert scene.core.holdings == {}
         assert scene.named == {0: 5, 1: 6}
         assert scene.save()
+
+    run(test)
+
+
+def test_a_bucket_that_began_at_its_sealed_end_is_saved_once_it_is_over_too() -> None:
+    def test() -> None:
+        scene = Scene(position_of=elsewhere)
+        scene.subscribe()
+        scene.assign(0, ends=(5,))
+        scene.receive(0, 5, begin=5)
+        named = scene.consumer.checkpoint()
+        assert named.positions == {0: {0: 5}}
+        scene.report()
+        scene.assign()
+        scene.report()
+        assert scene.core.holdings == {}
+        assert [scene.consumer.saved(named) for _ in range(2)] == [True, True]
+        assert scene.save()
+
+    run(test)
+
+
+def test_a_bucket_that_went_before_anything_came_of_it_has_lost_nothing() -> None:
+    def test() -> None:
+        scene = Scene(position_of=elsewhere)
+        scene.subscribe(0)
+        scene.receive(0, 5, begin=5)
+        named = scene.consumer.checkpoint()
+        scene.assign()
+        scene.report()
+        assert scene.consumer.saved(named)
 
     run(test)
 

@@ -10,12 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.client import dispatcher
-from anabranch.client.errors import ClientError, DeadlineError, DeliveryError
-from anabranch.client.flows import Held
-from anabranch.client.messages import DeliveryResult
-from anabranch.client.producer import Producer
-from anabranch.client.settings import ProducerSettings
+from anabranch.client import (
+    ClientError,
+    DeadlineError,
+    DeliveryError,
+    DeliveryResult,
+    Producer,
+    ProducerSettings,
+)
+from anabranch.client._producer import dispatcher
+from anabranch.client._producer.partition_writer import PendingMessage
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
 from support.waiting import WAIT_S, until
@@ -36,13 +40,13 @@ class Told:
         self.producer = producer
         self.count: Counter[int] = Counter()
         self.threads: set[threading.Thread] = set()
-        found, fail = producer._dispatcher, producer._dispatcher.fail
+        found, fail = producer._dispatcher, producer._dispatcher.failed
 
-        def failing(held: Held, error: Exception) -> None:
+        def failing(message: PendingMessage, error: ClientError) -> None:
             self.threads.add(threading.current_thread())
-            fail(held, error)
+            fail(message, error)
 
-        found.fail = failing  # type: ignore[method-assign]
+        found.failed = failing  # type: ignore[method-assign]
 
     async def send(self, kafka: MockKafka) -> list[asyncio.Task[DeliveryResult]]:
         """Sends which never end by themselves, each with another message that tells its end."""

@@ -3,11 +3,16 @@
 import msgspec
 import pytest
 
-from anabranch.client.consumer_core import ConsumerCore
-from anabranch.client.grants import AssignedSegment, Assignment, SegmentBucket
-from anabranch.client.group_offsets import patience_s
-from anabranch.client.holding import Holding, Phase
-from anabranch.core.timing import Timing
+from anabranch.client._consumer.assignment import (
+    AssignedSegment,
+    Assignment,
+    Holding,
+    Phase,
+    SegmentBucket,
+)
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.group_offsets import patience_s
+from anabranch.core.subscriptions.timing import Timing
 
 TIMEOUT_S = 12.0
 SETTLE_S = 5.0
@@ -112,22 +117,6 @@ def test_a_settling_bucket_granted_again_goes_on_behind_what_was_delivered() -> 
     assert core.may_deliver(holding.fetch.number, 1.5) is holding
 
 
-def test_a_grant_that_crosses_a_release_is_not_believed() -> None:
-    core = subscribed(0)
-    position(core, A)
-    core.on_assignment(assignment(2), 1.0)
-    report = core.begin_report(1.0)
-    assert report is not None
-    core.on_assignment(assignment(3, 0), 1.1)
-    assert core.fetches == {}
-    core.on_reported(report.number, 1.2)
-    assert core.needs_subscribe
-    order = core.begin_subscribe(1.3)
-    assert order.holdings == ()
-    core.on_subscribed(order.number, assignment(4, 0), 1.4)
-    assert [h.place for h in core.fetches.values()] == [A]
-
-
 def test_a_grant_after_an_answered_release_starts_anew() -> None:
     core = subscribed(0)
     position(core, A, 3)
@@ -135,13 +124,6 @@ def test_a_grant_after_an_answered_release_starts_anew() -> None:
     told(core, 1.0)
     core.on_assignment(assignment(3, 0), 1.1)
     assert [h.fetch.start for h in core.fetches.values() if h.fetch] == [None]
-
-
-def test_an_older_assignment_is_ignored() -> None:
-    core = subscribed(0)
-    core.on_assignment(assignment(3, 0, 1), 0.0)
-    core.on_assignment(assignment(2), 0.0)
-    assert len(core.fetches) == 2
 
 
 def test_a_sealed_bucket_is_drained_once_all_of_it_is_committed() -> None:
@@ -234,27 +216,6 @@ def test_an_answer_to_an_earlier_subscribe_is_void() -> None:
     first = core.begin_subscribe(0.0)
     core.begin_subscribe(0.1)
     assert not core.on_subscribed(first.number, assignment(1, 0), 0.2)
-
-
-def test_a_push_that_is_seen_before_the_answer_to_its_subscribe_counts_with_the_answer() -> None:
-    core = subscribed(0)
-    order = core.begin_subscribe(0.1)
-    core.on_assignment(assignment(3, 0, 1), 0.2)
-    core.on_assignment(assignment(2, 1), 0.2)
-    assert [h.place for h in core.fetches.values()] == [A]  # not before the answer
-    assert core.on_subscribed(order.number, assignment(1, 0), 0.2)
-    assert {h.place for h in core.fetches.values()} == {A, B}
-
-
-def test_a_push_of_an_attempt_that_was_given_up_does_not_count_for_the_next() -> None:
-    core = subscribed(0)
-    core.begin_subscribe(0.1)
-    core.on_assignment(assignment(9, 0, 1), 0.2)
-    core.on_disconnected()
-    core.on_assignment(assignment(10, 0, 1), 0.2)
-    order = core.begin_subscribe(0.3)
-    assert core.on_subscribed(order.number, assignment(1, 0), 0.4)
-    assert [h.place for h in core.fetches.values()] == [A]
 
 
 def test_an_answered_release_of_a_former_topic_of_that_name_releases_nothing_of_the_new_one() -> (

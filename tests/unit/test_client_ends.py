@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.client import Client, ClosedError, DeadlineError
+from anabranch.client._queue.share_group import Delivering
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server import Peer, Routes
@@ -210,7 +211,7 @@ def test_a_client_whose_closing_is_cancelled_abandons_the_rest_and_says_what_was
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for bound in ("_WARM_S_MAX", "_ABANDON_S"):
-        monkeypatch.setattr(f"anabranch.client.producer.{bound}", 0.01)
+        monkeypatch.setattr(f"anabranch.client._producer.producer.{bound}", 0.01)
 
     async def test() -> None:
         caplog.clear()
@@ -252,9 +253,7 @@ def test_of_several_parts_that_do_not_close_well_one_is_raised_and_the_others_ar
             client.adopt(Part(name))
         with pytest.raises(DeadlineError, match="third"):
             await client.close()
-        told = [
-            each.getMessage() for each in caplog.records if each.name.endswith(".client.client")
-        ]
+        told = [each.getMessage() for each in caplog.records if each.name.endswith("._client")]
         assert ["second" in told[0], "first" in told[1], len(told)] == [True, True, 2]
 
     run(test)
@@ -264,10 +263,10 @@ def test_of_several_parts_that_do_not_close_well_one_is_raised_and_the_others_ar
 def known_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue's consumer asks no Kafka for how long it locks a record."""
 
-    async def lock_of(*_: object) -> float:
-        return 30.0
+    async def delivering_of(*_: object) -> Delivering:
+        return Delivering(30.0, 10)
 
-    monkeypatch.setattr("anabranch.client.queue.lock_of", lock_of)
+    monkeypatch.setattr("anabranch.client._queue.consumer.delivering_of", delivering_of)
 
 
 def hold_leaving(consumer: Any, node: Slow, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
@@ -338,7 +337,7 @@ def test_a_client_waits_for_a_consumer_whose_closing_was_cancelled_whatever_it_m
 def test_a_consumer_whose_closing_is_cancelled_is_over_all_the_same(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch.client.consumer.LEAVE_S_MAX", 0.05)  # nobody answers
+    monkeypatch.setattr("anabranch.client._consumer.consumer.LEAVE_S_MAX", 0.05)  # nobody answers
 
     async def test() -> None:
         async with slow(takes=True) as node, Client(node.url) as client:

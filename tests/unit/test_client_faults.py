@@ -9,17 +9,14 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from anabranch.client import group_offsets
-from anabranch.client.consumer_core import ConsumerCore
-from anabranch.client.data_plane import DataPlane
-from anabranch.client.errors import ClientError
-from anabranch.client.group_offsets import GroupOffsets
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.nodes import Nodes
-from anabranch.client.read_trouble import Missing, ReadTrouble
-from anabranch.client.reads import size_of
-from anabranch.client.session import ConsumerSession, Identity
-from anabranch.client.settings import ReadSettings
+from anabranch.client import ClientError, LayoutWatch, ReadSettings
+from anabranch.client._consumer import group_offsets
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.data_plane import DataPlane
+from anabranch.client._consumer.group_offsets import GroupOffsets
+from anabranch.client._consumer.reads import Missing, ReadTrouble, size_of
+from anabranch.client._consumer.session import ConsumerSession, Identity
+from anabranch.client._topics.nodes import Nodes
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 from support.nobody import nobody
@@ -130,6 +127,30 @@ def test_what_kafka_refuses_for_good_is_a_failure_and_what_passes_is_remembered(
         assert told == ["failed"]
 
     asyncio.run(test())
+
+
+def test_what_kafka_lacks_many_times_a_second_is_warned_of_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test() -> None:
+        now = [50.0]
+        passing = ReadTrouble(lambda: None, lambda: now[0])
+        down, refused = KafkaError(KafkaError._TRANSPORT), KafkaError(KafkaError.NOT_COORDINATOR)
+        for _ in range(1_000):
+            passing.note(down)
+            passing.well()  # one of several brokers answers
+            now[0] += 0.02
+        passing.note(refused, "to commit")
+        passing.note(down, "to commit")
+
+    asyncio.run(test())
+    fields = [vars(record)["fields"] for record in caplog.records]
+    assert [(each["code"], each.get("times")) for each in fields] == [
+        ("_TRANSPORT", None),
+        ("_TRANSPORT", 500),
+        ("NOT_COORDINATOR", None),
+        ("_TRANSPORT", None),
+    ]
 
 
 def test_a_topic_is_gone_for_good_once_it_was_missing_for_long_enough_without_a_break() -> None:

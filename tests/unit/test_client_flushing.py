@@ -6,9 +6,7 @@ import asyncio
 
 import pytest
 
-from anabranch.client.errors import DeadlineError
-from anabranch.client.messages import DeliveryResult
-from anabranch.client.settings import ProducerSettings
+from anabranch.client import DeadlineError, DeliveryResult, ProducerSettings
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
 from support.waiting import WAIT_S

@@ -18,12 +18,12 @@ from anabranch.client import (
     QueueSettings,
     ReadSettings,
 )
-from anabranch.client.consumer import Membership
-from anabranch.client.kafka_options import CONSUMER
-from anabranch.client.messages import event_time, header_pairs
-from anabranch.client.nodes import Nodes
+from anabranch.client._consumer.consumer import Membership
+from anabranch.client._kafka_options import CONSUMER
+from anabranch.client._producer.messages import event_time, header_pairs
+from anabranch.client._topics.nodes import Nodes
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.segment_topics import FUTURE_MS_MAX
+from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 _URL = "pulsar://127.0.0.1:1"
 

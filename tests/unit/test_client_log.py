@@ -12,12 +12,14 @@ import pytest
 
 from anabranch.broker.log import configure_logging
 from anabranch.broker.settings import load_settings
-from anabranch.wire.log import get_logger
+from anabranch.wire.logging import get_logger
 from support.waiting import WAIT_S
 
 _SPEAKS = """
 import logging
-from anabranch.client import layout_watch, dispatcher, session
+from anabranch.client._topics import watch as layout_watch
+from anabranch.client._producer import dispatcher
+from anabranch.client._consumer import session
 for module in (layout_watch, dispatcher, session):
     for say in (module._log.debug, module._log.info, module._log.warning, module._log.error):
         say("something.happened", topic="a/b/c")
@@ -46,7 +48,7 @@ def test_nothing_is_printed_for_an_application_that_configured_nothing() -> None
 def test_an_application_that_configured_logging_gets_event_and_fields_in_one_line() -> None:
     assert _spoken(configured=True) == (
         "",
-        'anabranch.client.session INFO something.happened consumer=one why="two words"\n',
+        'anabranch.client._consumer.session INFO something.happened consumer=one why="two words"\n',
     )
 
 

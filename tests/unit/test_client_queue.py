@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
-from anabranch.client.delivery import ACCEPT, REJECT, RELEASE, Delivery
-from anabranch.client.queue_drain import Contact, QuietClock
+from anabranch.client._queue.drain import Contact, QuietClock
+from anabranch.client._queue.messages import ACCEPT, REJECT, RELEASE, Delivery
 
 LOCK_S = 5.0
 
@@ -111,13 +111,13 @@ def test_a_delivery_is_over_once_all_of_it_is_settled() -> None:
     assert not three.wait(0.0)
     assert three.settle(2, RELEASE)
     assert three.wait(0.0)
-    assert three.end() == [ACCEPT, REJECT, RELEASE]
+    assert three.end()[0] == [ACCEPT, REJECT, RELEASE]
 
 
 def test_what_was_not_settled_in_time_is_released_and_cannot_be_settled_later() -> None:
     three = delivery(3)
     three.settle(1, ACCEPT)
-    assert three.end() == [RELEASE, ACCEPT, RELEASE]
+    assert three.end()[0] == [RELEASE, ACCEPT, RELEASE]
     assert not three.settle(0, ACCEPT)
     assert not three.settle_open(3, ACCEPT)
 
@@ -128,7 +128,7 @@ def test_settling_what_is_open_leaves_what_was_said_before() -> None:
     assert four.settle_open(3, ACCEPT)
     assert not four.wait(0.0)
     assert four.settle(3, RELEASE)
-    assert four.end() == [REJECT, ACCEPT, ACCEPT, RELEASE]
+    assert four.end()[0] == [REJECT, ACCEPT, ACCEPT, RELEASE]
 
 
 def test_settling_twice_keeps_the_last_answer_and_counts_once() -> None:
@@ -137,13 +137,13 @@ def test_settling_twice_keeps_the_last_answer_and_counts_once() -> None:
     two.settle(0, RELEASE)
     assert not two.wait(0.0)
     two.settle(1, ACCEPT)
-    assert two.end() == [RELEASE, ACCEPT]
+    assert two.end()[0] == [RELEASE, ACCEPT]
 
 
 def test_what_is_told_to_be_settled_is_so_even_if_the_delivery_ends_at_that_moment() -> None:
     one = delivery(1)
     answers: list[int] = []
-    end = threading.Thread(target=lambda: answers.extend(one.end()))
+    end = threading.Thread(target=lambda: answers.extend(one.end()[0]))
 
     class Ended(bytearray):
         """Whoever writes an answer has passed the check that the delivery is not over."""

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from anabranch.client.consumer import Membership
-from anabranch.client.errors import DeadlineError
-from anabranch.client.grants import AssignedSegment, Assignment, SegmentBucket
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.nodes import Nodes
-from anabranch.client.reads import Read
-from anabranch.client.settings import ConsumerSettings
-from anabranch.client.stream import StreamConsumer
-from anabranch.client.topic_layout import TopicLayout
+from anabranch.client import (
+    ConsumerSettings,
+    DeadlineError,
+    LayoutWatch,
+    StreamConsumer,
+    TopicLayout,
+)
+from anabranch.client._consumer.assignment import AssignedSegment, Assignment, SegmentBucket
+from anabranch.client._consumer.consumer import Membership
+from anabranch.client._consumer.reads import Read
+from anabranch.client._topics.nodes import Nodes
 from anabranch.wire import anabranch_pb2 as pb
 from support.waiting import WAIT_S
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.client.producer_state import can_ask, ssl_context
+from anabranch.wire import kafka_protocol
+from anabranch.wire.kafka_protocol import can_ask, ssl_context
 
 
 def test_kafka_is_asked_only_where_its_authorities_are_a_file_or_those_of_the_system(
@@ -30,6 +31,13 @@ def test_kafka_is_asked_only_where_its_authorities_are_a_file_or_those_of_the_sy
     assert can_ask({"security.protocol": "SSL"})
     assert can_ask({})
     assert not can_ask({"security.protocol": "sasl_ssl"})
+
+
+def test_kafka_is_asked_with_every_property_that_we_read_and_with_no_other() -> None:
+    every = dict.fromkeys(kafka_protocol._SSL - {"security.protocol", "ssl.ca.location"}, "x")
+    here = {"security.protocol": "ssl", "ssl.ca.location": __file__}
+    assert can_ask({**every, **here})
+    assert not can_ask({**here, "ssl.ca.pem": "x"})
 
 
 @pytest.mark.parametrize("given", [False, "false", "False", "f", "F", 0, "0"])

@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from anabranch.client.errors import BufferFullError, DeliveryError, SerializationError
-from anabranch.client.producer import Producer
-from anabranch.client.settings import ProducerSettings
+from anabranch.client import (
+    BufferFullError,
+    DeliveryError,
+    Producer,
+    ProducerSettings,
+    SerializationError,
+)
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
 from support.waiting import WAIT_S, until
@@ -64,8 +68,8 @@ def test_send_many_goes_on_where_it_stopped_when_there_is_room_again(kafka: Mock
         pairs = [(b"key-%d" % (number % 9), b"v" * (number % 100)) for number in range(2_000)]
         assert await producer.send_many(iter(pairs)) == 2_000
         await producer.flush(WAIT_S)
-        flows = producer._dispatcher.table.flows()
-        assert sum(flow.acked_count for flow in flows) == 2_000
+        partitions = producer._dispatcher.router.writers()
+        assert sum(partition.acked_count for partition in partitions) == 2_000
 
     run(kafka, body, ProducerSettings(buffer_messages_max=33, buffer_bytes_max=1_000))
 
@@ -78,8 +82,8 @@ def test_a_message_that_kafkas_client_has_no_room_for_fails_and_leaves_no_trace(
 
     async def body(producer: Producer) -> None:
         await producer.send(b"first", b"key")
-        lane = producer._routes[b"key"]
-        monkeypatch.setattr(lane, "produce", full)
+        partition = producer._routes[b"key"]
+        monkeypatch.setattr(partition, "produce", full)
         with pytest.raises(BufferFullError, match="buffer_bytes_max"):
             await producer.send(b"one", b"key")
         for _ in range(2):

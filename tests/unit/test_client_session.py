@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from anabranch.client.consumer_core import ConsumerCore
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.nodes import Nodes
-from anabranch.client.session import ConsumerSession, Identity
+from anabranch.client import LayoutWatch
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.session import ConsumerSession, Identity
+from anabranch.client._topics.nodes import Nodes
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import BaseCommand

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from msgspec.structs import replace
 
-from anabranch.client.errors import UnknownOutcomeError
-from anabranch.client.segment_writer import Lane, SegmentWriter, Tally
-from anabranch.client.settings import ProducerSettings
-from anabranch.client.settlement import by_header, first_of, found
-from anabranch.client.topic_layout import Segment, TopicLayout
-from anabranch.core.layout import SegmentLayout
+from anabranch.client import (
+    DeadlineError,
+    ProducerSettings,
+    Segment,
+    TopicLayout,
+    UnknownOutcomeError,
+)
+from anabranch.client._producer import producer_state, settlement
+from anabranch.client._producer.kafka_writer import KafkaPartitionWriter, Tally
+from anabranch.client._producer.messages import PRODUCER_HEADER
+from anabranch.client._producer.partition_writer import PendingMessage
+from anabranch.client._producer.producer_state import ProducerState
+from anabranch.client._producer.segment_writer import SegmentWriter
+from anabranch.client._producer.settlement import by_header, by_number, first_of, found
+from anabranch.core.topics.layout import SegmentLayout
 
 
 def test_without_given_up_messages_the_count_tells() -> None:
@@ -50,26 +64,290 @@ _NOBODY = "127.0.0.1:1"
 
 
 @pytest.fixture
-def lane() -> Iterator[Lane]:
-    """A flow that has nothing under way."""
+def partition() -> Iterator[KafkaPartitionWriter]:
+    """A partition writer that has nothing under way."""
     (info,) = SegmentLayout.initial(1, 1).active
     layout = TopicLayout(
         "public/default/orders", incarnation=1, epoch=1, segments={}, bootstrap_servers=_NOBODY
     )
     writer = SegmentWriter(layout, ProducerSettings(), _WITH_HEADERS)
-    yield Lane(1, Segment(info, "t0"), 0, "orders", writer, Tally(), lambda *_: None)
+    yield KafkaPartitionWriter(
+        1, Segment(info, "t0"), 0, "orders", writer, Tally(), lambda *_: None
+    )
     writer.close()
 
 
-def test_of_a_segment_that_was_pruned_meanwhile_nothing_can_be_known(lane: Lane) -> None:
+def test_of_a_segment_that_was_pruned_meanwhile_nothing_can_be_known(
+    partition: KafkaPartitionWriter,
+) -> None:
     pruned = TopicLayout(
         "public/default/orders", incarnation=1, epoch=9, segments={}, bootstrap_servers=_NOBODY
     )
     with pytest.raises(UnknownOutcomeError, match="pruned"):
-        asyncio.run(found(lane, pruned, _WITH_HEADERS, 1.0, asyncio.Event()))
+        asyncio.run(found(partition, pruned, _WITH_HEADERS, 1.0, asyncio.Event()))
 
 
-def test_where_no_consumer_can_be_made_nothing_can_be_known(lane: Lane) -> None:
+def test_where_no_consumer_can_be_made_nothing_can_be_known(
+    partition: KafkaPartitionWriter,
+) -> None:
     gone = {"bootstrap.servers": _NOBODY, "security.protocol": "ssl", "ssl.ca.location": "/no/file"}
     with pytest.raises(UnknownOutcomeError, match=r"ssl\.ca\.location"):
-        by_header(lane, 5, gone, 1.0)
+        by_header(partition, 5, gone, 1.0)
+
+
+# --- by number ------------------------------------------------------------------------------
+
+MINE, OTHERS = 7, 8
+END = 40
+
+
+def stored(
+    partition: KafkaPartitionWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    *states: ProducerState,
+    refused: int = 3,
+) -> int:
+    """How many of what was refused the partition is found to hold, if its leader says this."""
+    partition.refused = [PendingMessage(None, b"%d" % number) for number in range(refused)]
+    monkeypatch.setattr(SegmentWriter, "leader", lambda *_: ("127.0.0.1", 1))
+    monkeypatch.setattr(producer_state, "ask", lambda *_: list(states))
+    return len(by_number(partition, MINE, END, {}, 1.0))
+
+
+def acknowledged(partition: KafkaPartitionWriter, count: int) -> None:
+    partition.appended = partition.settled = count
+
+
+@pytest.mark.parametrize(("last_sequence", "found"), [(4, 0), (5, 1), (7, 3)])
+def test_sequence_numbers_begin_at_0_and_count_what_was_acknowledged(
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch, last_sequence: int, found: int
+) -> None:
+    acknowledged(partition, 5)
+    others = ProducerState(OTHERS, 0, 6)
+    mine = ProducerState(MINE, 0, last_sequence)
+    assert stored(partition, monkeypatch, others, mine) == found
+
+
+def test_a_partition_that_never_stored_anything_of_the_producer_holds_nothing(
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stored(partition, monkeypatch, ProducerState(OTHERS, 0, 2)) == 0
+
+
+def test_numbers_go_on_at_0_after_the_last_one(
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acknowledged(partition, producer_state.SEQUENCES - 1)
+    assert stored(partition, monkeypatch, ProducerState(MINE, 0, 1)) == 3
+
+
+def test_what_another_epoch_counted_is_not_believed(
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acknowledged(partition, 5)
+    with pytest.raises(UnknownOutcomeError, match="changed its epoch"):
+        stored(partition, monkeypatch, ProducerState(MINE, 1, 5))
+
+
+def test_less_than_was_acknowledged_is_not_believed(
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acknowledged(partition, 5)
+    with pytest.raises(UnknownOutcomeError, match="cannot be"):
+        stored(partition, monkeypatch, ProducerState(MINE, 0, 3))
+
+
+def test_a_leader_out_of_reach_is_asked_again_until_the_deadline(
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition.refused = [PendingMessage(None, b"x")]
+    answers: list[list[ProducerState]] = [[ProducerState(MINE, 0, 0)]]
+    gone = iter((ConnectionResetError("gone"), None))
+
+    def ask(*_: object) -> list[ProducerState]:
+        if (error := next(gone)) is not None:
+            raise error
+        return answers[0]
+
+    monkeypatch.setattr(SegmentWriter, "leader", lambda *_: ("127.0.0.1", 1))
+    monkeypatch.setattr(producer_state, "ask", ask)
+    assert by_number(partition, MINE, END, {}, 60.0) == [
+        (-1, -1)
+    ]  # neither place nor time is known
+    gone = iter((ConnectionResetError("gone"),))
+    with pytest.raises(DeadlineError, match="could not be asked: gone"):
+        by_number(partition, MINE, END, {}, -1.0)
+
+
+def test_the_producers_id_is_awaited_and_no_older_one_is_taken(
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition.refused_at = 17.0
+    partition.segment_writer.counts = True
+    told = iter((None, None, MINE))
+    asked: list[float] = []
+
+    def kafka_id(_: SegmentWriter, not_before: float) -> int | None:
+        asked.append(not_before)
+        asyncio.get_running_loop().call_soon(tick.set)
+        return next(told)
+
+    monkeypatch.setattr(SegmentWriter, "kafka_id", kafka_id)
+    monkeypatch.setattr(settlement, "by_number", lambda *given: given[1:])
+    tick = asyncio.Event()
+    info = replace(partition.segment.info, end_offsets=(END,))
+    layout = TopicLayout(
+        "t", incarnation=1, epoch=1, segments={0: Segment(info, "t0")}, bootstrap_servers=_NOBODY
+    )
+    done: object = asyncio.run(found(partition, layout, {}, 60.0, tick))
+    assert done == (MINE, END, {}, 60.0)
+    assert asked == [17.0] * 3
+    with pytest.raises(DeadlineError, match="in time"):
+        asyncio.run(found(partition, layout, {}, 0.0, tick))
+
+
+# --- by header ------------------------------------------------------------------------------
+
+
+class Tail:
+    """What a partition holds of two producers, as a consumer reads it from where it is put."""
+
+    def __init__(self, owners: dict[int, bytes]) -> None:
+        self._owners = owners
+        self._next = 0
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        self._next = places[0].offset
+
+    def poll(self, _timeout: float) -> Message | None:
+        return next(iter(self.consume(1, 0)), None)
+
+    def consume(self, most: int, _timeout: float) -> list[Message]:
+        found: list[Message] = []
+        while len(found) < most and self._next in self._owners:
+            owner = self._owners[self._next]
+            headers = [(PRODUCER_HEADER, owner)] if owner else None
+            record = SimpleNamespace(
+                error=lambda: None,
+                offset=lambda at=self._next: at,
+                headers=lambda headers=headers: headers,
+                timestamp=lambda at=self._next: (1, 1_000 + at),
+            )
+            found.append(cast(Message, record))
+            self._next += 1
+        return found
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def in_tail(
+    partition: KafkaPartitionWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    owners: dict[int, bytes],
+    end: int,
+) -> list[int]:
+    partition.refused = [PendingMessage(None, b"x"), PendingMessage(None, b"y")]
+    monkeypatch.setattr(settlement, "_reader", lambda _: Tail(owners))
+    return [offset for offset, _ in by_header(partition, end, {}, 60.0)]
+
+
+def test_the_sealed_tail_is_read_from_behind_what_was_acknowledged_last_to_the_sealed_end(
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = partition.segment_writer.producer_id
+    partition.last_offset = 4  # an own message, acknowledged
+    owners = {4: mine, 5: b"other", 6: mine, 7: b"", 8: mine, 9: mine}
+    assert in_tail(partition, monkeypatch, owners, 9) == [6, 8]
+    assert in_tail(partition, monkeypatch, owners, 8) == [6]
+    assert in_tail(partition, monkeypatch, owners, 6) == []
+    assert in_tail(partition, monkeypatch, owners, 5) == []
+
+
+def test_what_was_acknowledged_without_its_place_is_not_counted_for_what_was_refused(
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = partition.segment_writer.producer_id
+    partition.unlocated = 1
+    owners = {0: mine, 1: mine, 2: b"other", 3: mine}
+    assert in_tail(partition, monkeypatch, owners, 4) == [1, 3]
+
+
+def test_the_tail_is_read_to_where_the_layout_says_that_its_segment_ends(
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = SimpleNamespace(info=SimpleNamespace(end_offsets=(9,)))
+    segments = cast(dict[int, Segment], {partition.segment.segment_id: ended})
+    layout = TopicLayout(
+        "t", incarnation=1, epoch=1, segments=segments, bootstrap_servers="elsewhere"
+    )
+    monkeypatch.setattr(settlement, "by_header", lambda *given: given[1:])
+    located = {"bootstrap.servers": "elsewhere", "client.id": "x"}
+    done: object = asyncio.run(found(partition, layout, {"client.id": "x"}, 60.0, asyncio.Event()))
+    assert done == (9, located, 60.0)
+
+
+def test_where_nothing_can_be_there_nothing_is_read(partition: KafkaPartitionWriter) -> None:
+    assert by_header(partition, 0, {"bootstrap.servers": _NOBODY, "no": "property"}, 1.0) == []
+
+
+def test_the_tail_is_read_as_it_is_and_nothing_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settlement, "Consumer", lambda settings: settings)
+    assert settlement._reader({"client.id": "x"}) == {  # type: ignore[comparison-overlap]
+        "group.id": "anabranch-no-group",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_uncommitted",
+        "fetch.wait.max.ms": 10,
+        "enable.partition.eof": True,
+        "client.id": "x",
+    }
+
+
+_RETRIABLE = KafkaError.NOT_LEADER_FOR_PARTITION
+
+
+class Troubled(Tail):
+    """A tail that says nothing at first, then these errors, each at an offset; then it is read."""
+
+    def __init__(self, owners: dict[int, bytes], *errors: tuple[int, int]) -> None:
+        super().__init__(owners)
+        self._said: list[Message | None] = [None]
+        for code, at in errors:
+            error = SimpleNamespace(
+                error=lambda code=code: KafkaError(code, None, False, code == _RETRIABLE),
+                offset=lambda at=at: at,
+            )
+            self._said.append(cast(Message, error))
+
+    def poll(self, _timeout: float) -> Message | None:
+        return self._said.pop(0) if self._said else super().poll(_timeout)
+
+    def consume(self, most: int, timeout: float) -> list[Message]:
+        return [] if self._said else super().consume(most, timeout)
+
+
+def scanned(
+    partition: KafkaPartitionWriter, owners: dict[int, bytes], *errors: tuple[int, int]
+) -> list[int]:
+    tail = cast(Consumer, Troubled(owners, *errors))
+    place = TopicPartition(partition.topic, partition.bucket, 0)
+    mine = partition.segment_writer.producer_id
+    return [at for at, _ in settlement._scan(tail, place, 2, mine, time.monotonic() + 60.0)]
+
+
+def test_errors_that_pass_and_gaps_do_not_keep_the_tail_from_being_read(
+    partition: KafkaPartitionWriter,
+) -> None:
+    mine = partition.segment_writer.producer_id
+    assert scanned(partition, {0: mine, 1: mine}, (KafkaError._TRANSPORT, -1001)) == [0, 1]
+    assert scanned(partition, {0: mine, 1: mine}, (_RETRIABLE, -1001)) == [0, 1]
+    assert scanned(partition, {}, (KafkaError._PARTITION_EOF, 2)) == []
+
+
+def test_an_error_that_does_not_pass_is_told(partition: KafkaPartitionWriter) -> None:
+    with pytest.raises(KafkaException) as raised:
+        scanned(partition, {}, (KafkaError.TOPIC_AUTHORIZATION_FAILED, -1001))
+    assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import AcknowledgeType, Message
 
-from anabranch.client import share_reader
-from anabranch.client.consumer import Membership
-from anabranch.client.delivery import ACCEPT, Delivery
-from anabranch.client.errors import ClosedError
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.nodes import Nodes
-from anabranch.client.queue import QueueConsumer
-from anabranch.client.settings import QueueSettings
-from anabranch.client.share_pace import Pace
-from anabranch.client.share_reader import ShareReader
-from anabranch.client.topic_layout import TopicLayout
-from support.waiting import until
+from anabranch.client import ClosedError, LayoutWatch, QueueConsumer, QueueSettings, TopicLayout
+from anabranch.client._consumer.consumer import Membership
+from anabranch.client._queue import share_reader
+from anabranch.client._queue.messages import ACCEPT, Delivery
+from anabranch.client._queue.share_group import Delivering
+from anabranch.client._queue.share_reader import Pace, ShareReader
+from anabranch.client._queue.share_readers import ShareReaders
+from anabranch.client._topics.nodes import Nodes
+from support.waiting import WAIT_S, until
 from support.wire import run
 
 _LOCK_S = 0.25
@@ -36,6 +34,7 @@ class Group:
         self.sizes: list[int] = []  # of the members, as they joined
         self.members = 0  # now
         self.given = 0
+        self.subscribed: dict[Member, bool] = {}  # to anything
         self.answers: Counter[AcknowledgeType] = Counter()
         self.sent: Counter[AcknowledgeType] = Counter()
 
@@ -52,7 +51,10 @@ class Member:
         self._group = group
 
     def subscribe(self, topics: list[str]) -> None:
-        pass
+        self._group.subscribed[self] = bool(topics)
+
+    def unsubscribe(self) -> None:
+        self._group.subscribed[self] = False
 
     def poll(self, timeout_s: float) -> list[Message]:
         self.commit_async()
@@ -70,6 +72,7 @@ class Member:
     def close(self) -> None:
         self.commit_async()
         self._group.members -= 1
+        self._group.subscribed.pop(self, None)
 
 
 @pytest.fixture
@@ -84,7 +87,8 @@ async def reading(
     lock_s: float, messages_max: int = 500
 ) -> AsyncIterator[tuple[ShareReader, asyncio.Event]]:
     came = asyncio.Event()
-    reader = ShareReader({}, lock_s, messages_max, came.set, lambda *_: None, lambda _: None)
+    calls = (came.set, lambda *_: None, lambda _: None, lambda: None)
+    reader = ShareReader({}, Delivering(lock_s, 10), messages_max, *calls)
     reader.subscribe(["k"])
     try:
         yield reader, came
@@ -186,6 +190,83 @@ def test_a_reader_that_is_quick_gets_the_full_number(group: Group) -> None:
     asyncio.run(test())
 
 
+async def delayed(readers: ShareReaders, came: asyncio.Event, delay_s: float) -> None:
+    """Takes a delivery, accepts its first message and releases the other one later."""
+    while (found := readers.take()) is None:
+        came.clear()
+        with readers.receiver():
+            await came.wait()
+    found.settle(0, ACCEPT)
+    assert found.delay(1, time.monotonic() + delay_s)
+
+
+@asynccontextmanager
+async def pooled(lock_s: float) -> AsyncIterator[tuple[ShareReaders, asyncio.Event]]:
+    came = asyncio.Event()
+
+    def member(on_park: Callable[[], None]) -> ShareReader:
+        calls = (came.set, lambda *_: None, lambda _: None, on_park)
+        return ShareReader({}, Delivering(lock_s, 10), 500, *calls)
+
+    readers = ShareReaders(member, came.set)
+    readers.subscribe(["k"])
+    try:
+        yield readers, came
+    finally:
+        assert await readers.close(None)
+
+
+def test_what_is_to_be_released_later_is_locked_till_then_and_others_have_the_partitions(
+    group: Group,
+) -> None:
+    async def test() -> None:
+        async with pooled(_LONG_S) as (readers, came):
+            await delayed(readers, came, 0.5)
+            await until(lambda: group.sent[AcknowledgeType.ACCEPT] == 1)
+            await until(lambda: list(group.subscribed.values())[:1] == [False])
+            assert group.sent[AcknowledgeType.RELEASE] == 0
+            await until(lambda: group.sent[AcknowledgeType.RELEASE] == 1)
+
+    asyncio.run(test())
+
+
+def test_a_consumer_reads_on_by_another_member_while_one_is_parked(group: Group) -> None:
+    async def test() -> None:
+        async with pooled(_LONG_S) as (readers, came):
+            for count in range(1, 4):
+                await delayed(readers, came, _LONG_S / 2)
+                await until(lambda wanted=count + 1: group.members == wanted)  # type: ignore[misc]
+                assert list(group.subscribed.values()).count(True) <= 1
+        assert group.answers[AcknowledgeType.RELEASE] == 3, "closing releases what was parked"
+        assert group.members == 0
+
+    asyncio.run(test())
+
+
+def test_when_all_members_are_parked_the_next_delivery_waits_for_one(group: Group) -> None:
+    async def test() -> None:
+        async with pooled(_LONG_S) as (readers, came):
+            for _ in range(7):
+                await delayed(readers, came, _LONG_S / 2)
+            await delayed(readers, came, 0.3)  # the last of eight
+            await asyncio.wait_for(delayed(readers, came, 0.0), WAIT_S)
+            assert group.members == 8
+
+    asyncio.run(test())
+
+
+def test_a_delivery_that_ends_is_released_whatever_was_delayed(group: Group) -> None:
+    async def test() -> None:
+        async with reading(_LOCK_S) as (reader, came):
+            found = await received(reader, came)
+            assert found.delay(0, time.monotonic() + 0.05)
+            assert found.hold_until < time.monotonic() + _LOCK_S
+            await until(lambda: group.sent[AcknowledgeType.RELEASE] == 2)
+            assert not found.delay(1, 0.0)
+
+    asyncio.run(test())
+
+
 class Ready:
     """Stands for a reader with deliveries."""
 
@@ -210,7 +291,7 @@ def consumer(*deliveries: Delivery) -> QueueConsumer:
     nodes = Nodes("pulsar://127.0.0.1:1")
     watch = LayoutWatch(nodes, "topic://public/default/orders")
     made = QueueConsumer(Membership(nodes, watch, {}, "jobs"), QueueSettings())
-    made._reader = cast("ShareReader", Ready(*deliveries))
+    made._reader = cast("ShareReaders", Ready(*deliveries))
     made._sources = {"k": (0, {})}
     watch._layout = TopicLayout("public/default/orders", incarnation=1, epoch=1, segments={})
     return made

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 import pytest
 
 from anabranch.client import ClosedError
-from anabranch.client.closing import Closing
-from anabranch.client.sync import Blocking, BlockingClient, _LoopThread, connect
+from anabranch.client._aio import Closing
+from anabranch.client.sync import Client, connect
+from anabranch.client.sync._faces import Face
 from anabranch.core.errors import InvalidInputError
 from support.waiting import WAIT_S
 
@@ -42,13 +43,28 @@ class Box(Closing):
         self.closed += 1
 
 
+class BoxFace(Face[Box]):
+    """A box, as scripts would use it."""
+
+    def put(self, item: str) -> None:
+        self._thread.call(self._part.put, item)
+
+    def receive(self) -> str:
+        return self._thread.wait(self._part.receive)
+
+    def call_back(self, function: Callable[[], None]) -> None:
+        self._thread.call(self._part.call_back, function)
+
+
 @contextmanager
-def boxed() -> Iterator[tuple[Box, BlockingClient]]:
-    """The box, and the face of it that scripts use."""
-    thread = _LoopThread()
-    box: Box = thread.call(Box)
+def boxed() -> Iterator[tuple[Box, BoxFace, Client]]:
+    """The box, the face of it that scripts use, and the client that has it."""
+    client = connect(_URL)
+    thread = client._thread
     try:
-        yield box, BlockingClient(box, thread)
+        box = thread.call(Box)
+        thread.call(client._part.adopt, box)
+        yield box, BoxFace(box, thread), client
     finally:
         thread.stop()
 
@@ -68,10 +84,10 @@ def _elsewhere(function: Callable[[], object]) -> Future[object]:
 
 
 def test_closing_ends_what_another_thread_waits_for() -> None:
-    with boxed() as (box, face):
+    with boxed() as (box, face, client):
         receiving = _elsewhere(face.receive)
         assert box.waiting.wait(WAIT_S)
-        face.close()
+        client.close()
         with pytest.raises(ClosedError, match="the client was closed"):
             receiving.result(WAIT_S)
         with pytest.raises(ClosedError, match="the client was closed"):
@@ -79,35 +95,31 @@ def test_closing_ends_what_another_thread_waits_for() -> None:
 
 
 def test_no_call_that_comes_while_the_client_is_closed_waits_for_ever() -> None:
-    with boxed() as (_, face):
+    with boxed() as (_, face, client):
         calls = [_elsewhere(face.receive) for _ in range(50)]
-        _elsewhere(face.close)
+        _elsewhere(client.close)
         for call in calls:
             with pytest.raises(ClosedError):
                 call.result(WAIT_S)
 
 
 def test_what_is_closed_already_is_closed_again_without_an_error() -> None:
-    with boxed() as (box, face), face:
-        face.close()
-        face.close()
-    assert box.closed == 1
-    with connect(_URL) as client:
+    with boxed() as (box, _, client), client:
         client.close()
-    client.close()
-    client.close()
+        client.close()
+    assert box.closed == 1
 
 
 def test_a_part_is_closed_without_an_error_after_its_client() -> None:
-    with boxed() as (box, client):
-        with Blocking(box, client._thread) as part:
+    with boxed() as (box, face, client):
+        with face:
             client.close()
-        part.close()
+        face.close()
     assert box.closed == 1
 
 
 def test_a_call_that_ctrl_c_interrupts_takes_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    with boxed() as (box, face):
+    with boxed() as (box, face, _):
 
         def interrupted(_: object) -> None:
             assert box.waiting.wait(WAIT_S)
@@ -124,7 +136,7 @@ def test_a_call_that_ctrl_c_interrupts_takes_no_message(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("name", ["receive", "close"])
 def test_a_call_on_the_loops_own_thread_is_refused_with_what_to_do(name: str) -> None:
-    with boxed() as (_, face):
+    with boxed() as (_, face, _):
         heard: queue.Queue[BaseException | None] = queue.Queue()
 
         def called_back() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from anabranch.client.topic_layout import Segment, TopicLayout
-from anabranch.client.traffic import Taken, TopicTraffic, TrafficReporter
-from anabranch.core.layout import SegmentLayout
+from anabranch.client import Segment, TopicLayout
+from anabranch.client._topics.traffic import Taken, TopicTraffic, TrafficReporter
+from anabranch.core.topics.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.errors import RefusedError

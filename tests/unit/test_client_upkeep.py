@@ -9,15 +9,22 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from anabranch.client import segment_writer, settlement
-from anabranch.client.dispatcher import Dispatcher
-from anabranch.client.errors import DeliveryError, TopicNotFoundError, UnknownOutcomeError
-from anabranch.client.flows import Held
-from anabranch.client.messages import DeliveryResult, OnDelivery
-from anabranch.client.segment_writer import Lane
-from anabranch.client.settings import ProducerSettings
-from anabranch.client.topic_layout import Segment, TopicLayout
-from anabranch.core.layout import SegmentLayout
+from anabranch.client import (
+    DeliveryError,
+    DeliveryResult,
+    OnDelivery,
+    ProducerSettings,
+    Segment,
+    TopicLayout,
+    TopicNotFoundError,
+    UnknownOutcomeError,
+)
+from anabranch.client._producer import segment_writer, settlement
+from anabranch.client._producer.dispatcher import Dispatcher
+from anabranch.client._producer.kafka_writer import KafkaPartitionWriter
+from anabranch.client._producer.partition_writer import PendingMessage
+from anabranch.client._producer.segment_writer import SegmentWriter
+from anabranch.core.topics.layout import SegmentLayout
 from support.nobody import nobody
 from support.waiting import WAIT_S, until
 
@@ -42,10 +49,10 @@ class Stage:
         self.dispatcher = Dispatcher(self.layout, settings, {}, lambda: self.at)
         self.dispatcher.writers.brokers = brokers
 
-    def send(self, value: bytes, key: bytes) -> Lane:
-        lane = self.dispatcher.table.route(key)
-        self.dispatcher.take(Held(key, value, (), 0, self.told_of(value)))
-        return lane
+    def send(self, value: bytes, key: bytes) -> KafkaPartitionWriter:
+        partition = self.dispatcher.router.route(key)
+        self.dispatcher.take(PendingMessage(key, value, (), 0, self.told_of(value)))
+        return partition
 
     def told_of(self, value: bytes) -> OnDelivery:
         """Notes what became of the message, once."""
@@ -56,21 +63,21 @@ class Stage:
 
         return told
 
-    def lane(self, bucket: int) -> tuple[Lane, bytes]:
-        """A bucket's flow and a key that goes there."""
+    def partition(self, bucket: int) -> tuple[KafkaPartitionWriter, bytes]:
+        """A bucket's partition writer and a key that goes there."""
         for number in range(1_000):
             key = b"key-%d" % number
-            lane = self.dispatcher.table.route(key)
-            if lane.bucket == bucket:
-                return lane, key
+            partition = self.dispatcher.router.route(key)
+            if partition.bucket == bucket:
+                return partition, key
         raise AssertionError("no key goes there")
 
-    def proven(self, bucket: int) -> tuple[Lane, bytes]:
+    def proven(self, bucket: int) -> tuple[KafkaPartitionWriter, bytes]:
         """The same, once Kafka has acknowledged an append there."""
-        lane, key = self.lane(bucket)
-        lane.sent()
-        lane.acked(0)
-        return lane, key
+        partition, key = self.partition(bucket)
+        partition.sent(None, b"x")
+        partition.acked(0)
+        return partition, key
 
     def pass_s(self, seconds: float) -> None:
         for _ in range(int(seconds)):
@@ -111,7 +118,7 @@ def test_a_bucket_that_gets_nowhere_is_given_up_while_others_get_on(servers: str
         busy, _ = stage.proven(1)
         stage.send(b"one", key)
         for _ in range(20):
-            busy.sent()
+            busy.sent(None, b"x")
             stage.pass_s(1)
             busy.acked(-1)
         await stage.settled(b"one")
@@ -127,7 +134,7 @@ def test_a_bucket_that_gets_nowhere_is_given_up_while_others_get_on(servers: str
 
 def test_time_is_up_for_each_message_by_itself_and_not_before(servers: str) -> None:
     async def body(stage: Stage) -> None:
-        lane, key = stage.lane(0)
+        partition, key = stage.partition(0)
         stage.send(b"first", key)  # goes alone, so the others are held
         stage.pass_s(5)
         stage.send(b"second", key)
@@ -140,21 +147,21 @@ def test_time_is_up_for_each_message_by_itself_and_not_before(servers: str) -> N
         await stage.settled(b"second")
         error = stage.told[b"second"]
         assert isinstance(error, DeliveryError)
-        assert lane.where in str(error)
+        assert partition.where in str(error)
 
     run(servers, body)
 
 
 def test_what_was_never_handed_to_kafka_is_said_to_be_not_sent(servers: str) -> None:
     async def body(stage: Stage) -> None:
-        lane, key = stage.lane(0)
-        lane.pause()
+        partition, key = stage.partition(0)
+        partition.pause()
         stage.send(b"held", key)
         stage.pass_s(12)
         await stage.settled(b"held")
         error = stage.told[b"held"]
         assert type(error) is DeliveryError
-        assert f"to {lane.where} could not be sent in 10 s" in str(error)
+        assert f"to {partition.where} could not be sent in 10 s" in str(error)
 
     run(servers, body)
 
@@ -163,26 +170,26 @@ def test_what_follows_something_given_up_goes_by_a_writer_that_is_new_to_kafka(
     servers: str,
 ) -> None:
     async def body(stage: Stage) -> None:
-        lane, key = stage.proven(0)
+        partition, key = stage.proven(0)
         stage.send(b"one", key)
         stage.pass_s(12)
         await stage.settled(b"one")
         again = stage.send(b"two", key)
-        assert (again.segment, again.bucket) == (lane.segment, lane.bucket)
-        assert again.writer is not lane.writer
+        assert (again.segment, again.bucket) == (partition.segment, partition.bucket)
+        assert again.segment_writer is not partition.segment_writer
         assert (again.forgone, again.proven, again.appended) == (0, False, 1)
-        assert lane.writer not in list(stage.dispatcher.writers)
+        assert partition.segment_writer not in list(stage.dispatcher.writers)
 
     run(servers, body)
 
 
 def test_a_client_of_kafka_that_takes_nothing_more_is_replaced(servers: str) -> None:
     async def body(stage: Stage) -> None:
-        lane, key = stage.proven(0)
-        lane.writer.is_broken = True
+        partition, key = stage.proven(0)
+        partition.segment_writer.is_broken = True
         stage.pass_s(3)
         again = stage.send(b"one", key)
-        assert again.writer is not lane.writer
+        assert again.segment_writer is not partition.segment_writer
         assert again.appended == 1
 
     run(servers, body)
@@ -192,11 +199,11 @@ def test_a_sealed_segments_client_of_kafka_is_not_replaced_again_and_again(
     servers: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body(stage: Stage) -> None:
-        lane, _ = stage.proven(0)
-        stage.lane(1)
-        stage.dispatcher.table.close(lane)
-        lane.leaving_since = stage.at
-        lane.writer.is_broken = True
+        partition, _ = stage.proven(0)
+        stage.partition(1)
+        stage.dispatcher.router.close(partition)
+        partition.leaving_since = stage.at
+        partition.segment_writer.is_broken = True
         stage.pass_s(5)
         assert caplog.text.count("producer.gives_up") == 1, "for the buckets that go on"
 
@@ -208,7 +215,7 @@ def test_a_flow_that_rested_for_long_begins_with_a_single_append_again(servers: 
         rested, key = stage.proven(0)
         busy, _ = stage.proven(1)
         for _ in range(100):
-            busy.sent()
+            busy.sent(None, b"x")
             busy.acked(-1)
             stage.at += 60.0
             stage.dispatcher.poll()
@@ -226,22 +233,45 @@ def test_a_flow_that_rested_for_long_begins_with_a_single_append_again(servers: 
 def test_writers_that_nothing_goes_through_are_closed_with_their_threads(servers: str) -> None:
     async def body(stage: Stage) -> None:
         for number in range(200):
-            lane = stage.dispatcher.table.route(b"key-%d" % number)
-            if not lane.proven:
-                lane.sent()
-                lane.acked(0)
+            partition = stage.dispatcher.router.route(b"key-%d" % number)
+            if not partition.proven:
+                partition.sent(None, b"x")
+                partition.acked(0)
         assert len(list(stage.dispatcher.writers)) == 16
         stage.pass_s(3)
         stage.at += 400.0
         stage.dispatcher.poll()
         assert list(stage.dispatcher.writers) == []
-        assert stage.dispatcher.table.flows() == []
+        assert stage.dispatcher.router.writers() == []
         await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
 
     run(servers, body, segments=16)
 
 
 _CLOSING = "segment-writer-close"
+
+
+def test_a_segment_that_retires_while_the_producer_starts_is_no_error(servers: str) -> None:
+    async def body(stage: Stage) -> None:
+        starting = asyncio.create_task(stage.dispatcher.start())
+        await asyncio.sleep(0)  # it asks Kafka for the segment, on a thread
+        stage.dispatcher.update(_split(servers))
+        await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
+        await starting
+
+    run(servers, body)
+
+
+def test_a_writer_that_is_closed_is_asked_nothing_more(servers: str) -> None:
+    async def body(stage: Stage) -> None:
+        writer = SegmentWriter(stage.layout, ProducerSettings(), {})
+        writer.close()
+        await writer.warm("t0")
+        await writer.await_leaders("t0")
+        with pytest.raises(ConnectionError, match="has no leader"):
+            writer.leader("t0", 0)
+
+    run(servers, body)
 
 
 def test_a_child_takes_its_first_append_when_its_leaders_lead_or_could_not_be_asked(
@@ -261,12 +291,16 @@ def test_a_child_takes_its_first_append_when_its_leaders_lead_or_could_not_be_as
             sealing=True,
             bootstrap_servers=servers,
         )
+        parent = stage.dispatcher.router.route(b"key")
         stage.dispatcher.update(sealing)
-        lane = stage.send(b"one", b"key")
-        assert lane.segment.segment_id in (1, 2)
-        assert (lane.appended, len(lane.held)) == (0, 1)
-        await until(lambda: lane.appended == 1)
-        assert not lane.held
+        assert stage.dispatcher.router.route(b"key") is parent
+        stage.dispatcher.router.close(parent)  # Kafka refuses
+        stage.dispatcher.poll()
+        partition = stage.send(b"one", b"key")
+        assert partition.segment.segment_id in (1, 2)
+        assert (partition.appended, len(partition.held)) == (0, 1)
+        await until(lambda: partition.appended == 1)
+        assert not partition.held
 
     run(servers, body)
 
@@ -276,8 +310,8 @@ def test_buckets_share_a_writer_only_where_one_broker_leads_them_all(
     servers: str, brokers: int, writers: int
 ) -> None:
     async def body(stage: Stage) -> None:
-        lanes = [stage.lane(bucket)[0] for bucket in range(4)]
-        assert len({id(lane.writer) for lane in lanes}) == writers
+        partitions = [stage.partition(bucket)[0] for bucket in range(4)]
+        assert len({id(partition.segment_writer) for partition in partitions}) == writers
 
     run(servers, body, brokers=brokers)
 
@@ -302,15 +336,15 @@ def test_messages_that_no_client_of_kafka_can_be_made_for_fail_and_later_ones_go
         raise KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE, "no thread is left"))
 
     async def body(stage: Stage) -> None:
-        lane, key = stage.proven(0)
-        lane.pause()
+        partition, key = stage.proven(0)
+        partition.pause()
         stage.send(b"held", key)
         monkeypatch.setattr(segment_writer, "Producer", refuse)
         stage.dispatcher.update(_split(servers))
         await stage.settled(b"held")
         assert type(stage.told[b"held"]) is DeliveryError
         with pytest.raises(DeliveryError, match="no thread is left"):
-            stage.dispatcher.take(Held(key, b"new", (), 0, stage.told_of(b"new")))
+            stage.dispatcher.take(PendingMessage(key, b"new", (), 0, stage.told_of(b"new")))
         assert (stage.dispatcher.tally.count, stage.dispatcher.tally.bytes) == (0, 0)
         monkeypatch.undo()
         assert stage.send(b"later", key).appended == 1
@@ -326,18 +360,20 @@ def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_bucket_go
 
     async def body(stage: Stage) -> None:
         monkeypatch.setattr(settlement, "found", fault)
-        lane, key = stage.proven(0)
+        partition, key = stage.proven(0)
         stage.send(b"in doubt", key)
-        lane.was_refused(Held(key, b"in doubt", (), 0, stage.told_of(b"in doubt")), in_doubt=True)
+        partition.was_refused(
+            PendingMessage(key, b"in doubt", (), 0, stage.told_of(b"in doubt")), in_doubt=True
+        )
         stage.dispatcher.awaited.clear()
-        stage.dispatcher.table.close(lane)
+        stage.dispatcher.router.close(partition)
         stage.send(b"held", key)
         stage.dispatcher.update(_split(servers))
         await stage.settled(b"in doubt")
         assert isinstance(stage.told[b"in doubt"], UnknownOutcomeError)
         assert "can't start new thread" in str(stage.told[b"in doubt"])
-        assert stage.dispatcher.table.leaving == []
-        assert stage.dispatcher.table.route(key).segment.segment_id > 0
+        assert stage.dispatcher.router.leaving == []
+        assert stage.dispatcher.router.route(key).segment.segment_id > 0
         assert b"held" not in stage.told
 
     run(servers, body)
@@ -345,23 +381,23 @@ def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_bucket_go
 
 def test_a_deleted_topic_leaves_no_flow_and_no_writer(servers: str) -> None:
     async def body(stage: Stage) -> None:
-        lane, key = stage.proven(0)
-        stage.lane(1)
+        partition, key = stage.proven(0)
+        stage.partition(1)
         stage.send(b"one", key)
         stage.dispatcher.update(stage.layout.as_deleted())
         await stage.settled(b"one")
         assert isinstance(stage.told[b"one"], TopicNotFoundError)
-        assert stage.dispatcher.table.flows() == []
+        assert stage.dispatcher.router.writers() == []
         assert list(stage.dispatcher.writers) == []
-        assert stage.dispatcher.table.routes == {}
-        assert lane.outstanding == 0
+        assert stage.dispatcher.router.routes == {}
+        assert partition.outstanding == 0
 
     run(servers, body)
 
 
 def test_closing_tells_of_every_message_what_became_of_it(servers: str) -> None:
     async def body(stage: Stage) -> None:
-        _, key = stage.lane(0)
+        _, key = stage.partition(0)
         stage.send(b"first", key)
         stage.send(b"held", key)
         await stage.dispatcher.close()

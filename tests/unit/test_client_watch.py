@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from anabranch.client import NodesUnreachableError, TopicNotFoundError, layout_watch
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.nodes import Address, Nodes, parse_url
+from anabranch.client import LayoutWatch, NodesUnreachableError, TopicNotFoundError
+from anabranch.client._topics import watch as layout_watch
+from anabranch.client._topics.nodes import Address, Nodes, parse_url
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand

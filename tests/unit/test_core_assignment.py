@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from anabranch.core.assignment import assignable, drainable, target
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.subscriptions import Subscription, SubscriptionKind
+from anabranch.core.subscriptions.assignment import (
+    Shares,
+    assignable,
+    drainable,
+    taken_over,
+    target,
+)
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.core.topics.layout import SegmentLayout
 
-STREAM, CHECKPOINT = SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT
+STREAM, QUEUE = SubscriptionKind.STREAM, SubscriptionKind.QUEUE
+CHECKPOINT = SubscriptionKind.CHECKPOINT
 
 
 def subscribed(
@@ -48,10 +55,21 @@ def test_consumers_beyond_all_buckets_stay_idle() -> None:
     assert shares == {"a": {0: (0,)}, "b": {1: (0,)}, "c": {}}
 
 
-def test_a_checkpoint_group_never_shares_a_segment() -> None:
-    layout = SegmentLayout.initial(1, bucket_budget=4)
-    shares = target(layout, subscribed("a", "b", kind=CHECKPOINT))
-    assert shares == {"a": {0: (0, 1, 2, 3)}, "b": {}}
+def test_each_segment_has_owners_of_its_own_when_there_are_more_consumers_than_segments() -> None:
+    layout = SegmentLayout.initial(3, bucket_budget=12)
+    shares = target(layout, subscribed(*"abcde"))
+    low, high, full = (0, 1), (2, 3), (0, 1, 2, 3)
+    assert shares == {"a": {0: low}, "b": {0: high}, "c": {1: low}, "d": {1: high}, "e": {2: full}}
+
+
+def test_a_checkpoint_group_shares_what_a_stream_does() -> None:
+    layout = SegmentLayout.initial(1, bucket_budget=4).split_segment(0).split_segment(1)
+    for names in (("a",), ("a", "b"), ("a", "b", "c", "d", "e")):
+        stream, group = subscribed(*names), subscribed(*names, kind=CHECKPOINT)
+        assert target(layout, group, drainable(layout, group)) == target(
+            layout, stream, drainable(layout, stream)
+        )
+        assert drainable(layout, group) == {0}
 
 
 def test_a_child_waits_until_its_parent_is_drained() -> None:
@@ -100,10 +118,45 @@ def test_as_many_drain_a_segment_as_it_has_buckets() -> None:
     assert alone == {"a": {0: (0, 1), 1: (0, 1)}}
 
 
-def test_what_has_one_bucket_or_waits_or_is_a_checkpoint_groups_is_not_drained_by_several() -> None:
+def test_what_has_one_bucket_or_waits_or_is_a_queues_is_not_drained_by_several() -> None:
     layout = SegmentLayout.initial(1, bucket_budget=4).split_segment(0).split_segment(1)
     assert drainable(layout, subscribed("a", "b")) == {0}, "segment 1 waits for segment 0"
-    assert drainable(layout, subscribed("a", "b", kind=CHECKPOINT)) == frozenset()
+    assert drainable(layout, subscribed("a", "b", kind=QUEUE)) == frozenset()
     narrow = SegmentLayout.initial(1, bucket_budget=1).split_segment(0)
     assert drainable(narrow, subscribed("a", "b")) == frozenset()
     assert drainable(layout, subscribed("a", drained=(0,))) == {1}
+
+
+# --- consumers that are away ---------------------------------------------------------------------
+
+
+def test_what_an_absent_one_does_not_keep_goes_bucket_by_bucket_to_who_has_fewest() -> None:
+    layout = SegmentLayout.initial(1, bucket_budget=32)
+    everybody = subscribed("a", "b", "c")
+    a, b, c = (target(layout, everybody)[name][0] for name in "abc")
+    assert (len(a), len(b), c[0]) == (10, 11, 21)
+    assert target(layout, everybody, absent={"c": {(0, each) for each in c[3:]}}) == {
+        "a": {0: (*a, 21, 22)},
+        "b": {0: (*b, 23)},
+        "c": {0: c[3:]},
+    }
+
+
+def test_what_several_absent_ones_do_not_keep_is_all_dealt_to_who_is_there() -> None:
+    layout = SegmentLayout.initial(3, bucket_budget=6)
+    away = {"b": {(1, 0)}, "c": {(2, 1)}}
+    assert target(layout, subscribed("a", "b", "c"), absent=away) == {
+        "a": {0: (0, 1), 1: (1,), 2: (0,)},
+        "b": {1: (0,)},
+        "c": {2: (1,)},
+    }
+
+
+def test_what_nobody_keeps_waits_while_nobody_is_there() -> None:
+    layout = SegmentLayout.initial(1, bucket_budget=2)
+    assert target(layout, subscribed("a"), absent={"a": {(0, 1)}}) == {"a": {0: (1,)}}
+
+
+def test_what_one_takes_over_the_others_lose() -> None:
+    shares: dict[str, Shares] = {"a": {0: (0, 1)}, "b": {1: (0,)}}
+    assert taken_over(shares, "b", {(0, 1)}) == {"a": {0: (0,)}, "b": {0: (1,), 1: (0,)}}

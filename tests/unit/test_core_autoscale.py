@@ -1,24 +1,23 @@
-"""What is decided for consumers: splits, or more buckets (seed 000, pass 1a; seed 002)."""
+"""What is decided for consumers: splits, or more buckets (PIP-483, pass 1a; PIP-486)."""
 
 from __future__ import annotations
 
 import pytest
 
-from anabranch.core.autoscale import LastActions
-from anabranch.core.autoscale_decisions import (
+from anabranch.core.autoscale.decide import Demand, LastActions
+from anabranch.core.autoscale.decisions import (
     Blocked,
     Merge,
     Reason,
     Rebucket,
     Split,
 )
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import SegmentLoad
-from anabranch.core.segments import RING16_END, new_segment
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.topics.segment import RING16_END, new_segment
 from support.autoscale import (
     NOW_MS,
     ago,
-    checkpoints,
     decided,
     load,
     one_hash,
@@ -94,6 +93,16 @@ def test_a_range_of_one_hash_ends_the_evaluation_before_what_else_could_be_done(
 # --- more consumers than segments -------------------------------------------------------------
 
 
+def test_nothing_is_made_for_consumers_that_are_away_and_nothing_taken_from_them() -> None:
+    busy, idle = rates_in(50, 50), rates_in(0, 0)
+    demand = {"s": Demand(5, NOW_MS, away=3)}
+    assert "2 consumers for 2 segments" in quiet(decided(segments(2), busy, demand))
+    assert isinstance(decided(segments(2), busy, {"s": Demand(5, NOW_MS, away=2)}), Split)
+    narrow = policy(max_entry_buckets_per_segment=1)
+    away = {"s": Demand(2, NOW_MS, away=2)}
+    quiet(decided(segments(2), idle, away, narrow), Blocked.MAX_ENTRY_BUCKETS)
+
+
 @pytest.mark.parametrize(
     ("consumers", "acts"), [((1,), False), ((2,), False), ((3,), True), ((2, 2), False)]
 )
@@ -102,11 +111,6 @@ def test_consumers_ask_for_a_segment_when_one_subscription_has_more_than_there_a
 ) -> None:
     found = decided(segments(2), rates_in(50, 50), streams(*consumers))
     assert isinstance(found, Split) is acts
-
-
-def test_consumers_of_a_checkpoint_subscription_ask_for_segments_too() -> None:
-    found = decided(segments(2), rates_in(50, 60), checkpoints(3))
-    assert split(found) == (1, Reason.CONSUMER_COUNT)
 
 
 @pytest.mark.parametrize(
@@ -228,11 +232,6 @@ def test_the_largest_subscription_counts_wherever_it_stands() -> None:
     for counts in ((5, 2), (2, 5)):
         found = decided(segments(1, buckets=4), {}, streams(*counts))
         assert rebucket(found) == ((0,), 8, Reason.BELOW_SPLIT_RATE_FLOOR)
-        at_cap = policy(max_segments=1)
-        absorbed = decided(
-            segments(1, 4), rates_in(50), checkpoints(*(n - 1 for n in counts)), at_cap
-        )
-        quiet(absorbed, Blocked.MAX_SEGMENTS)
 
 
 def test_a_segment_without_a_load_record_takes_nothing() -> None:
@@ -298,13 +297,6 @@ def test_consumers_wait_for_the_load_of_segments_that_were_just_made() -> None:
     assert isinstance(decided(segments(2), unknown, streams(9), last=ago(split=3_600)), Rebucket)
 
 
-def test_checkpoint_consumers_read_whole_segments_so_buckets_do_not_help_them() -> None:
-    found = decided(segments(1), {}, checkpoints(5))
-    assert "0 consumers can share 1 entry buckets" in quiet(found)
-    both = {**checkpoints(9), **streams(2)}
-    assert rebucket(decided(segments(1), {}, both)) == ((0,), 2, Reason.BELOW_SPLIT_RATE_FLOOR)
-
-
 def test_more_buckets_say_the_figures_and_why_not_a_segment() -> None:
     found = decided(segments(2), rates_in(29, 5), streams(3))
     assert isinstance(found, Rebucket)
@@ -317,27 +309,6 @@ def test_more_buckets_say_the_figures_and_why_not_a_segment() -> None:
     assert (
         found.why == "3 consumers have 2 entry buckets, and there are 2 segments, the most allowed"
     )
-
-
-@pytest.mark.parametrize(
-    ("rate", "whole", "last", "expected"),
-    [
-        (50.0, 3, ago(), Blocked.MAX_SEGMENTS),
-        (29.0, 3, ago(), None),  # the rate would not justify one
-        (50.0, 3, ago(split=1), None),  # none would be made now
-        (50.0, 2, ago(), None),  # each has a segment
-    ],
-)
-def test_the_cap_is_told_of_when_it_keeps_whole_segment_readers_from_a_segment(
-    rate: float, whole: int, last: LastActions, expected: Blocked | None
-) -> None:
-    policy_ = policy(max_segments=2)
-    demand = {**checkpoints(whole), **streams(4)}
-    absorbed = decided(segments(2, buckets=2), rates_in(rate, rate), demand, policy_, last)
-    quiet(absorbed, expected)
-    waiting = LastActions(last.split_ms, 0, NOW_MS)
-    resting = decided(segments(2), rates_in(rate, rate), demand, policy_, waiting)
-    assert "more entry buckets wait" in quiet(resting, expected)
 
 
 def test_no_cap_is_told_of_where_buckets_absorb_the_consumers() -> None:

@@ -1,11 +1,11 @@
-"""What is decided for load, and what comes of a hot key (seed 000, pass 1b)."""
+"""What is decided for load, and what comes of a hot key (PIP-483, pass 1b)."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from anabranch.core.autoscale_decisions import (
+from anabranch.core.autoscale.decisions import (
     Blocked,
     Decision,
     Merge,
@@ -15,9 +15,10 @@ from anabranch.core.autoscale_decisions import (
     Split,
     describe,
 )
-from anabranch.core.autoscale_policy import AutoScalePolicy
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import SegmentLoad, rate_in_words
+from anabranch.core.autoscale.load import SegmentLoad, rate_in_words
+from anabranch.core.autoscale.policy import AutoScalePolicy
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.topics.segment import RING16_END, new_segment
 from support.autoscale import (
     NOW_MS,
     ago,
@@ -194,6 +195,20 @@ def test_a_split_that_divided_the_load_was_of_use(beside: float, acts: bool) -> 
     assert isinstance(found, Split) is acts
 
 
+def test_a_hot_key_may_lie_in_either_half_and_only_what_was_divided_with_it_counts() -> None:
+    topic = segments(4).split_segment(1)  # 4 and 5 in place of 1
+    for hot, cool in ((4, 5), (5, 4)):
+        for beside, acts in ((11.0, False), (11.1, True)):
+            loads = {hot: load(110), cool: load(beside), 0: load(90), 2: load(90), 3: load(90)}
+            found = decided(topic, loads, last=ago(split=10))
+            assert isinstance(found, Split) is acts
+
+
+def test_a_range_of_two_hashes_is_split() -> None:
+    parts = [new_segment(0, 0, 1, 1), new_segment(1, 2, RING16_END, 1)]
+    assert split(decided(SegmentLayout(0, 2, parts), rates_in(150))) == (0, Reason.MSG_RATE_IN)
+
+
 def test_the_next_most_overloaded_segment_is_split_while_a_hot_key_waits() -> None:
     topic = segments(2).split_segment(0)  # 2 and 3 in place of 0
     found = decided(topic, {2: load(200), 1: load(150)}, last=ago(split=10))
@@ -236,6 +251,7 @@ def test_a_merge_is_a_new_beginning_for_a_hot_key_even_when_a_parent_is_pruned()
         (Split(3, Reason.COLD, ""), "split 3"),
         (Merge(3, 4, Reason.COLD, ""), "merge 3 4"),
         (Rebucket((1, 2), 8, Reason.COLD, ""), "rebucket 1,2 to 8"),
+        (Rebucket(tuple(range(8)), 8, Reason.COLD, ""), "rebucket 0,1,2,3,4,5,6,7 to 8"),
         (Rebucket(tuple(range(9)), 8, Reason.COLD, ""), "rebucket 0,1,2,3,4,5,6,7,... to 8"),
         (NoAction(None, ""), "none"),
     ],

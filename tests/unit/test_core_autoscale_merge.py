@@ -1,17 +1,16 @@
-"""What is decided for cold segments: merges (seed 000, pass 2)."""
+"""What is decided for cold segments: merges (PIP-483, pass 2)."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from anabranch.core.autoscale_decisions import Blocked, Decision, Merge, Reason
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.segment_load import SegmentLoad
+from anabranch.core.autoscale.decisions import Blocked, Decision, Merge, Reason
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.topics.layout import SegmentLayout
 from support.autoscale import (
     NOW_MS,
     ago,
-    checkpoints,
     decided,
     load,
     policy,
@@ -247,10 +246,10 @@ def test_a_merge_leaves_every_consumer_the_bucket_that_it_has(
         assert "leave consumers without entry buckets" in quiet(found, Blocked.MAX_ENTRY_BUCKETS)
 
 
-def test_consumers_of_checkpoints_count_for_what_a_merge_may_take_away() -> None:
+def test_consumers_count_for_what_a_merge_may_take_away() -> None:
     policy_ = policy(max_entry_buckets_per_segment=1)
-    assert isinstance(decided(segments(2), rates_in(0, 0), checkpoints(1), policy_), Merge)
-    found = decided(segments(2), rates_in(0, 0), checkpoints(2), policy_)
+    assert isinstance(decided(segments(2), rates_in(0, 0), streams(1), policy_), Merge)
+    found = decided(segments(2), rates_in(0, 0), streams(2), policy_)
     quiet(found, Blocked.MAX_ENTRY_BUCKETS)
 
 
@@ -260,11 +259,9 @@ def test_what_is_too_deep_is_told_before_what_consumers_would_lose() -> None:
     low, middle, high = topic.active
     policy_ = policy(max_entry_buckets_per_segment=1)
     loads = all_cold(topic)
-    quiet(decided(topic, loads, checkpoints(4), policy_, ago(rebucket=0)), Blocked.MAX_DAG_DEPTH)
+    quiet(decided(topic, loads, streams(4), policy_, ago(rebucket=0)), Blocked.MAX_DAG_DEPTH)
     del loads[low.segment_id]
-    quiet(
-        decided(topic, loads, checkpoints(4), policy_, ago(rebucket=0)), Blocked.MAX_ENTRY_BUCKETS
-    )
+    quiet(decided(topic, loads, streams(4), policy_, ago(rebucket=0)), Blocked.MAX_ENTRY_BUCKETS)
     assert {middle.segment_id, high.segment_id} == set(loads)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.records import PolicyOp
-from anabranch.core.topics import Operation, TopicMove
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.records import PolicyOp
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.topics.topic import Operation, TopicMove
 from support.world import FIRST, A, World
 
 

@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from anabranch.core.autoscale_policy import (
+from anabranch.core.autoscale.policy import (
     FIELDS,
     OVERRIDE_FIELDS,
     AutoScalePolicy,
@@ -20,14 +20,14 @@ from anabranch.core.autoscale_policy import (
     override_of,
     resolve,
 )
-from anabranch.core.autoscaler import AutoScaleSettings
+from anabranch.core.autoscale.schedule import AutoScaleSettings
 from anabranch.core.errors import InvalidInputError
 from support.autoscale import policy
 
 DEFAULT = AutoScalePolicy()
 NUMBERS = [name for name in OVERRIDE_FIELDS if name != "enabled"]
 
-# Seed 000, "Configuration", and what came later; our own are the last three.
+# PIP-483, "Configuration", and what came later; our own are the last three.
 DEFAULTS = {
     "enabled": True,
     "maxSegments": 64,

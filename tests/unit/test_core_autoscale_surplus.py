@@ -1,16 +1,15 @@
-"""What is decided for buckets that nobody needs any more (seed 002, "lower lazily")."""
+"""What is decided for buckets that nobody needs any more (PIP-486, "lower lazily")."""
 
 from __future__ import annotations
 
 import pytest
 
-from anabranch.core.autoscale import LastActions
-from anabranch.core.autoscale_decisions import NoAction, Reason, Rebucket
+from anabranch.core.autoscale.decide import Demand, LastActions
+from anabranch.core.autoscale.decisions import NoAction, Reason, Rebucket
 from support.autoscale import (
     NOW_MS,
     POLICY,
     ago,
-    checkpoints,
     decided,
     policy,
     quiet,
@@ -19,6 +18,11 @@ from support.autoscale import (
     segments,
     streams,
 )
+
+
+def test_what_nobody_asks_for_is_lowered_to_a_budget_of_one_bucket() -> None:
+    found = decided(segments(1, 4), policy=policy(entry_bucket_budget=1))
+    assert rebucket(found) == ((0,), 1, Reason.BUCKET_SURPLUS)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +73,6 @@ def test_only_segments_with_more_are_lowered_lowest_id_first() -> None:
     assert rebucket(decided(topic, {}, streams(3))) == ((0, 2), 2, Reason.BUCKET_SURPLUS)
 
 
-def test_whole_segment_readers_need_no_buckets() -> None:
-    assert rebucket(decided(segments(1, 8), {}, checkpoints(6)))[:2] == ((0,), 4)
-
-
 @pytest.mark.parametrize("what", ["split", "merge", "rebucket", "consumers"])
 @pytest.mark.parametrize(
     ("seconds", "acts"), [(-5, False), (0, False), (49.999, False), (50, True), (50.001, True)]
@@ -102,7 +102,7 @@ def test_the_subscription_that_changed_last_counts() -> None:
         found = decided(
             segments(1, 8),
             {},
-            dict(list((streams(1) | checkpoints(1, since_ms=NOW_MS - 1)).items())[::order]),
+            dict(list(({**streams(1), "late": Demand(1, NOW_MS - 1)}).items())[::order]),
         )
         assert "kept until nothing changes" in quiet(found)
 

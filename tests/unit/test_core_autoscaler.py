@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
-from anabranch.core.autoscale import Demand
-from anabranch.core.autoscale_decisions import Blocked, NoAction, Reason, Rebucket, Split
-from anabranch.core.autoscaler import Trigger, demand_of, policy_of
-from anabranch.core.merges import Merges
-from anabranch.core.records import PolicyOp, TopicCause
-from anabranch.core.segment_load import SegmentLoad
-from anabranch.core.segment_tasks import Failed
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
-from anabranch.core.topics import Operation, TopicMove, TopicState
+from anabranch.core.autoscale.decide import Demand
+from anabranch.core.autoscale.decisions import Blocked, NoAction, Reason, Rebucket, Split
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.autoscale.policy import Level
+from anabranch.core.autoscale.schedule import (
+    AutoScaleSettings,
+    Trigger,
+    demand_of,
+    policy_here,
+    policy_of,
+)
+from anabranch.core.log.records import PolicyOp, TopicCause
+from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.topics.layout import Merges
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.tasks import TaskFailed
+from anabranch.core.topics.topic import Operation, TopicMove, TopicState
 from support.autoscale import POLICY, load, policy
 from support.autoscale_scene import INTERVAL_S, Scene, begins, evaluations
 from support.world import FIRST, TOPIC
@@ -37,15 +45,15 @@ def test_every_reason_is_a_cause_on_the_log() -> None:
     assert {reason.name for reason in Reason} <= set(TopicCause.__members__)
 
 
-def test_consumers_of_queues_do_not_count_and_those_of_checkpoints_read_whole_segments() -> None:
+def test_consumers_of_queues_do_not_count() -> None:
     scene = Scene()
     scene.join("a", "b")
     scene.join("a", "b", "c", name="points", kind=SubscriptionKind.CHECKPOINT)
     scene.join(name="work", kind=SubscriptionKind.QUEUE)
     now_ms = scene.world.clock_ms
     assert demand_of(scene.world.replica, TOPIC) == {
-        "sub": Demand(2, True, now_ms),
-        "points": Demand(3, False, now_ms),
+        "sub": Demand(2, now_ms),
+        "points": Demand(3, now_ms),
     }
 
 
@@ -61,6 +69,19 @@ def test_the_policy_in_force_is_the_topics_over_its_namespaces_over_the_brokers(
     scene.override(maxSegments=5)
     found = policy_of(scene.world.replica, TOPIC, scene.topic, POLICY).policy
     assert (found.max_segments, found.min_segments, found.max_dag_depth) == (5, 2, 3)
+
+
+def test_what_this_node_does_not_allow_is_off_whatever_is_overridden_and_says_so() -> None:
+    scene = Scene()
+    scene.override(enabled=True, maxSegments=5)
+    allowed = policy_of(scene.world.replica, TOPIC, scene.topic, POLICY)
+    for is_allowed in (True, False):
+        settings = AutoScaleSettings(POLICY, is_allowed=is_allowed)
+        found = policy_here(scene.world.replica, TOPIC, scene.topic, settings)
+        assert found.policy == replace(allowed.policy, enabled=is_allowed)
+        level = Level.TOPIC if is_allowed else Level.BROKER
+        assert found.origins == {**allowed.origins, "enabled": level}
+        assert found.fault == ""
 
 
 # --- when it is looked at ---------------------------------------------------------------------
@@ -96,16 +117,51 @@ def test_a_consumer_that_registers_or_leaves_is_evaluated_at_the_next_look(
     seen(scene, Trigger.CONSUMERS)
 
 
-def test_a_consumer_that_registers_gets_a_segment_at_once() -> None:
+@pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
+def test_a_consumer_that_registers_gets_a_segment_at_once(kind: SubscriptionKind) -> None:
     scene = Scene()
     scene.loads = {0: load(50)}
-    scene.join("a")
+    scene.join("a", kind=kind)
     scene.carry_on()
-    scene.join("b")
+    scene.join("b", kind=kind)
     found = scene.evaluation()
     assert found is not None
     assert isinstance(found.decision, Split)
     assert found.at_ms == scene.world.now_ms
+
+
+def test_a_consumer_that_lapsed_counts_no_more_and_counts_again_when_it_is_back() -> None:
+    scene = Scene()
+    scene.loads = {0: load(50)}
+    scene.join("a", "b")
+    for op in (SubscriptionOp.LAPSED, SubscriptionOp.JOIN):
+        scene.world.must(scene.world.subscription(op, consumer="b", instance=2))
+        away = demand_of(scene.world.replica, TOPIC)["sub"].away
+        assert away == (op is SubscriptionOp.LAPSED)
+        found = scene.evaluation()
+        assert found is not None
+        assert isinstance(found.decision, Split) is (op is SubscriptionOp.JOIN)
+
+
+def test_a_layout_that_clients_could_not_be_told_is_not_begun() -> None:
+    scene = Scene()
+    scene.loads = {0: load(50)}
+    scene.fits = False
+    scene.join("a", "b")
+    assert seen(scene, Trigger.TICK).blocked is Blocked.LAYOUT_SIZE
+    scene.pass_time(INTERVAL_S - 0.001)
+    assert scene.evaluation() is None, "nothing can have changed"
+    scene.pass_time(0.001)
+    assert seen(scene, Trigger.TICK).blocked is Blocked.LAYOUT_SIZE
+
+
+def test_one_that_leaves_as_another_goes_away_is_evaluated_at_the_next_look() -> None:
+    scene = Scene()
+    scene.join("a", "b", "c")
+    scene.look()
+    scene.leave("a")
+    scene.world.must(scene.world.subscription(SubscriptionOp.LAPSED, consumer="b", instance=2))
+    seen(scene, Trigger.CONSUMERS)
 
 
 def test_queues_are_not_looked_at() -> None:
@@ -181,7 +237,8 @@ def test_buckets_to_spare_are_kept_for_the_window_after_a_subscription_has_ended
     assert "kept until nothing changes" in seen(scene, Trigger.CONSUMERS).why
     assert not scene.controller.is_idle, "another one would not know"
     scene.pass_time(POLICY.rebucket_down_window_seconds - 0.001)
-    assert begins(scene.look()) == []
+    scene.override(maxSegments=7)
+    assert "kept until nothing changes" in seen(scene, Trigger.POLICY).why
     scene.pass_time(INTERVAL_S)
     assert scene.begin().operation is Operation.REBUCKET
     scene.carry_on()
@@ -353,7 +410,7 @@ def test_an_operation_that_kafka_refused_is_not_begun_again_before_the_next_tick
     scene = Scene()
     scene.loads = {0: load(150)}
     scene.begin()
-    scene.carry_on(Failed("no space", for_good=True))
+    scene.carry_on(TaskFailed("no space", for_good=True))
     assert scene.topic.move is TopicMove.ABORT
     for _ in range(5):
         scene.pass_time(INTERVAL_S / 6)

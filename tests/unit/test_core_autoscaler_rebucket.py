@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.autoscale_decisions import NoAction, Rebucket
-from anabranch.core.autoscaler import Trigger
-from anabranch.core.records import TopicCause
-from anabranch.core.segment_tasks import Failed
-from anabranch.core.topics import Operation, TopicMove
+from anabranch.core.autoscale.decisions import NoAction, Rebucket
+from anabranch.core.autoscale.schedule import Trigger
+from anabranch.core.log.records import TopicCause
+from anabranch.core.topics.tasks import TaskFailed
+from anabranch.core.topics.topic import Operation, TopicMove
 from support.autoscale import load
 from support.autoscale_scene import INTERVAL_S, Scene, begins
 
@@ -81,7 +81,7 @@ def test_a_failure_in_the_middle_keeps_what_is_done_and_stops_the_rest() -> None
     scene.world.committed(Operation.REBUCKET, scene.begin_children())
     second = next(each for each in begins(scene.look()) if each.parents == (1,))
     scene.world.must(second)
-    scene.carry_on(Failed("no space", for_good=True))
+    scene.carry_on(TaskFailed("no space", for_good=True))
     assert scene.buckets == [4, 1, 1]
     scene.pass_time(5)
     scene.carry_on()
@@ -100,8 +100,18 @@ def test_another_operation_in_between_has_the_rest_decided_anew() -> None:
     assert scene.buckets == [8, 8]
 
 
+def test_a_split_in_between_has_the_rest_decided_anew_too() -> None:
+    scene = rolling()
+    assert len(begins(scene.look())) == 1  # is overtaken
+    scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
+    scene.pass_time(11.0)
+    scene.loads = {segment_id: load(50) for segment_id in range(9)}
+    (decided,) = begins(scene.look())
+    assert decided.cause is TopicCause.CONSUMER_COUNT
+
+
 def test_a_rebucket_by_hand_that_overtakes_one_of_the_same_segment_begins_the_cooldown() -> None:
-    """Found by seed 37 of the simulation: the rest went on, as if it had been the decision's."""
+    """Found by the simulation: the rest went on, as if it had been the decision's."""
     scene = rolling()
     assert len(begins(scene.look())) == 1  # is overtaken
     scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 2))
@@ -173,6 +183,17 @@ def test_each_segment_of_a_decision_is_told_as_it_takes_over() -> None:
     assert done == [(0,), (1,), (2,)]
 
 
+def test_nothing_is_told_when_another_of_the_kind_took_over_instead() -> None:
+    scene = Scene(segments=2)
+    scene.loads = {0: load(150)}
+    assert len(begins(scene.look())) == 1  # is overtaken
+    scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(1))
+    scene.pass_time(1.0)
+    found = scene.evaluation()
+    assert found is not None
+    assert found.done is None
+
+
 def test_nothing_is_told_of_what_was_given_up_or_done_by_hand() -> None:
     scene = Scene()
     scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 1))
@@ -180,7 +201,7 @@ def test_nothing_is_told_of_what_was_given_up_or_done_by_hand() -> None:
     scene.loads = {1: load(150)}
     scene.pass_time(INTERVAL_S)
     scene.begin()
-    found = scene.carry_on(Failed("no space", for_good=True))
+    found = scene.carry_on(TaskFailed("no space", for_good=True))
     assert [each.done for each in found] == []
     scene.pass_time(COOLDOWN_S + INTERVAL_S)
     scene.loads = {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core import ownership
-from anabranch.core.contact import Contact
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.effects import BrokerState
-from anabranch.core.records import Cause, SessionChange
-from anabranch.core.units import Move, UnitState
+from anabranch.core.log.records import Cause, SessionChange
+from anabranch.core.sessions.log_contact import LogContact
 from support.stage import Stage, request, state_of, two_nodes
 from support.world import UNIT, A, C
 
@@ -19,7 +19,7 @@ PATIENCE_S = 4.0
 
 
 def test_an_own_record_may_stay_unread_for_so_long_and_no_longer() -> None:
-    contact = Contact(PATIENCE_S)
+    contact = LogContact(PATIENCE_S)
     contact.proposed("x", 10.0)
     contact.proposed("x", 12.0)
     assert not contact.lost(13.9)
@@ -27,7 +27,7 @@ def test_an_own_record_may_stay_unread_for_so_long_and_no_longer() -> None:
 
 
 def test_any_own_record_that_is_read_starts_the_count_afresh() -> None:
-    contact = Contact(PATIENCE_S)
+    contact = LogContact(PATIENCE_S)
     contact.proposed("lost", 10.0)
     contact.proposed("read", 13.0)
     contact.read_back()
@@ -38,7 +38,7 @@ def test_any_own_record_that_is_read_starts_the_count_afresh() -> None:
 
 
 def test_what_others_settled_is_not_waited_for() -> None:
-    contact = Contact(PATIENCE_S)
+    contact = LogContact(PATIENCE_S)
     contact.proposed("settled", 10.0)
     contact.proposed("waited for", 12.0)
     contact.settled("settled")
@@ -48,7 +48,7 @@ def test_what_others_settled_is_not_waited_for() -> None:
 
 
 def test_an_offset_that_others_have_folded_must_be_reached_in_time() -> None:
-    contact = Contact(PATIENCE_S)
+    contact = LogContact(PATIENCE_S)
     contact.heard(5, 5, 10.0)
     assert not contact.lost(99.0)
     contact.heard(7, 5, 100.0)
@@ -63,7 +63,7 @@ def test_an_offset_that_others_have_folded_must_be_reached_in_time() -> None:
 
 
 def test_another_session_starts_with_nothing_outstanding() -> None:
-    contact = Contact(PATIENCE_S)
+    contact = LogContact(PATIENCE_S)
     contact.proposed("x", 10.0)
     contact.heard(7, 5, 10.0)
     contact.sent_beat(10.0)
@@ -75,7 +75,7 @@ def test_another_session_starts_with_nothing_outstanding() -> None:
 
 
 def test_it_asks_after_half_the_time_whether_a_record_or_a_heartbeat_is_unread() -> None:
-    contact = Contact(PATIENCE_S)
+    contact = LogContact(PATIENCE_S)
     contact.sent_beat(10.0)
     contact.sent_beat(11.0)
     contact.proposed("x", 11.0)

@@ -4,56 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.core.coordinator import Assignment, SubscriptionCoordinator
-from anabranch.core.instances import Bucket
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.subscriptions import Subscription, SubscriptionKind
-from anabranch.core.timing import Timing
-
-Buckets = tuple[Bucket, ...]
-TIMING = Timing(grace_s=60, session_timeout_s=10)
-WHOLE = SegmentLayout.initial(1, bucket_budget=2)
-NOBODY = Subscription(1, SubscriptionKind.STREAM, 0, (), (), (), 0, 0, "p")
-
-
-class Desk:
-    """A coordinator, the state that it is shown, and what each connection was last sent."""
-
-    def __init__(self, layout: SegmentLayout = WHOLE, before: Subscription = NOBODY) -> None:
-        self.layout, self.subscription = layout, before
-        self.coordinator = SubscriptionCoordinator(TIMING)
-        self.has: dict[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
-        self.now = 100.0
-        self.show()
-
-    def show(self) -> None:
-        self.coordinator.changed(self.layout, self.subscription, self.now)
-        self.send()
-
-    def send(self) -> list[tuple[int, Assignment]]:
-        sent = self.coordinator.assignments(self.now)
-        self.has |= {connection: assignment.shares for connection, assignment in sent}
-        return sent
-
-    def join(self, name: str, number: int, connection: int, holds: Buckets = ()) -> bool:
-        if self.subscription.instance_of(name) != number:
-            self.subscription = self.subscription.with_consumer(name, number)
-            self.show()
-        done = self.coordinator.opened(name, number, connection, holds, (), self.now)
-        self.send()
-        return done
-
-    def report(
-        self, name: str, connection: int, released: Buckets = (), drained: Buckets = ()
-    ) -> bool:
-        known = self.coordinator.heard(name, connection, released, drained, self.now)
-        self.send()
-        return known
-
-    def leave(self, name: str) -> None:
-        self.coordinator.left(name)
-        self.subscription = self.subscription.without_consumer(name)
-        self.show()
+from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
+from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.subscriptions.timing import Timing
+from anabranch.core.topics.layout import SegmentLayout
+from support.desk import EMPTY, TIMING, WHOLE, Desk
 
 
 def test_buckets_given_to_another_are_counted_until_their_segment_is_pruned() -> None:
@@ -102,7 +57,19 @@ def test_who_is_leaving_is_given_nothing_more_while_it_is_still_registered() -> 
     desk.join("b", 2, 12)
     desk.coordinator.left("a")
     desk.send()  # time passes before the log has taken the end of the registration
+    assert desk.has[12] == ((0, (0, 1)),)
     desk.leave("a")
+    assert desk.has[12] == ((0, (0, 1)),)
+
+
+def test_a_report_of_another_one_does_not_hide_that_somebody_has_left() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    desk.report("a", 11, released=((0, 1),))
+    desk.report("b", 12)
+    desk.coordinator.left("a")
+    desk.report("b", 12)
     assert desk.has[12] == ((0, (0, 1)),)
 
 
@@ -112,11 +79,62 @@ def test_a_consumer_that_comes_back_in_time_keeps_its_share_and_nobody_else_is_d
     desk.join("b", 2, 12)
     desk.report("a", 11, released=((0, 1),))
     desk.coordinator.closed("a", 11, desk.now)
-    desk.now += 30
-    desk.report("b", 12)
+    for _ in range(6):
+        desk.now += 5
+        assert desk.report("b", 12)
     assert desk.has[12] == ((0, (1,)),)
     desk.join("a", 1, 13, holds=((0, 0),))
     assert desk.has[13] == ((0, (0,)),)
+
+
+def test_a_consumer_that_subscribes_again_is_taken_to_serve_what_it_says_until_it_releases_it() -> (
+    None
+):
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    desk.coordinator.closed("a", 11, desk.now)
+    desk.join("a", 1, 13, holds=((0, 0), (0, 1)))
+    desk.report("a", 13)
+    assert not desk.has[12], "a is told to give bucket 1 up, and has not said so"
+    desk.report("a", 13, released=((0, 1),))
+    assert desk.has[12] == ((0, (1,)),)
+
+
+def test_who_is_silent_for_longer_than_its_session_is_to_be_disconnected() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    assert desk.coordinator.silent(desk.now) == []
+    desk.now += TIMING.session_timeout_s - 1
+    desk.report("b", 12)
+    assert desk.coordinator.silent(desk.now) == []
+    desk.now += 2
+    assert desk.coordinator.silent(desk.now) == [11]
+    desk.coordinator.closed("a", 11, desk.now)
+    assert desk.coordinator.silent(desk.now) == []
+
+
+def test_who_serves_nothing_is_not_said_to_have_lapsed_before_its_time() -> None:
+    desk = Desk()
+    for number, name in enumerate("abc", 1):  # of two buckets the third gets none
+        desk.join(name, number, number)
+    desk.coordinator.closed("c", 3, desk.now)
+    desk.now += TIMING.lapse_s
+    assert desk.coordinator.lapsed(desk.now) == []
+    desk.now += 1
+    assert desk.coordinator.lapsed(desk.now) == [("c", 3)]
+
+
+def test_assignments_of_one_connection_have_ascending_numbers() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    desk.leave("b")
+    numbers = [each.sequence for connection, each in desk.sent if connection == 11]
+    assert len(numbers) == 3
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] > 0
 
 
 def test_a_registration_ends_with_its_grace_and_not_before() -> None:
@@ -143,7 +161,7 @@ def test_another_process_under_a_name_waits_until_its_predecessor_has_lapsed() -
 
 
 def test_a_name_that_another_controller_registered_may_be_in_use_until_it_lapses() -> None:
-    desk = Desk(before=NOBODY.with_consumer("a", 1))
+    desk = Desk(before=EMPTY.with_consumer("a", 1))
     assert desk.coordinator.is_lapsing("a", 2)
     desk.now += TIMING.lapse_s + 1
     desk.send()
@@ -162,6 +180,8 @@ def test_a_queues_consumer_that_falls_silent_is_not_there_but_kafka_may_keep_mes
     assert desk.coordinator.drained_segments() == ()
     queue_time(desk, 2)
     assert desk.coordinator.drained_segments() == (0,)
+    desk.coordinator.left("q1")
+    assert desk.coordinator.drained_segments() == (0,), "late, and nothing new"
     desk.now += 100
     assert desk.coordinator.over(desk.now) == []
     assert desk.coordinator.opened("q1", 3, 13, (), (), desk.now)
@@ -185,7 +205,7 @@ def test_a_name_in_use_by_a_connected_process_is_taken() -> None:
 
 
 def test_a_new_controller_leaves_a_consumer_what_it_holds() -> None:
-    desk = Desk(before=NOBODY.with_consumer("a", 1).with_consumer("b", 2))
+    desk = Desk(before=EMPTY.with_consumer("a", 1).with_consumer("b", 2))
     desk.join("b", 2, 12, holds=((0, 1),))
     assert desk.has[12] == ((0, (1,)),)
     desk.join("a", 1, 11, holds=((0, 0),))
@@ -193,7 +213,7 @@ def test_a_new_controller_leaves_a_consumer_what_it_holds() -> None:
 
 
 def test_a_new_controller_grants_nothing_that_an_unheard_consumer_may_be_serving() -> None:
-    desk = Desk(before=NOBODY.with_consumer("a", 1).with_consumer("b", 2))
+    desk = Desk(before=EMPTY.with_consumer("a", 1).with_consumer("b", 2))
     desk.join("b", 2, 12)
     assert not desk.has[12], "a may be serving bucket 1: it is not heard of yet"
     desk.join("a", 1, 11, holds=((0, 0),))
@@ -210,6 +230,7 @@ def test_what_another_holds_is_not_taken_over_by_saying_so() -> None:
 def test_a_silent_consumers_buckets_are_free_for_others_only_after_its_session_lapsed() -> None:
     desk = Desk()
     desk.join("a", 1, 11)
+    desk.report("a", 11)
     desk.join("b", 2, 12)  # bucket 1 is b's by the target, but a does not answer
     for _ in range(3):
         desk.now += 3
@@ -231,9 +252,21 @@ def test_a_segment_is_drained_when_each_of_its_buckets_is() -> None:
     assert desk.coordinator.drained_segments() == (0,)
 
 
+def test_what_was_reported_of_other_segments_is_remembered_when_one_is_logged_as_drained() -> None:
+    layout = SegmentLayout.initial(2, bucket_budget=4).split_segment(0).split_segment(1)
+    desk = Desk(layout)
+    desk.join("a", 1, 11)
+    desk.report("a", 11, drained=((0, 0), (0, 1), (1, 0)))
+    assert desk.coordinator.drained_segments() == (0,)
+    desk.subscription = msgspec.structs.replace(desk.subscription, drained=(0,))
+    desk.show()
+    desk.report("a", 11, drained=((1, 1),))
+    assert desk.coordinator.drained_segments() == (1,)
+
+
 def queue_of_two() -> Desk:
     """One of which segment 0 is sealed, at a controller that knows of everybody."""
-    queue = msgspec.structs.replace(NOBODY, kind=SubscriptionKind.QUEUE)
+    queue = msgspec.structs.replace(EMPTY, kind=SubscriptionKind.QUEUE)
     desk = Desk(WHOLE.split_segment(0), queue)
     for number in (1, 2):
         desk.coordinator.opened(f"q{number}", number, number, (), (), desk.now)
@@ -305,7 +338,7 @@ def test_a_queue_is_not_drained_while_one_that_vanished_may_hold_messages() -> N
 def test_a_queue_is_not_drained_before_whoever_a_former_controller_knew_must_be_back_or_dead() -> (
     None
 ):
-    queue = msgspec.structs.replace(NOBODY, kind=SubscriptionKind.QUEUE)
+    queue = msgspec.structs.replace(EMPTY, kind=SubscriptionKind.QUEUE)
     both = ((0, 0), (0, 1))
     desk = Desk(WHOLE.split_segment(0), queue)
     desk.coordinator.opened("q1", 1, 1, (), both, desk.now)
@@ -352,7 +385,7 @@ def test_a_backlog_is_shared_after_a_while_and_the_readers_go_back_to_segments_a
     desk.now += TIMING.drain_after_s or 0
     desk.show()
     desk.report("b", 12)
-    assert desk.coordinator.draining == {0}
+    assert desk.coordinator.deal.backlog.draining == {0}
     assert desk.coordinator.withheld() == {0: 1}, "until its reader has settled what it has of it"
     desk.report("a", 11, released=((0, 1),))
     assert desk.coordinator.withheld() == {}
@@ -361,26 +394,44 @@ def test_a_backlog_is_shared_after_a_while_and_the_readers_go_back_to_segments_a
     assert desk.coordinator.moved == {1: 2, 0: 1}, "for the second consumer, for the drain"
     desk.subscription = msgspec.structs.replace(desk.subscription, drained=(0, 1))
     desk.show()
-    assert desk.coordinator.draining == frozenset()
+    assert desk.coordinator.deal.backlog.draining == frozenset()
     assert 0 not in {segment for shares in desk.has.values() for segment, _ in shares}
 
 
 def test_a_backlog_is_never_shared_when_that_is_switched_off() -> None:
     coordinator = SubscriptionCoordinator(Timing(drain_after_s=None))
     layout = SegmentLayout.initial(2, bucket_budget=4).split_segment(0)
-    both = NOBODY.with_consumer("a", 1).with_consumer("b", 2)
+    both = EMPTY.with_consumer("a", 1).with_consumer("b", 2)
     coordinator.changed(layout, both, 0.0)
     for now in (0.0, 1_000.0):
         coordinator.assignments(now)
-        assert coordinator.draining == frozenset()
+        assert coordinator.deal.backlog.draining == frozenset()
 
 
 def test_a_new_controller_leaves_a_shared_backlog_as_the_last_one_dealt_it_out() -> None:
     layout = SegmentLayout.initial(2, bucket_budget=4).split_segment(0).split_segment(1)
-    both = NOBODY.with_consumer("a", 1).with_consumer("b", 2)
+    both = EMPTY.with_consumer("a", 1).with_consumer("b", 2)
     desk = Desk(layout, msgspec.structs.replace(both, drained=(1,)))
     assert desk.join("a", 1, 11, ((0, 0),))
     assert desk.join("b", 2, 12, ((0, 1),))
     assert dict(desk.has[11])[0] == (0,)
     assert dict(desk.has[12])[0] == (1,)
-    assert desk.coordinator.draining == {0}
+    assert desk.coordinator.deal.backlog.draining == {0}
+
+
+# --- from when others may serve what somebody had -------------------------------------------------
+
+
+def test_the_margin_is_more_than_two_clocks_can_differ() -> None:
+    assert TIMING.lapse_s == TIMING.session_timeout_s * 1.2
+    assert Timing(session_timeout_s=2.0).lapse_s == 2.4
+
+
+def test_a_report_that_comes_after_the_lapse_is_not_believed() -> None:
+    desk = Desk()
+    desk.join("a", 1, 11)
+    heard_at = desk.now
+    desk.now = heard_at + TIMING.lapse_s
+    assert desk.report("a", 11), "just in time"
+    desk.now += TIMING.lapse_s + 0.001
+    assert not desk.report("a", 11), "another one may have been granted what it had"

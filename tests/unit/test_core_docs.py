@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anabranch.core.machines import mermaid
-from anabranch.core.topics import TOPIC_ARROWS, TopicMove
-from anabranch.core.units import ARROWS, LEADERSHIP_ARROWS, Move
+from anabranch.core.bundles.machine import BUNDLES, LEADING
+from anabranch.core.bundles.unit import Move
+from anabranch.core.sessions.machine import SESSIONS
+from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
+from anabranch.core.subscriptions.subscription import SubscriptionOp
+from anabranch.core.tenants.machine import NAMESPACES, TENANTS
+from anabranch.core.topics.machine import LAYOUTS
+from anabranch.core.topics.topic import TopicMove
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "state-machine.md").read_text()
 
 
-def test_the_pictures_are_drawn_from_the_tables() -> None:
-    for picture in (mermaid(ARROWS), mermaid(LEADERSHIP_ARROWS), mermaid(TOPIC_ARROWS)):
+def test_the_pictures_are_drawn_from_the_machines() -> None:
+    for law in (BUNDLES, LEADING, SESSIONS, TENANTS, NAMESPACES, LAYOUTS, SUBSCRIPTIONS):
+        picture = law.mermaid()
         assert f"```mermaid\n{picture}```\n" in PAGE, f"paste this:\n{picture}"
 
 
 def test_the_page_explains_every_move() -> None:
-    for move in (*Move, *TopicMove):
+    for move in (*Move, *TopicMove, *SubscriptionOp):
         assert move.name in PAGE

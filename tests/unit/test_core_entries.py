@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.core.entries import (
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.hashing import bucket_of, hash32, segment_hash
+from anabranch.core.topics.entries import (
     ENTRY_MAX,
     EntryBounds,
     bounds_headers,
@@ -14,9 +16,7 @@ from anabranch.core.entries import (
     bounds_of,
     place_of,
 )
-from anabranch.core.errors import InvalidInputError
-from anabranch.core.hashing import bucket_of, hash32, segment_hash
-from anabranch.core.layout import SegmentLayout
+from anabranch.core.topics.layout import SegmentLayout
 
 POSITIONS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=5)
 
@@ -63,6 +63,11 @@ def test_headers_without_bounds_say_nothing_and_broken_ones_are_refused() -> Non
     for broken in (whole[:3], [*whole[:3], (ENTRY_MAX, b"x")], [*whole[:3], (ENTRY_MAX, b"2")]):
         with pytest.raises(InvalidInputError, match=ENTRY_MAX):
             bounds_in(broken)
+    for place in range(4):
+        for no_bound in (b"x", b"-1", b"65536"):
+            name = whole[place][0]
+            with pytest.raises(InvalidInputError, match=name):
+                bounds_in([*whole[:place], (name, no_bound), *whole[place + 1 :]])
     for far in (b"65536", b"9" * 5_000):
         with pytest.raises(InvalidInputError, match="65535"):
             bounds_in([*whole[:3], (ENTRY_MAX, far)])

@@ -5,26 +5,26 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from anabranch.core.fold import evolve
-from anabranch.core.guards import GUARDS
-from anabranch.core.records import PolicyOp, SessionOp
+from anabranch.core.bundles.machine import BUNDLES, LEADING
+from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
+from anabranch.core.log.fold import evolve
+from anabranch.core.log.records import PolicyOp, SessionOp
+from anabranch.core.log.state import live_bundles
+from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import BUNDLES_MAX
-from anabranch.core.state import live_bundles
-from anabranch.core.units import ARROWS, LEADERSHIP, LEADERSHIP_ARROWS, Guard, Move, UnitState
-from anabranch.core.verdicts import Verdict
 from support.world import FIRST, SETTINGS, UNIT, A, B, C, World
 
 
-def test_every_guard_has_a_predicate_and_each_row_is_in_the_order_of_precedence() -> None:
-    assert set(GUARDS) == set(Guard)
-    for arrow in (*ARROWS, *LEADERSHIP_ARROWS):
-        reasons = [GUARDS[guard][1] for guard in arrow.guards]
+def test_each_row_has_its_guards_in_the_order_of_precedence() -> None:
+    for arrow in (*BUNDLES.rows, *LEADING.rows):
+        reasons = [guard.refusal for guard in arrow.guards]
         assert reasons == sorted(reasons), arrow.move
 
 
 def test_verdict_numbers_are_fixed() -> None:
-    assert [verdict.value for verdict in Verdict] == list(range(35))
-    assert (Verdict.ACCEPTED, Verdict.CLUSTER_EXISTS, Verdict.TOPIC_BUSY) == (0, 24, 34)
+    assert [verdict.value for verdict in Verdict] == list(range(36))
+    fixed = (Verdict.ACCEPTED, Verdict.CLUSTER_EXISTS, Verdict.TOPIC_BUSY, Verdict.UNKNOWN_ARCHIVE)
+    assert fixed == (0, 24, 34, 35)
 
 
 # --- the first record -----------------------------------------------------------------------
@@ -71,6 +71,21 @@ def test_settings_are_written_once() -> None:
 def test_settings_that_leave_no_margin_are_refused(change: dict[str, int]) -> None:
     world = World(settings=None)
     assert world.tell(msgspec.structs.replace(SETTINGS, **change)) is Verdict.INVALID_VALUE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"heartbeat_ms": 1},
+        {"heartbeat_ms": 3999},
+        {"lease_ms": 4000, "liveness_timeout_ms": 4400},
+        {"default_bundles": BUNDLES_MAX},
+    ],
+)
+def test_settings_with_just_enough_margin_are_taken(change: dict[str, int]) -> None:
+    assert (
+        World(settings=None).tell(msgspec.structs.replace(SETTINGS, **change)) is Verdict.ACCEPTED
+    )
 
 
 def test_a_first_record_with_another_version_is_refused() -> None:
@@ -166,6 +181,21 @@ def test_a_session_is_expired_by_the_leader_or_by_anyone_if_it_is_the_leaders() 
     assert world.tell(world.session(A, SessionOp.EXPIRE, by=C)) is Verdict.ACCEPTED
 
 
+def test_not_even_a_leader_expires_itself_in_another_epoch() -> None:
+    world = World(A)
+    world.elect(A)
+    assert world.tell(world.session(A, SessionOp.EXPIRE, epoch=5)) is Verdict.NOT_LEADER
+
+
+def test_a_session_that_is_told_of_twice_is_opened_once() -> None:
+    world = World(A)
+    record = world.session(A, SessionOp.OPEN)
+    world.must(record)
+    assert world.tell(record) is Verdict.REPEATED
+    again = world.session(A, SessionOp.OPEN, proposal_id=record.proposal_id)
+    assert world.tell(again) is Verdict.REPEATED
+
+
 def test_an_expiry_that_was_overtaken_by_a_new_session_is_stale() -> None:
     world = World(A, B)
     world.elect(A)
@@ -239,7 +269,9 @@ def test_a_namespace_comes_and_goes_with_its_bundles() -> None:
     home = "public/orders"
     assert world.tell(world.namespace("acme/x", PolicyOp.CREATE)) is Verdict.UNKNOWN_TENANT
     assert world.tell(world.namespace(home, PolicyOp.DELETE)) is Verdict.UNKNOWN_NAMESPACE
-    world.must(world.namespace(home, PolicyOp.CREATE, bundles=3))
+    made = world.namespace(home, PolicyOp.CREATE, bundles=3)
+    world.must(made)
+    assert world.tell(made) is Verdict.REPEATED
     assert len(live_bundles(world.replica, home)) == 3
     assert world.tell(world.namespace(home, PolicyOp.CREATE)) is Verdict.STALE_VERSION
     world.must(world.namespace(home, PolicyOp.DELETE))
@@ -252,6 +284,12 @@ def test_a_namespace_needs_a_number_of_bundles_that_fits(bundles: int) -> None:
     world = World(A)
     record = world.namespace("public/x", PolicyOp.CREATE, bundles=bundles)
     assert world.tell(record) is Verdict.INVALID_VALUE
+
+
+def test_a_namespace_may_have_as_many_bundles_as_there_may_be() -> None:
+    world = World(A)
+    record = world.namespace("public/x", PolicyOp.CREATE, bundles=BUNDLES_MAX)
+    assert world.tell(record) is Verdict.ACCEPTED
 
 
 @pytest.mark.parametrize("name", ["public", "public/", "public/a b", "public/a/b"])

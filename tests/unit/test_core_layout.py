@@ -1,4 +1,4 @@
-"""Layouts: queries, operations, the JSON of seed 001, and the error of every bad input."""
+"""Layouts: queries, operations, the JSON of PIP-468, and the error of every bad input."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
-from anabranch.core.errors import InvalidInputError, UnknownSegmentError
+from anabranch.core.errors import InvalidInputError, UncoveredHashError, UnknownSegmentError
 from anabranch.core.hashing import bucket_of, bucket_starts, hash32, segment_hash
-from anabranch.core.layout import SegmentLayout, initial_segments
-from anabranch.core.segments import (
+from anabranch.core.topics.layout import SegmentLayout, entered, initial_segments
+from anabranch.core.topics.segment import (
     BUCKETS_MAX,
     RING16_END,
     SegmentState,
+    new_segment,
     tile,
 )
 
@@ -63,6 +65,10 @@ def test_the_budget_of_buckets_is_divided_among_the_segments(
     assert {part.buckets for part in initial_segments(count, budget)} == {buckets}
 
 
+def test_who_gives_no_budget_has_four_buckets() -> None:
+    assert [part.buckets for part in SegmentLayout.initial(1).active] == [4]
+
+
 def test_no_segment_begins_with_more_buckets_than_there_may_be() -> None:
     assert [part.buckets for part in SegmentLayout.initial(2, 40, 8).active] == [8, 8]
 
@@ -96,6 +102,20 @@ def test_a_sealed_segment_is_never_found() -> None:
 def test_a_hash_outside_the_ring_is_refused(hash16: int) -> None:
     with pytest.raises(InvalidInputError, match=f"No segment covers hash {hash16}"):
         SegmentLayout.initial(2).find_active_segment(hash16)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_hash_that_no_segment_covers_is_named_and_none_is_guessed(gone: int) -> None:
+    whole = SegmentLayout.initial(3)
+    left = [part for part in whole.active if part.segment_id != gone]
+    layout, hole = SegmentLayout(0, 3, left), whole.segments[gone]
+    for hash16 in (hole.start, hole.end):
+        with pytest.raises(UncoveredHashError, match=f"covers hash {hash16:04x}: the active ones"):
+            layout.find_active_segment(hash16)
+    for part in left:
+        assert layout.find_active_segment(part.start) is layout.find_active_segment(part.end)
+    with pytest.raises(UncoveredHashError, match="are none"):
+        SegmentLayout(0, 0, ()).find_active_segment(0)
 
 
 def test_an_unknown_segment_is_named() -> None:
@@ -189,10 +209,10 @@ def test_a_sealed_segment_is_not_split() -> None:
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
-def test_a_merge_joins_neighbours_given_in_either_order(order: tuple[int, int]) -> None:
+def test_a_merge_joins_neighbours_and_names_them_in_the_order_given(order: tuple[int, int]) -> None:
     after = SegmentLayout.initial(1).split_segment(0).merge_segments(*order, now_ms=5)
     assert ranges(after) == [(3, 0, 0xFFFF)]
-    assert after.segments[3].parent_ids == (1, 2)
+    assert after.segments[3].parent_ids == order
     assert after.segments[3].buckets == 4
     for parent in (1, 2):
         assert after.segments[parent].child_ids == (3,)
@@ -277,3 +297,32 @@ def test_a_lineage_is_the_segment_with_all_above_and_below_it() -> None:
 def test_a_lineage_ends_at_what_was_pruned() -> None:
     layout = twice_split().prune_segment(0)
     assert [part.segment_id for part in layout.lineage(1)] == [1, 3, 4]
+
+
+# --- what an operation leaves as it is -----------------------------------------------------------
+
+
+def test_properties_survive_every_operation() -> None:
+    layout = SegmentLayout(0, 2, initial_segments(2), {"owner": "sales"})
+    layout = layout.split_segment(0).merge_segments(2, 3).rebucket_segment(1, 8)
+    assert layout.properties == {"owner": "sales"}
+    assert layout.prune_segment(0).properties == {"owner": "sales"}
+
+
+def test_a_segment_enters_as_one_that_was_never_sealed_whatever_is_said_of_it() -> None:
+    said = replace(new_segment(1, 0, 9, 1), sealed_at_epoch=7, sealed_at_ms=9)
+    found = entered(said, 3, 5)
+    assert (found.created_at_epoch, found.created_at_ms) == (3, 5)
+    assert (found.sealed_at_epoch, found.sealed_at_ms) == (0, 0)
+
+
+def test_a_segment_may_have_as_many_buckets_as_the_most_allowed() -> None:
+    layout = SegmentLayout.initial(1)
+    assert [part.buckets for part in layout.rebucket_children(0, BUCKETS_MAX)] == [BUCKETS_MAX]
+    assert sum(part.buckets for part in layout.active) == 4, "unless another budget is given"
+
+
+def test_a_pruned_parent_is_no_merge_of_anothers_lineage() -> None:
+    layout = SegmentLayout.initial(3).merge_segments(0, 1).split_segment(2)
+    layout = layout.prune_segment(2)
+    assert [layout.merge_depth(each) for each in (3, 4, 5)] == [1, 0, 0]

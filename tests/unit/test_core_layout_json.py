@@ -1,4 +1,4 @@
-"""Layouts and segments as text: the JSON of seed 001, descriptors, and Kafka's names."""
+"""Layouts and segments as text: the JSON of PIP-468, descriptors, and Kafka's names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.layout import SegmentLayout, initial_segments
-from anabranch.core.segment_topics import kafka_group, kafka_topic
-from anabranch.core.segments import (
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.layout import SegmentLayout, initial_segments
+from anabranch.core.topics.segment import (
     SegmentInfo,
     new_segment,
     parse_descriptor,
@@ -128,6 +128,10 @@ def test_a_descriptor_names_range_and_id() -> None:
     part = new_segment(12, 0x4000, 0x7FFF, 1)
     assert part.descriptor == "4000-7fff-12"
     assert parse_descriptor(part.descriptor) == (0x4000, 0x7FFF, 12)
+    assert parse_descriptor("7fff-8000-3") == (0x7FFF, 0x8000, 3)
+    assert parse_descriptor("0005-0005-3") == (5, 5, 3)
+    with pytest.raises(InvalidInputError):
+        parse_descriptor("8000-7fff-3")
 
 
 @pytest.mark.parametrize(
@@ -185,6 +189,14 @@ def test_neighbours_touch_on_either_side() -> None:
 def test_gaps_and_overlaps_are_not_a_tiling(parts: tuple[SegmentInfo, ...]) -> None:
     assert not tile(parts)
     assert not tile(reversed(parts))
+
+
+def test_kafkas_names_say_what_they_are_of_and_what_kafka_does_not_take_is_replaced() -> None:
+    part = new_segment(1, 0, 0x7FFF, 2)
+    topic = kafka_topic("anabranch.", "public/default/a=b", 42, part)
+    assert topic == "anabranch.segment.public.default.a_b.0000-7fff-1.42"
+    group = kafka_group("anabranch.", "public/default/orders", "a=b", 57)
+    assert group == "anabranch.subscription.public.default.orders.a_b.57"
 
 
 def test_names_fit_kafka_under_the_longest_prefix_that_a_node_takes() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.leases import Heartbeat, Lease, Liveness
+from anabranch.core.sessions.lease import Heartbeat, Lease, Liveness
 
 LEASE_S, TIMEOUT_S = 4.0, 6.0
 ME, OTHER = "me:1", "other:1"
@@ -58,6 +58,9 @@ def test_a_lapsed_lease_is_not_revived_even_by_a_fresh_heartbeat() -> None:
     lease.begin(10.0)
     lease.renew(sent_at=14.0, now=14.1)
     assert not lease.holds(14.1)
+    lease.begin(10.0)
+    lease.renew(sent_at=13.0, now=14.0)
+    assert not lease.holds(14.0)
     lease.renew(sent_at=14.2, now=14.3)
     assert not lease.holds(14.3)
     lease.begin(15.0)
@@ -104,6 +107,20 @@ def test_a_broker_is_silent_after_the_time_out_without_a_heartbeat() -> None:
     assert not liveness.is_silent(OTHER, 1)
     read_back(liveness, 6.0, since=6.0)
     assert liveness.is_silent(OTHER, 1)
+    assert liveness.silence_s(OTHER, 1) == 6.0
+
+
+def test_nothing_is_known_of_the_silence_of_another_session() -> None:
+    liveness = watching()
+    read_back(liveness, 6.0)
+    assert liveness.silence_s(OTHER, 2) == 0.0
+    assert liveness.silence_s("nobody:1", 1) == 0.0
+
+
+def test_a_session_that_is_told_of_again_is_no_sign_of_life() -> None:
+    liveness = watching()
+    read_back(liveness, 6.0)
+    liveness.session_opened(OTHER, 1, 6.0, 7_000)
     assert liveness.silence_s(OTHER, 1) == 6.0
 
 
@@ -159,6 +176,23 @@ def test_a_heartbeat_may_come_before_the_session_it_belongs_to() -> None:
     found = liveness.beat_of(OTHER)
     assert found is not None
     assert found.session == 2
+
+
+def test_a_broker_whose_next_session_has_sent_nothing_yet_is_still_known_by_its_last_words() -> (
+    None
+):
+    liveness = watching()
+    liveness.heard(beat(), 5.0, 5)
+    liveness.session_opened(OTHER, 2, 5.5, 6)
+    assert liveness.beat_of(OTHER) == beat()
+    assert liveness.last_heard_ms(OTHER) == 6
+
+
+def test_an_observer_that_sends_every_half_time_out_counts_on() -> None:
+    liveness = watching()
+    liveness.caught_up(3.0, 3.0)
+    liveness.caught_up(6.0, 6.0)
+    assert liveness.is_silent(OTHER, 1)
 
 
 def test_an_observer_that_could_not_send_for_a_while_counts_afresh() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.records import SessionOp
-from anabranch.core.units import LEADERSHIP, Move, UnitState
-from anabranch.core.verdicts import Verdict
+from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
+from anabranch.core.log.records import SessionOp
+from anabranch.core.log.verdicts import Verdict
 from support.world import FIRST, HALVES, UNIT, A, B, C, World
 
 
@@ -119,6 +119,16 @@ def test_only_the_leader_of_this_epoch_tombstones_a_deleted_unit() -> None:
     assert world.tell(world.move(Move.TOMBSTONE, A)) is Verdict.ACCEPTED
     assert world.replica.unit(UNIT) is None
     assert world.tell(world.move(Move.TOMBSTONE, A)) is Verdict.UNKNOWN_UNIT
+
+
+@pytest.mark.parametrize("what", [Move.RECLAIM, Move.DISCARD])
+def test_a_holder_that_is_gone_while_it_gives_up_is_not_waited_for(what: Move) -> None:
+    world = led()
+    world.owned(B)
+    world.must(world.move(Move.RELEASE, B, broker=C))
+    world.expire(B, by=A)
+    world.must(world.move(what, A, broker=C))
+    assert world.unit().source == ""
 
 
 def test_the_leader_reclaims_from_a_broker_whose_session_is_over() -> None:

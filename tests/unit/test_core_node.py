@@ -1,4 +1,4 @@
-"""A node's decisions: joining, leases, serving, repairs, and the ways it ends."""
+"""A node's decisions: joining, leases, serving, and repairs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from anabranch.core import ownership
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.effects import BrokerState, NodeSettings
-from anabranch.core.records import Cause, SessionChange, SessionOp, UnitMove
-from anabranch.core.state import leader_of
-from anabranch.core.units import LEADERSHIP, Move, UnitState
-from support.stage import Actor, Stage, request, settings_for, state_of, two_nodes
+from anabranch.core.log.records import Cause, SessionChange, SessionOp, UnitMove
+from anabranch.core.log.state import leader_of
+from support.stage import Actor, Stage, request, state_of, two_nodes
 from support.world import FIRST, HALVES, UNIT, A, B, C
 
 
@@ -29,6 +29,7 @@ def test_the_first_node_writes_the_settings_opens_a_session_and_leads() -> None:
     stage.pass_time(0.25)
     assert node.core.mode is BrokerState.SERVING
     assert node.core.is_leader()
+    assert LEADERSHIP not in node.opened, "there is nothing of it to serve"
     assert node.core.lease.holds(stage.now)
     assert [type(r).__name__ for r in node.proposed] == [
         "ClusterSettings",
@@ -50,6 +51,21 @@ def test_a_node_with_other_settings_halts_and_says_which_and_what_to_do() -> Non
     assert other.core.mode is BrokerState.STOPPED
 
 
+def test_the_first_nodes_settings_are_the_clusters_to_the_millisecond() -> None:
+    stage = Stage()
+    given = {"heartbeat_s": 1.0, "lease_s": 8.0, "liveness_timeout_s": 12.0}
+    first = stage.start(A, **given)
+    cluster = first.replica.cluster()
+    assert cluster is not None
+    found = (cluster.heartbeat_ms, cluster.lease_ms, cluster.liveness_timeout_ms)
+    assert found == (1_000, 8_000, 12_000)
+    assert stage.start(B, **given).halted is None
+    other = stage.start(C, **{**given, "heartbeat_s": 2.0, "liveness_timeout_s": 13.0})
+    assert other.halted is not None
+    assert "heartbeatIntervalMillis is 1000, not 2000" in other.halted.reason
+    assert "livenessTimeoutMillis is 12000, not 13000" in other.halted.reason
+
+
 def test_the_default_settings_leave_the_margin_that_the_fold_asks_for() -> None:
     settings = NodeSettings(broker=A, cluster="c", web_url="", service_url="")
     assert settings.heartbeat_s < settings.lease_s * 1.1 <= settings.liveness_timeout_s
@@ -62,8 +78,81 @@ def test_a_second_process_with_the_same_id_fences_the_first() -> None:
     second = stage.start(A)
     assert first.halted is not None
     assert "fenced" in first.halted.reason
+    assert not first.halted.clean
     assert not first.core.lease.holds(stage.now)
     assert second.core.session == 2
+
+
+def test_sessions_say_why_they_begin_and_heartbeats_come_with_them_in_order() -> None:
+    stage = Stage()
+    node = stage.start(A)
+    assert node.beats == [], "it has no session"
+    stage.pass_time(2.0)
+    node.connected = False
+    stage.pass_time(10.0)
+    node.connected = True
+    stage.pass_time(2.0)
+    opened = [r for r in node.proposed if isinstance(r, SessionChange)]
+    assert {each.session for each in opened} == {0}
+    assert opened[0].cause is Cause.START_UP
+    assert {each.cause for each in opened[1:]} == {Cause.LEASE_LAPSED}
+    assert [each.sequence for each in node.beats] == list(range(1, len(node.beats) + 1))
+
+
+def test_only_the_leader_speaks_for_it() -> None:
+    _, first, owner = two_nodes()
+    assert first.core.actor().epoch > 0
+    assert owner.core.actor().epoch == 0
+
+
+def test_an_entry_that_is_delivered_again_does_not_fence_the_node_that_wrote_it() -> None:
+    stage = Stage()
+    stage.start(A)
+    stage.pass_time(0.5)
+    node = Actor(stage, B)
+    stage.nodes.append(node)
+    node.read()
+    node.do(node.core.joined(stage.now))
+    folded = node.read()
+    assert node.core.session == 1
+    node.do(node.core.folded(folded, stage.now))
+    assert node.halted is None
+
+
+def test_a_session_says_so_at_once_also_if_another_ones_is_read_with_it() -> None:
+    stage = Stage()
+    stage.start(A)
+    stage.pass_time(0.5)
+    node, other = Actor(stage, B), Actor(stage, C)
+    for each in (node, other):
+        each.read()
+        each.do(each.core.joined(stage.now))
+        assert each.beats == [], "it has no session yet"
+    node.read()
+    assert node.replica.session(C) is not None
+    assert [beat.session for beat in node.beats] == [1]
+
+
+def test_what_is_new_counts_also_behind_what_is_delivered_again() -> None:
+    stage, first, owner = two_nodes()
+    request(stage, first, Move.RELEASE)
+    assert owner.opened == [UNIT]
+    record = ownership.move(
+        first.core.actor(),
+        UNIT,
+        first.replica.unit(UNIT),
+        Move.ASSIGN,
+        stage.new_id(),
+        Cause.OPERATOR,
+        broker=B,
+    )
+    again = Actor(stage, C).read()
+    stage.log.append((record, stage.now_ms))
+    offset = len(stage.log) - 1
+    new = owner.replica.read(record, offset, stage.now_ms)
+    owner.proposed.clear()
+    owner.do(owner.core.folded([*again, new], stage.now))
+    assert [record.move for record in owner.proposed if isinstance(record, UnitMove)] == [Move.OWN]
 
 
 # --- leases ---------------------------------------------------------------------------------
@@ -122,6 +211,25 @@ def test_after_a_lapse_of_its_own_a_leader_waits_for_the_others() -> None:
     assert owner.acts_on(UNIT)
     expired = [r for r, _ in stage.log if isinstance(r, SessionChange) and r.op is SessionOp.EXPIRE]
     assert expired == []
+
+
+def test_after_the_log_was_away_for_all_whoever_is_back_first_waits_for_the_others() -> None:
+    stage, leader, owner = two_nodes()
+    unit = owner.replica.unit(UNIT)
+    for node in (leader, owner):
+        node.log_reads = node.log_appends = False
+        actor, new_id = node.core.actor(), stage.new_id()
+        missed = ownership.move(actor, UNIT, unit, Move.OWN, new_id, Cause.RECONCILE)
+        node.do(node.core._propose(missed, stage.now))
+    stage.pass_time(20.0)
+    assert owner.beats[-1].state == BrokerState.SAFE.value
+    leader.log_reads = leader.log_appends = True
+    stage.pass_time(3.0)
+    assert leader.core.session == 2
+    owner.log_reads = owner.log_appends = True
+    stage.pass_time(8.0)
+    assert owner.acts_on(UNIT)
+    assert all(r.op is SessionOp.OPEN for r, _ in stage.log if isinstance(r, SessionChange))
 
 
 def test_heartbeats_of_an_earlier_process_prove_nothing_to_the_next_one() -> None:
@@ -231,6 +339,7 @@ def test_only_brokers_that_serve_and_are_heard_get_units() -> None:
     stage, first, owner = two_nodes()
     assert set(first.core.candidates(stage.now)) == {A, B}
     owner.do(owner.core.drain(stage.now))
+    assert set(owner.core.candidates(stage.now)) == {A}, "not itself, though it has its lease"
     owner.read()
     first.read()
     assert set(first.core.candidates(stage.now)) == {A}
@@ -268,71 +377,3 @@ def test_a_unit_handed_to_a_broker_that_has_gone_is_reclaimed_at_once() -> None:
     owner.close(UNIT)
     stage.settle()
     assert state_of(first)[0] is UnitState.OWNED
-
-
-# --- leaving --------------------------------------------------------------------------------
-
-
-def test_a_drain_gives_everything_away_and_ends_cleanly() -> None:
-    stage, first, owner = two_nodes()
-    owner.do(owner.core.drain(stage.now))
-    stage.settle()
-    stage.pass_time(0.5)
-    assert owner.halted is not None
-    assert owner.halted.clean
-    assert first.acts_on(UNIT)
-    session = first.replica.session(B)
-    assert session is not None
-    assert not session.open
-
-
-def test_a_draining_leader_resigns_first() -> None:
-    stage, leader, owner = two_nodes()
-    leader.do(leader.core.drain(stage.now))
-    stage.settle()
-    stage.pass_time(1.0)
-    assert leader.halted is not None
-    assert leader.halted.clean
-    assert owner.core.is_leader()
-
-
-def test_the_last_node_to_drain_frees_its_units() -> None:
-    stage, first, owner = two_nodes()
-    for node in (first, owner):
-        node.do(node.core.drain(stage.now))
-        stage.settle()
-        stage.pass_time(1.0)
-        assert node.halted is not None
-    late = Actor(stage, C)
-    late.read()
-    assert state_of(late) == (UnitState.FREE, "", "")
-    assert state_of(late, LEADERSHIP)[0] is UnitState.FREE
-
-
-def test_a_node_that_has_proposed_its_leave_acts_no_more_whatever_it_is_given() -> None:
-    stage, first, owner = two_nodes()
-    request(stage, first, Move.RELEASE)
-    owner.connected = False
-    owner.do(owner.core.drain(stage.now))
-    assert isinstance(owner.proposed[-1], SessionChange)
-    leave = owner.proposed[-1]
-    assert leave.op is SessionOp.CLOSE
-    request(stage, first, Move.ASSIGN, broker=B)
-    owner.connected = True
-    owner.read()
-    stage.settle()
-    assert not owner.acts_on(UNIT)
-    stage.write(leave)
-    stage.pass_time(1.5)
-    assert owner.halted is not None
-    assert owner.halted.clean
-    assert first.acts_on(UNIT)
-
-
-def test_a_node_that_never_joined_stops_at_once() -> None:
-    stage = Stage()
-    node = Actor(stage, A)
-    node.do(node.core.drain(stage.now))
-    assert node.halted is not None
-    assert node.halted.clean
-    assert settings_for(A).broker == A

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core import ownership
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.leases import Heartbeat
-from anabranch.core.records import Cause, PolicyOp, SessionOp
+from anabranch.core.log.records import Cause, PolicyOp, SessionOp
+from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import parse_range
-from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.verdicts import Verdict
+from anabranch.core.sessions.lease import Heartbeat
 from support.world import FIRST, HALVES, UNIT, A, B, C, World
 
 
@@ -18,6 +18,15 @@ def led() -> World:
     world = World(A, B, C)
     world.elect(A)
     return world
+
+
+def several(world: World, owner: str) -> list[str]:
+    """Five more bundles, which are the owner's."""
+    names = [f"public/n{index}/0x00000000_0xffffffff" for index in range(5)]
+    for name in names:
+        world.must(world.namespace(name.rpartition("/")[0], PolicyOp.CREATE, bundles=1))
+        world.owned(owner, name)
+    return names
 
 
 def nothing_heard(broker: str) -> Heartbeat | None:
@@ -112,6 +121,29 @@ def test_an_own_that_the_fold_would_refuse_is_not_proposed() -> None:
     assert step(world, C) is Move.OWN
 
 
+def test_an_own_tells_up_to_where_the_former_holder_has_read() -> None:
+    world = led()
+    world.owned(B)
+    world.overridden(B, by=A, target=C)
+    seen = Heartbeat(B, 1, 1, 0.0, "serving", world.unit().since_offset + 1, "", -1, "", "", "")
+
+    def evidence(beat: Heartbeat | None, owner: str = C) -> int:
+        record = ownership.next_step(
+            world.replica, world.actor(owner), UNIT, world.unit(), lambda _: beat, world.new_id
+        )
+        assert record is not None
+        assert record.move is Move.OWN
+        return record.evidence
+
+    assert evidence(seen) == seen.next_offset
+    world.expire(B, by=A)
+    assert evidence(None) == 0
+    world.must(world.move(Move.OWN, C))
+    world.must(world.move(Move.RELEASE, A, broker=A))
+    world.must(world.move(Move.HAND_OVER, C))
+    assert evidence(seen, A) == 0  # nobody was overridden
+
+
 # --- the leader's duties --------------------------------------------------------------------
 
 
@@ -180,6 +212,19 @@ def test_only_units_in_flight_for_too_long_are_stuck() -> None:
     assert stuck(released, 30.0, B) == []  # from whom it is to be taken
 
 
+def test_stuck_units_are_spread_as_they_are_taken() -> None:
+    world = led()
+    world.owned(B)  # is not in flight
+    names = several(world, B)
+    for name in names:
+        world.must(world.move(Move.RELEASE, B, name))
+    units = [(name, world.unit(name)) for name in (UNIT, *names)]
+    counts = {A: 0, B: 0, C: 3}
+    found = ownership.stuck(units, lambda *_: 30.0, 30.0, world.actor(A), counts, world.new_id)
+    assert sorted(record.broker for record in found) == [A, A, A, A, C]
+    assert counts == {A: 0, B: 0, C: 3}
+
+
 def test_tombstones_wait_for_their_delay_on_the_logs_clock() -> None:
     world = led()
     world.owned(A)
@@ -239,3 +284,12 @@ def test_a_leaver_resigns_first_and_then_spreads_its_units() -> None:
     world.must(world.move(Move.HAND_OVER, A))
     assert ownership.nothing_left(world.replica, A)
     assert list(ownership.give_away(world.replica, world.actor(A), {}, world.new_id)) == []
+
+
+def test_a_leavers_units_are_spread_over_the_others_as_they_are_given_away() -> None:
+    world = led()
+    several(world, B)
+    counts = {A: 0, B: 0, C: 3}
+    found = list(ownership.give_away(world.replica, world.actor(B), counts, world.new_id))
+    assert sorted(record.broker for record in found) == [A, A, A, A, C]
+    assert counts == {A: 0, B: 0, C: 3}

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import msgspec
 import pytest
 
-from anabranch.core import digest as digests
-from anabranch.core.records import PolicyOp, SessionOp
-from anabranch.core.replica import MemoryReplica
+from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
+from anabranch.core.log import digest as digests
+from anabranch.core.log.records import PolicyOp, SessionOp
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.state import leader_of, live_bundles
 from anabranch.core.ring import topic_hash
-from anabranch.core.state import leader_of, live_bundles
-from anabranch.core.units import LEADERSHIP, Move, UnitState
-from support.world import FIRST, HALVES, UNIT, A, B, World
+from anabranch.core.tenants.tenant import Tenant
+from anabranch.core.topics.layout import initial_segments
+from anabranch.core.topics.topic import TopicMove
+from support.world import FIRST, HALVES, TOPIC, UNIT, A, B, World
 
 
 def test_a_replica_refuses_to_go_back_and_accepts_gaps() -> None:
@@ -19,6 +25,10 @@ def test_a_replica_refuses_to_go_back_and_accepts_gaps() -> None:
         world.replica.read(None, 0, 0)
     world.replica.read(None, 100, 0)
     assert world.replica.next_offset == 101
+
+
+def test_a_replica_that_began_with_nothing_knows_no_snapshot() -> None:
+    assert World(A).replica.horizon == -1
 
 
 def test_the_digest_is_that_of_the_state_however_it_came_about() -> None:
@@ -99,3 +109,42 @@ def test_sessions_and_tenants_are_listed_and_the_leader_is_found() -> None:
     assert listed == [(A, False), (B, True)]
     assert list(world.replica.tenants()) == ["public"]
     assert leader_of(world.replica) == (B, world.unit(LEADERSHIP).version)
+
+
+def test_a_hash_finds_its_bundle_behind_one_that_is_deleted() -> None:
+    world = World(A)
+    world.owned(A)
+    world.must(world.move(Move.SPLIT, A, children=HALVES))
+    world.must(world.move(Move.SPLIT_COMMIT, A))
+    assert world.unit().state is UnitState.DELETED
+    for at, half in zip((5, 0x9000_0000), HALVES, strict=True):
+        found = world.replica.bundle_at(FIRST, at)
+        assert found is not None
+        assert found[0] == f"{FIRST}/{half}"
+
+
+def test_a_topic_is_restless_until_it_is_open() -> None:
+    world = World(A)
+    world.owned(A)
+    world.must(world.topic(TopicMove.CREATE, segments=initial_segments(1)))
+    assert list(world.replica.restless_topics()) == [TOPIC]
+    world.must(world.topic(TopicMove.OPEN))
+    assert list(world.replica.restless_topics()) == []
+
+
+def test_what_a_key_holds_counts_with_its_kind() -> None:
+    fields = (3, ("admin",), ("standalone",), 5, "p")
+    tenant = Tenant(*fields)
+    kind = msgspec.defstruct(
+        "Lookalike", [*Tenant.__annotations__.items()], frozen=True, array_like=True
+    )
+    lookalike = cast(Tenant, kind(*fields))
+    assert msgspec.msgpack.encode(tenant) == msgspec.msgpack.encode(lookalike)
+    assert digests.entity_hash("tenant:a", tenant) != digests.entity_hash("tenant:a", lookalike)
+    assert digests.entity_hash("tenant:a", tenant) != digests.entity_hash("tenant:b", tenant)
+
+
+def test_digests_are_the_same_in_every_release() -> None:
+    tenant = Tenant(3, ("admin",), ("standalone",), 5, "p")
+    told = digests.to_hex(digests.of_entities({"tenant:acme": tenant}))
+    assert told == "2b7a127a03c66eaa1c14b7f43105ef6d"

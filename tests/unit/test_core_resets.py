@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.core.coordinator import SubscriptionCoordinator
-from anabranch.core.instances import Bucket
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.subscriptions import Subscription, SubscriptionKind
-from anabranch.core.timing import Timing
+from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.core.subscriptions.timing import Timing
+from anabranch.core.topics.layout import SegmentLayout
 
 TIMING = Timing(grace_s=60, session_timeout_s=10)
 WHOLE = SegmentLayout.initial(1, bucket_budget=2)
@@ -56,7 +56,7 @@ def test_a_consumer_that_served_nothing_when_it_was_reset_holds_nobody_up() -> N
     desk.changed(WHOLE, msgspec.structs.replace(FIRST, consumers=(), instances=()), 10.0)
     desk.changed(WHOLE, FIRST, 10.0)
     assert desk.opened("b", 2, 12, (), (), 10.0)
-    assert sent(desk, 10.0) == {12: ((0, (1,)),)}
+    assert sent(desk, 10.0) == {12: ((0, (0, 1)),)}
     assert desk.idle == [1]
     after = coordinator(desk)
     assert after.opened("b", 2, 13, (), (), 100.0, anew=True)
@@ -67,12 +67,13 @@ def test_a_consumer_that_served_nothing_when_it_was_reset_holds_nobody_up() -> N
 
 
 def test_a_consumer_whose_registration_had_ended_when_it_was_reset_serves_until_it_lapses() -> None:
-    """Found by seed 160 of the simulation: what it held was forgotten with the former group."""
+    """Found by the simulation: what it held was forgotten with the former group."""
     desk = SubscriptionCoordinator(TIMING, inherited=False)
     desk.changed(WHOLE, msgspec.structs.replace(FIRST, consumers=(), instances=()), 99.0)
     desk.changed(WHOLE, FIRST, 99.0)
     assert desk.opened("a", 1, 11, (), (), 99.0)
-    assert sent(desk, 99.0) == {11: ((0, (0,)),)}
+    assert desk.opened("b", 2, 10, (), (), 99.0)
+    assert sent(desk, 99.0) == {11: ((0, (0,)),), 10: ((0, (1,)),)}
     alone = msgspec.structs.replace(RESET, consumers=("b",), instances=(2,))
     desk.changed(WHOLE, msgspec.structs.replace(alone, created_offset=7), 99.0)
     after = SubscriptionCoordinator(TIMING, inherited=False, before=desk)

@@ -7,10 +7,12 @@ from types import ModuleType
 
 import pytest
 
-from anabranch.core import names, placement, records, ring
+from anabranch.core import names, ring
+from anabranch.core.bundles import placement
+from anabranch.core.bundles.placement import choose_broker
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.log import records
 from anabranch.core.names import parse_namespace
-from anabranch.core.placement import choose_broker
 from anabranch.core.ring import (
     BUNDLES_MAX,
     FULL_RING,
@@ -48,6 +50,10 @@ def test_even_ranges_tile_the_ring(count: int) -> None:
     assert tiles(parts, FULL_RING)
     sizes = [part.upper - part.lower for part in parts]
     assert max(sizes) - min(sizes) <= count
+
+
+def test_even_ranges_are_a_part_of_the_whole_ring_rounded_down() -> None:
+    assert even_ranges(641)[0] == HashRange(0, 2**32 // 641)
 
 
 @pytest.mark.parametrize("count", [0, -4, BUNDLES_MAX + 1])

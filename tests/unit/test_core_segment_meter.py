@@ -4,61 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.segment_load import (
+from anabranch.core.autoscale.load import (
     LoadRecord,
-    Rates,
     SegmentLoad,
     changed,
     load_key,
     parse_load_key,
 )
-from anabranch.core.segment_meter import SegmentMeter
-
-WINDOW_S = 60.0
-STEP_S = 10.0
-THRESHOLD = 0.25
-NOTHING = (0.0, 0.0, 0.0, 0.0)
-STEADY = LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, False, False)
-
-
-class Flow:
-    """A segment and what happens to it, ten seconds at a time."""
-
-    def __init__(
-        self,
-        known: LoadRecord | None = None,
-        total: int = 0,
-        lag_s: float = 0.0,
-        cold: Rates = NOTHING,
-    ) -> None:
-        self.now = 1_000.0
-        self.meter = SegmentMeter(WINDOW_S, known, self.now, lag_s)
-        self.cold = cold
-        self.total = total
-        self.written: list[LoadRecord] = []
-
-    def begin(self, age_s: float | None = None) -> None:
-        began = None if age_s is None else self.now - age_s
-        self.meter.sample(self.now, self.total, began)
-        self._write()
-
-    def step(self, came: int = 0, told: int = 0, read: int = 0, committed: int = 0) -> None:
-        """Messages of 500 bytes each, some of them reported by producers, consumers, or groups."""
-        self.now += STEP_S
-        self.total += came
-        if told:
-            self.meter.written(told, 500 * told)
-        if read:
-            self.meter.read(read, 500 * read)
-        if committed:
-            self.meter.committed(committed)
-        self.meter.sample(self.now, self.total, None)
-        self._write()
-
-    def _write(self) -> None:
-        news = self.meter.news(THRESHOLD, NOTHING, self.cold)
-        if news is not None:
-            self.written.append(news)
+from support.segment_flow import NOTHING, STEADY, STEP_S, THRESHOLD, WINDOW_S, Flow
 
 
 def test_a_new_segment_counts_from_its_birth_over_the_whole_window() -> None:
@@ -74,6 +27,30 @@ def test_an_old_segment_that_nobody_knows_has_no_load_before_its_second_sample()
     assert flow.written == []
     flow.step(came=1_000)
     assert [each.msg_rate_in for each in flow.written] == [100.0]
+    flow.step(told=1_000)
+    assert flow.load.bytes_rate_in == 25_000.0, "of what came since, in 20 s"
+
+
+def test_messages_count_as_come_since_the_first_sample() -> None:
+    flow = Flow(total=500)
+    assert flow.meter.came(600) == 0
+    flow.begin()
+    assert flow.meter.came(600) == 100
+    assert flow.meter.came(400) == 0
+
+
+def test_of_what_the_last_controller_wrote_only_what_is_in_the_window_yet_counts() -> None:
+    flow = Flow(STEADY, total=1_000_000)
+    flow.now += 2 * WINDOW_S
+    flow.begin()
+    assert (flow.load.msg_rate_out, flow.load.bytes_rate_out) == (0.0, 0.0)
+
+
+def test_a_new_controller_takes_estimates_for_what_they_are() -> None:
+    flow = Flow(LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, True, True), total=1_000_000)
+    flow.begin()
+    assert flow.load.rates == pytest.approx(STEADY.rates)
+    assert flow.load.estimated == (True, True)
 
 
 def test_a_steady_segment_is_written_and_then_silent() -> None:
@@ -133,6 +110,25 @@ def test_bytes_are_no_estimate_when_producers_report_all_messages() -> None:
     assert load.estimated == (False, False)
 
 
+def test_the_size_of_messages_is_that_of_those_reported_lately() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    for _ in range(10):
+        flow.step(came=1_000, told=500)
+    for _ in range(10):
+        flow.meter.written(500, 1_000 * 500)
+        flow.step(came=1_000)
+    assert flow.load.bytes_rate_in == pytest.approx(100_000, rel=0.05)
+
+
+def test_one_message_that_is_reported_is_enough() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    flow.step(came=1, told=1)
+    assert flow.load.bytes_rate_in == pytest.approx(500 / WINDOW_S)
+    assert not flow.load.bytes_rate_in_estimated
+
+
 def test_bytes_are_an_estimate_when_some_messages_are_nobodys() -> None:
     flow = Flow(total=0)
     flow.begin(age_s=0.0)
@@ -183,6 +179,35 @@ def test_messages_that_are_never_reported_make_an_estimate_from_the_first_on() -
     assert all(each.bytes_rate_in_estimated for each in flow.written[1:])
 
 
+def test_messages_of_which_few_are_reported_make_an_estimate_however_large_they_are() -> None:
+    flow = Flow(total=0, lag_s=1.5 * STEP_S)
+    flow.begin(age_s=0.0)
+    for _ in range(30):
+        flow.step(came=200, told=20)
+    assert flow.load.bytes_rate_in_estimated
+
+
+def test_that_it_has_become_an_estimate_is_written_when_it_has_been_one_for_half_a_window() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    for _ in range(20):
+        flow.step(came=1_000, told=1_000)
+    count = len(flow.written)
+    written = []
+    for _ in range(5):
+        flow.step(came=1_000)
+        written.append(len(flow.written) - count)
+    assert written == [0, 0, 0, 1, 1]
+
+
+def test_what_is_negligible_is_not_written() -> None:
+    flow = Flow(total=0, negligible=(1e3, 1e9, 1e3, 1e9))
+    flow.begin(age_s=0.0)
+    for came in (100, 5_000, 0, 100):
+        flow.step(came=came, told=came)
+    assert len(flow.written) == 1, "that there is a load at all"
+
+
 def test_a_cold_segment_is_not_written_because_its_producers_report_no_more() -> None:
     flow = Flow(total=0, lag_s=1.5 * STEP_S, cold=(1e3, 1e9, 1e3, 1e9))
     flow.begin(age_s=0.0)
@@ -219,6 +244,8 @@ def test_without_any_report_the_size_is_what_was_read_from_kafka() -> None:
     assert flow.written[-1] == LoadRecord(100.0, 30_000.0, 0.0, 0.0, True, False)
     assert flow.meter.lacks_size(flow.total + 1, flow.now + WINDOW_S)
     assert not flow.meter.lacks_size(flow.total, flow.now + WINDOW_S)
+    flow.step(came=1, told=1)
+    assert not flow.meter.lacks_size(flow.total + 1, flow.now + 2 * WINDOW_S)
 
 
 def test_messages_that_came_before_a_size_was_known_are_counted_when_it_is() -> None:
@@ -241,6 +268,13 @@ def test_what_groups_commit_counts_as_read_by_an_estimate() -> None:
     assert load is not None
     assert load.rates == pytest.approx((100, 50_000, 100, 50_000), rel=0.2)
     assert load.estimated == (False, True)
+
+
+def test_what_groups_commit_has_no_bytes_while_no_size_is_known() -> None:
+    flow = Flow(total=0)
+    flow.begin(age_s=0.0)
+    flow.step(came=600, committed=600)
+    assert flow.load.rates == pytest.approx((10, 0, 10, 0))
 
 
 def test_a_count_of_kafkas_that_goes_back_is_no_traffic() -> None:
@@ -279,7 +313,15 @@ def test_a_load_that_was_never_written_is_written() -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "worth"),
-    [(0.0, 9.9, False), (9.9, 0.0, False), (1.0, 9.0, False), (9.0, 12.0, True), (12.0, 8.0, True)],
+    [
+        (0.0, 9.9, False),
+        (9.9, 0.0, False),
+        (1.0, 9.0, False),
+        (9.0, 12.0, True),
+        (12.0, 8.0, True),
+        (0.0, 10.0, True),
+        (10.0, 0.0, True),
+    ],
 )
 def test_a_trickle_is_not_written_each_time_it_varies(
     before: float, after: float, worth: bool
@@ -302,3 +344,4 @@ def test_a_segments_key_is_read_back() -> None:
 
 def test_a_stored_load_is_a_load_with_the_time_of_its_record() -> None:
     assert STEADY.at(17) == SegmentLoad(100.0, 50_000.0, 200.0, 100_000.0, 17, False, False)
+    assert LoadRecord(1.0, 2.0, 3.0, 4.0, True, False).at(17).estimated == (True, False)

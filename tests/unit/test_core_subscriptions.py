@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from anabranch.core.layout import initial_segments
-from anabranch.core.subscriptions import SubscriptionKind, SubscriptionOp
-from anabranch.core.topics import (
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.subscriptions.subscription import (
+    DELIVERIES_MAX,
+    NOBODY,
+    SegmentPositions,
+    SubscriptionKind,
+    SubscriptionOp,
+    dead_letter_topic,
+)
+from anabranch.core.topics.layout import initial_segments
+from anabranch.core.topics.topic import (
     Operation,
     TopicMove,
     TopicState,
 )
-from anabranch.core.verdicts import Verdict
 from support.topics import opened, owned, split
-from support.world import TOPIC, World
+from support.world import TOPIC, B, World
 
 
 def drained(world: World, *ids: int, name: str = "sub") -> Verdict:
@@ -83,6 +92,85 @@ def test_consumers_join_once_and_are_kept_by_name() -> None:
     assert world.tell(gone) is Verdict.UNKNOWN_CONSUMER
 
 
+def test_a_name_is_a_processs_own_or_free_for_any_once_its_last_one_has_ended() -> None:
+    world = opened()
+    world.must(world.subscription(SubscriptionOp.CREATE))
+    assert not world.subscribed().knows("c", 3)
+    world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=3))
+    assert world.subscribed().knows("c", 3)
+    assert not world.subscribed().knows("c", 4)
+    world.must(world.subscription(SubscriptionOp.LAPSED, consumer="c", instance=3))
+    assert world.subscribed().knows("c", 4)
+
+
+def test_a_queue_is_told_where_its_dead_letters_go_and_a_reset_leaves_it_so() -> None:
+    world = opened()
+    where = dead_letter_topic(TOPIC, "sub")
+    world.must(
+        world.subscription(
+            SubscriptionOp.CREATE,
+            kind=SubscriptionKind.QUEUE,
+            dead_letter=where,
+            deliveries_max=DELIVERIES_MAX,
+        )
+    )
+    assert (world.subscribed().dead_letter, world.subscribed().deliveries_max) == (where, 9)
+    world.must(world.subscription(SubscriptionOp.DEAD_LETTER, dead_letter=where, deliveries_max=1))
+    world.must(world.subscription(SubscriptionOp.RESET))
+    assert (world.subscribed().dead_letter, world.subscribed().deliveries_max) == (where, 1)
+    world.must(world.subscription(SubscriptionOp.DEAD_LETTER))
+    assert (world.subscribed().dead_letter, world.subscribed().deliveries_max) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("where", "tries"),
+    [
+        *(("public/default/aside", 0), ("public/default/aside", DELIVERIES_MAX + 1), ("", 5)),
+        *((TOPIC, 5), ("topic://public/default/aside", 5), ("aside", 5), ("public/default/a b", 5)),
+    ],
+)
+@pytest.mark.parametrize("op", [SubscriptionOp.CREATE, SubscriptionOp.DEAD_LETTER])
+def test_dead_letters_that_could_not_be_kept_are_refused(
+    op: SubscriptionOp, where: str, tries: int
+) -> None:
+    world = opened()
+    if op is not SubscriptionOp.CREATE:
+        world.must(world.subscription(SubscriptionOp.CREATE, kind=SubscriptionKind.QUEUE))
+    record = world.subscription(
+        op, kind=SubscriptionKind.QUEUE, dead_letter=where, deliveries_max=tries
+    )
+    assert world.tell(record) is Verdict.INVALID_VALUE
+
+
+@pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
+def test_only_a_queue_has_dead_letters(kind: SubscriptionKind) -> None:
+    world = opened()
+    own: dict[str, Any] = {"dead_letter": "public/default/aside", "deliveries_max": 5}
+    create = world.subscription(SubscriptionOp.CREATE, kind=kind, **own)
+    assert world.tell(create) is Verdict.INVALID_VALUE
+    world.must(world.subscription(SubscriptionOp.CREATE, kind=kind))
+    later = world.subscription(SubscriptionOp.DEAD_LETTER, kind=SubscriptionKind.QUEUE, **own)
+    assert world.tell(later) is Verdict.INVALID_VALUE
+
+
+def test_a_process_that_has_lapsed_is_nobodys_and_its_name_stays_registered() -> None:
+    world = opened()
+    world.must(world.subscription(SubscriptionOp.CREATE))
+    world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=3))
+    for name, number in (("d", 3), ("c", 4)):
+        lapsed = world.subscription(SubscriptionOp.LAPSED, consumer=name, instance=number)
+        assert world.tell(lapsed) is Verdict.UNKNOWN_CONSUMER
+    lapsed = world.subscription(SubscriptionOp.LAPSED, consumer="c", instance=3)
+    late = world.subscription(SubscriptionOp.LAPSED, consumer="c", instance=3)
+    world.must(lapsed)
+    assert world.tell(late) is Verdict.STALE_VERSION
+    assert world.subscribed().instance_of("c") == NOBODY
+    nobody = world.subscription(SubscriptionOp.LAPSED, consumer="c", instance=NOBODY)
+    assert world.tell(nobody) is Verdict.UNKNOWN_CONSUMER
+    world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=3))
+    assert world.subscribed().instance_of("c") == 3
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a:b", "x" * 256])
 def test_bad_names_of_subscriptions_and_consumers_are_refused(name: str) -> None:
     world = opened()
@@ -149,3 +237,96 @@ def test_a_late_subscription_has_everything_to_read() -> None:
     world.must(world.subscription(SubscriptionOp.CREATE))
     assert world.subscribed().drained == ()
     assert prune(world, 0) is Verdict.NOT_DRAINED
+
+
+# --- positions ------------------------------------------------------------------------------
+
+
+def at(segment_id: int, *offsets: int) -> SegmentPositions:
+    return SegmentPositions(segment_id, offsets)
+
+
+def noted(world: World, *positions: SegmentPositions) -> Verdict:
+    return world.tell(world.subscription(SubscriptionOp.POSITIONS, positions=positions))
+
+
+def test_what_is_written_down_of_positions_replaces_what_was() -> None:
+    world = opened(2)
+    world.must(world.subscription(SubscriptionOp.CREATE))
+    assert noted(world, at(0, 5, 7), at(1, 0, 2)) is Verdict.ACCEPTED
+    found = world.subscribed()
+    assert [found.position(*place) for place in ((0, 0), (0, 1), (1, 1), (2, 0))] == [5, 7, 2, 0]
+    assert noted(world, at(0, 6, 7)) is Verdict.ACCEPTED
+    assert world.subscribed().positions == (at(0, 6, 7),)
+
+
+def test_positions_read_before_another_change_of_the_subscription_come_too_late() -> None:
+    world = opened(4)
+    world.must(world.subscription(SubscriptionOp.CREATE))
+    late = world.subscription(SubscriptionOp.POSITIONS, positions=(at(0, 5),))
+    reset = world.subscription(SubscriptionOp.RESET, positions=(at(0, 2),))
+    world.must(reset)
+    assert world.tell(late) is Verdict.STALE_VERSION
+    assert world.subscribed().position(0, 0) == 2
+
+
+def test_a_controller_that_was_replaced_writes_no_position_down() -> None:
+    world = opened(4)
+    world.must(world.subscription(SubscriptionOp.CREATE))
+    other = world.subscription(SubscriptionOp.POSITIONS, by=B, positions=(at(0, 5),))
+    assert world.tell(other) in (Verdict.NOT_CONTROLLER, Verdict.SESSION_OVER)
+    assert world.subscribed().positions == ()
+
+
+@pytest.mark.parametrize("op", [SubscriptionOp.CREATE, SubscriptionOp.RESET])
+def test_a_subscription_begins_where_the_record_says(op: SubscriptionOp) -> None:
+    world = opened(4)
+    world.committed(Operation.SPLIT, split(world), end_offsets=(4,))
+    if op is SubscriptionOp.RESET:
+        world.must(world.subscription(SubscriptionOp.CREATE))
+    begin = world.subscription(op, positions=(at(0, 4), at(4, 3)), segment_ids=(0,))
+    offset = world.fold(begin).offset
+    found = world.subscribed()
+    assert (found.created_offset, found.drained, found.positions) == (offset, (0,), (at(4, 3),))
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        (at(9, 1),),  # there is no such segment
+        (at(4, 1), at(4, 2)),
+        (at(4, 1, 1),),  # it has one bucket
+        (at(4, -1),),
+        (at(0, 5),),  # it was sealed at 4
+    ],
+)
+@pytest.mark.parametrize(
+    "op", [SubscriptionOp.CREATE, SubscriptionOp.RESET, SubscriptionOp.POSITIONS]
+)
+def test_positions_that_do_not_fit_the_layout_are_refused(
+    op: SubscriptionOp, positions: tuple[SegmentPositions, ...]
+) -> None:
+    world = opened(4)
+    world.committed(Operation.SPLIT, split(world), end_offsets=(4,))
+    if op is not SubscriptionOp.CREATE:
+        world.must(world.subscription(SubscriptionOp.CREATE))
+    record = world.subscription(op, positions=positions)
+    assert world.tell(record) is Verdict.SEGMENTS_INVALID
+
+
+def test_children_have_positions_once_they_take_messages() -> None:
+    world = opened(4)
+    world.must(world.subscription(SubscriptionOp.CREATE))
+    world.must(world.begin(Operation.SPLIT, split(world)))
+    assert noted(world, at(4, 3)) is Verdict.SEGMENTS_INVALID
+    world.must(world.topic(TopicMove.SEALING))
+    assert noted(world, at(4, 3), at(0, 2)) is Verdict.ACCEPTED
+
+
+def test_what_is_drained_needs_no_position_any_more() -> None:
+    world = opened(4)
+    world.must(world.subscription(SubscriptionOp.CREATE))
+    assert noted(world, at(0, 1)) is Verdict.ACCEPTED
+    world.committed(Operation.SPLIT, split(world), end_offsets=(4,))
+    assert drained(world, 0) is Verdict.ACCEPTED
+    assert world.subscribed().positions == ()

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.core.layout import SegmentLayout, initial_segments
-from anabranch.core.segments import BUCKETS_MAX, SegmentInfo, SegmentState, new_segment
-from anabranch.core.subscriptions import SubscriptionOp
-from anabranch.core.topics import (
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.subscriptions.subscription import SubscriptionOp
+from anabranch.core.topics.layout import SegmentLayout, initial_segments
+from anabranch.core.topics.segment import BUCKETS_MAX, SegmentInfo, SegmentState, new_segment
+from anabranch.core.topics.topic import (
     Operation,
     TopicMove,
     TopicState,
 )
-from anabranch.core.verdicts import Verdict
 from support.topics import layout, opened, owned, split
 from support.world import TOPIC, World
 
@@ -56,6 +56,12 @@ def test_a_first_layout_may_have_as_many_segments_as_hashes() -> None:
     assert len(world.scalable().segments) == 65_536
 
 
+def test_a_segment_may_have_the_most_buckets_there_are() -> None:
+    world = owned()
+    part = new_segment(0, 0, 0xFFFF, BUCKETS_MAX)
+    assert world.tell(world.topic(TopicMove.CREATE, segments=(part,))) is Verdict.ACCEPTED
+
+
 # --- operations -----------------------------------------------------------------------------
 
 
@@ -73,9 +79,9 @@ def test_an_operation_shows_in_the_layout_when_it_is_committed() -> None:
     stamp = world.now_ms
     world.must(world.topic(TopicMove.COMMIT, end_offsets=(17, 0)))
     topic = world.scalable()
-    # One record, one epoch; the ends are the parent's, by bucket.
-    parts = before.replaced((0,), children, {0: (17, 0)}, stamp, epoch=3).segments.values()
-    assert topic.layout == SegmentLayout(3, 4, parts)
+    # One change, one epoch; the ends are the parent's, by bucket.
+    parts = before.replaced((0,), children, {0: (17, 0)}, stamp).segments.values()
+    assert topic.layout == SegmentLayout(1, 4, parts)
     assert (topic.state, topic.operation) == (TopicState.STABLE, Operation.NONE)
     assert (topic.parents, topic.children, topic.garbage) == ((), (), ())
 
@@ -85,7 +91,7 @@ def test_a_merge_stores_the_ends_of_both_parents() -> None:
     children = layout(world).merge_children(1, 0)
     world.committed(Operation.MERGE, children, end_offsets=(1, 2, 3, 4))
     segments = layout(world).segments
-    assert (segments[0].end_offsets, segments[1].end_offsets) == ((1, 2), (3, 4))
+    assert (segments[1].end_offsets, segments[0].end_offsets) == ((1, 2), (3, 4))
     assert layout(world).active == (segments[2],)
 
 
@@ -142,6 +148,13 @@ def test_a_child_with_a_wrong_field_does_not_fit(fields: dict[str, Any]) -> None
     assert world.tell(begin) is Verdict.SEGMENTS_INVALID
 
 
+def test_children_of_nobody_take_nobodys_place() -> None:
+    world = opened()
+    children = tuple(changed(part, parent_ids=()) for part in split(world))
+    begin = world.begin(Operation.SPLIT, children, parents=())
+    assert world.tell(begin) is Verdict.SEGMENTS_INVALID
+
+
 def test_one_child_is_no_split_and_two_are_no_merge() -> None:
     world = opened(1)
     alone = changed(split(world)[0], end=0xFFFF)
@@ -161,8 +174,10 @@ def test_only_neighbours_are_merged(parents: tuple[int, ...]) -> None:
 def test_more_than_two_neighbours_may_be_merged_at_once() -> None:
     world = opened(4)
     child = new_segment(4, 0x4000, 0xFFFF, 1, (3, 1, 2))
-    world.committed(Operation.MERGE, (child,))
+    world.committed(Operation.MERGE, (child,), end_offsets=(7, 8, 9))
     assert [part.segment_id for part in layout(world).active] == [0, 4]
+    ends = {each: part.end_offsets for each, part in layout(world).segments.items() if each}
+    assert ends == {1: (8,), 2: (9,), 3: (7,), 4: ()}
 
 
 def test_a_sealed_segment_takes_part_in_no_further_operation() -> None:
@@ -223,8 +238,52 @@ def test_garbage_may_be_cleared_and_properties_set_during_an_operation() -> None
     world.must(world.topic(TopicMove.UPDATE, properties=("a", "b")))
     world.must(world.topic(TopicMove.COMMIT, end_offsets=(0, 0)))
     topic = world.scalable()
-    assert topic.layout.segments[4].created_at_epoch == topic.epoch == 8
+    assert topic.layout.segments[4].created_at_epoch == topic.epoch == 1
     assert topic.properties == ("a", "b")
+
+
+# --- epochs -------------------------------------------------------------------------------
+
+
+def test_the_epoch_counts_changes_of_the_layout_and_nothing_else() -> None:
+    world = opened(1)
+    topic = world.scalable
+    world.committed(Operation.SPLIT, split(world))
+    assert topic().epoch == 1
+    parent, *children = (layout(world).segments[each] for each in (0, 1, 2))
+    assert (parent.created_at_epoch, parent.sealed_at_epoch) == (0, 1)
+    assert [part.created_at_epoch for part in children] == [1, 1]
+    world.must(world.topic(TopicMove.UPDATE, properties=("a", "b")))
+    world.must(world.topic(TopicMove.POLICY, auto_scale=("enabled", "false")))
+    world.must(world.begin(Operation.SPLIT, split(world, 1)))
+    world.must(world.topic(TopicMove.ABORT))
+    world.must(world.topic(TopicMove.CLEAR, segment_ids=(3, 4)))
+    assert topic().epoch == 1
+    world.committed(Operation.REBUCKET, layout(world).rebucket_children(2, 8))
+    assert topic().epoch == 2
+    world.committed(Operation.MERGE, layout(world).merge_children(1, 5))
+    assert topic().epoch == layout(world).segments[6].created_at_epoch == 3
+    world.must(world.topic(TopicMove.PRUNE, segment_ids=(0,)))
+    assert topic().epoch == layout(world).epoch == 4
+    world.must(world.topic(TopicMove.DELETE))
+    assert topic().epoch == 4
+
+
+def test_what_an_older_release_has_counted_stays_and_is_counted_on_from() -> None:
+    world = owned()
+    old: dict[str, Any] = {"counts_changes": False}  # as records before version 3 are read
+    world.must(world.topic(TopicMove.CREATE, segments=initial_segments(1), **old))
+    world.must(world.topic(TopicMove.OPEN, **old))
+    assert world.scalable().epoch == 0
+    world.must(world.begin(Operation.SPLIT, split(world), **old))
+    world.must(world.topic(TopicMove.SEALING, **old))
+    world.must(world.topic(TopicMove.COMMIT, end_offsets=(0, 0, 0, 0), **old))
+    assert layout(world).segments[0].sealed_at_epoch == world.scalable().epoch == 3
+    world.committed(Operation.SPLIT, split(world, 1))
+    assert layout(world).segments[1].sealed_at_epoch == world.scalable().epoch == 4
+    world.must(world.topic(TopicMove.UPDATE, **old))
+    world.must(world.topic(TopicMove.UPDATE))
+    assert world.scalable().epoch == 5
 
 
 # --- pruning --------------------------------------------------------------------------------

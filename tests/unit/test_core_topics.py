@@ -6,29 +6,27 @@ from typing import Any
 
 import pytest
 
-from anabranch.core.layout import SegmentLayout, initial_segments
-from anabranch.core.records import PolicyOp, SessionOp
-from anabranch.core.subscriptions import SubscriptionOp
-from anabranch.core.topic_guards import TOPIC_GUARDS, controller_of
-from anabranch.core.topics import (
-    TOPIC_ARROWS,
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.records import PolicyOp, SessionOp
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.subscriptions.subscription import SubscriptionOp
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.layout import SegmentLayout, initial_segments
+from anabranch.core.topics.machine import LAYOUTS
+from anabranch.core.topics.topic import (
     Operation,
-    TopicGuard,
     TopicMove,
     TopicState,
     properties_dict,
     properties_flat,
 )
-from anabranch.core.units import Move
-from anabranch.core.verdicts import Verdict
 from support.topics import opened, owned, split
 from support.world import FIRST, TOPIC, UNIT, A, B, World
 
 
-def test_every_guard_has_a_predicate_and_each_row_is_in_the_order_of_precedence() -> None:
-    assert set(TOPIC_GUARDS) == set(TopicGuard)
-    for arrow in TOPIC_ARROWS:
-        reasons = [TOPIC_GUARDS[guard][1] for guard in arrow.guards]
+def test_each_row_has_its_guards_in_the_order_of_precedence() -> None:
+    for arrow in LAYOUTS.rows:
+        reasons = [guard.refusal for guard in arrow.guards]
         assert reasons == sorted(reasons), arrow.move
 
 
@@ -201,14 +199,23 @@ def test_a_topic_with_a_bad_name_is_not_created(local: str) -> None:
     assert world.tell(create) is Verdict.INVALID_VALUE
 
 
-def test_properties_come_in_pairs() -> None:
+def test_an_epoch_begins_when_a_topic_opens() -> None:
+    world = owned()
+    world.must(world.topic(TopicMove.CREATE, segments=initial_segments(1)))
+    world.must(world.topic(TopicMove.DELETE))
+    assert (world.scalable().opened, world.scalable().epoch) == (0, 0)
+
+
+def test_properties_and_overrides_come_in_pairs() -> None:
     world = opened()
+    odd = world.topic(TopicMove.POLICY, auto_scale=("enabled",))
+    assert world.tell(odd) is Verdict.INVALID_VALUE
     assert world.tell(world.topic(TopicMove.UPDATE, properties=("a",))) is Verdict.INVALID_VALUE
     flat = properties_flat({"b": "2", "a": "1"})
     world.must(world.topic(TopicMove.UPDATE, properties=flat))
     topic = world.scalable()
     assert properties_dict(topic.properties) == topic.layout.properties == {"a": "1", "b": "2"}
-    assert topic.epoch == 1
+    assert topic.epoch == 0  # nothing of its layout has changed
 
 
 def test_a_namespace_with_topics_is_not_deleted() -> None:

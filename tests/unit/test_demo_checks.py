@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from anabranch.broker.demo.history import LAG_MS_MAX
-from anabranch.broker.demo.history import History as Checked
-from anabranch.broker.demo.lookups import LookedUp
-from anabranch.broker.demo.reshape import choose
-from anabranch.broker.demo.trace import NAMESPACES, home_of, load
-from anabranch.core.layout import SegmentLayout
 from anabranch.core.names import Namespace
 from anabranch.core.ring import bundle_name, even_ranges, parse_range, topic_hash
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.devkit.demo.history import LAG_MS_MAX
+from anabranch.devkit.demo.history import History as Checked
+from anabranch.devkit.demo.lookups import LookedUp
+from anabranch.devkit.demo.reshape import choose
+from anabranch.devkit.demo.trace import NAMESPACES, home_of, load
 from support.history import BROKERS, DEFAULT, History
 
 TOPIC = f"persistent://{DEFAULT}/topic-1"

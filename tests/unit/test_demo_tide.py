@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from anabranch.broker.demo.tide import POLICY, Decided, Sample, Tide, rate_at, tidal
-from anabranch.broker.demo.trace import load
-from anabranch.core.autoscale_policy import AutoScalePolicy, checked_override, fault_of, resolve
+from anabranch.core.autoscale.policy import AutoScalePolicy, checked_override, fault_of, resolve
+from anabranch.devkit.demo.tide import POLICY, Decided, Sample, Tide, rate_at, tidal
+from anabranch.devkit.demo.trace import load
 
 
 def test_the_tide_rises_above_the_policys_thresholds_and_falls_below_them() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.core.autoscale_policy import Level
-from anabranch.core.segment_load import SegmentLoad
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.autoscale.policy import Level
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
 from support.scalable import TOPIC, created, layout, refused

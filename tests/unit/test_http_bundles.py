@@ -102,6 +102,8 @@ def test_a_split_at_positions_cuts_there() -> None:
 BAD_REQUESTS: list[tuple[str, Any, int, str]] = [
     ("0x1_0x2/unload", None, 412, "8 lower-case hex digits"),
     ("0x40000000_0x00000000/unload", None, 412, "is empty"),
+    ("zero/unload", None, 412, "'zero'"),
+    ("zero/split", None, 412, "'zero'"),
     ("0x00000000_0x00000001/unload", None, 412, "Cannot find bundle"),
     (f"{UNIT}/unload?destinationBroker=nobody:1", None, 409, "nobody:1 is not one of"),
     (f"{UNIT}/unload?destinationBroker=nobody", None, 412, "host:webPort"),
@@ -184,5 +186,18 @@ def test_hash_positions_are_those_of_the_topics_in_the_bundle() -> None:
         assert stranger.status_code == 412
         unknown = await node.http.get(f"{HOME}/0x00000000_0x00000001/topicHashPositions")
         assert (unknown.status_code, "Cannot find" in unknown.json()["reason"]) == (412, True)
+
+    with_http(test)
+
+
+@pytest.mark.parametrize("path", ["tenants/a%20b", "namespaces/a%20b/orders"])
+def test_names_are_checked_where_they_come_in(path: str) -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        for method in ("PUT", "DELETE"):
+            answer = await nodes[0].http.request(
+                method, f"/admin/v2/{path}", json={"allowedClusters": ["standalone"]}
+            )
+            assert answer.status_code == 412
+            assert "tenant name 'a b' is not valid" in answer.json()["reason"]
 
     with_http(test)

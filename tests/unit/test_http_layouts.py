@@ -1,49 +1,41 @@
-"""The short way of reading layouts."""
+"""Reads of layouts, which are answered in front of the application."""
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
-from anabranch.broker.http.app import create_api
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
+from support.scalable import refused
 
 HOME = "/admin/v2/scalable/public/default"
 TOPIC = f"{HOME}/orders"
 
 
-def route(node: HttpNode) -> httpx.AsyncClient:
-    """A client of the routes alone."""
-    api = create_api(node.node.operations, node.node.settings, node.node.metrics)
-    return httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://node")
-
-
 @pytest.mark.parametrize(
-    "path",
+    ("path", "status", "said"),
     [
-        TOPIC,
-        f"{HOME}/nothing",
-        f"{HOME}/bad%20name",
-        "/admin/v2/scalable/public/nothing/orders",
-        f"{TOPIC}/stats",
-        f"{HOME}/orders%2Fstats",
-        HOME,
+        (f"{HOME}/nothing", 404, "Scalable topic not found: topic://public/default/nothing"),
+        (f"{HOME}/bad%20name", 412, "bad name"),
+        ("/admin/v2/scalable/public/nothing/orders", 404, "Namespace public/nothing"),
+        (f"{HOME}/orders%2Fnothing", 404, "there is no path"),
+        (f"{HOME}/", 404, "there is no path"),
     ],
 )
-def test_the_short_way_and_the_route_answer_alike(path: str) -> None:
+def test_what_is_no_layout_is_refused_with_its_reason(path: str, status: int, said: str) -> None:
     async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        await nodes[0].http.put(TOPIC, params={"numInitialSegments": 3}, json={"team": "blue"})
-        async with route(nodes[0]) as routes:
-            first, again = await nodes[0].http.get(path), await nodes[0].http.get(path)
-            by_route = await routes.get(path)
-        for one in (first, again):
-            assert one.status_code == by_route.status_code
-            if path.endswith("stats"):  # what is measured may change between two answers
-                assert set(one.json()) == set(by_route.json())
-            else:
-                assert one.content == by_route.content
-            assert one.headers["content-type"] == by_route.headers["content-type"]
+        await nodes[0].http.put(TOPIC)
+        refused(await nodes[0].http.get(path), status, said)
+
+    with_http(test)
+
+
+def test_paths_below_and_above_a_layout_are_other_routes() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        await nodes[0].http.put(TOPIC)
+        for path in (f"{TOPIC}/stats", f"{HOME}/orders%2Fstats"):
+            assert "totalSegments" in (await nodes[0].http.get(path)).json()
+        assert (await nodes[0].http.get(HOME)).json() == ["topic://public/default/orders"]
 
     with_http(test)
 

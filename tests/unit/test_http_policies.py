@@ -1,12 +1,20 @@
 """Tenants, namespaces, clusters."""
 
-from typing import Any
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
 
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
 
 TENANT = {"adminRoles": ["admin"], "allowedClusters": ["standalone"]}
 ADMIN = "/admin/v2"
+# What the Java admin client of these versions of Pulsar sends to create namespaces, recorded.
+RECORDED: Final = json.loads(
+    (Path(__file__).parents[1] / "data" / "pulsar_namespaces.json").read_text()
+)
 
 
 async def put(node: HttpNode, path: str, body: Any, status: int) -> str:
@@ -90,6 +98,70 @@ def test_a_namespace_gets_the_bundles_that_its_body_asks_for() -> None:
     with_http(test)
 
 
+@pytest.mark.parametrize(
+    ("version", "call", "count"),
+    [
+        ("5.0.0-M1", "bundles", 8),
+        ("5.0.0-M1", "boundaries", 4),
+        ("5.0.0-M1", "clusters", 4),
+        ("5.0.0-M1", "policies", 4),
+        ("4.0.4", "bundles", 8),
+        ("4.0.4", "policies", 4),
+    ],
+)
+def test_what_pulsars_java_client_sends_makes_a_namespace(
+    version: str, call: str, count: int
+) -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        await put(nodes[0], "/namespaces/public/n", RECORDED[version][call], 204)
+        assert (await get(nodes[0], "/namespaces/public/n/bundles"))["numBundles"] == count
+
+    with_http(test)
+
+
+def test_each_policy_that_pulsars_java_client_has_set_is_refused_by_its_name() -> None:
+    """Those alone: the body holds all the others, too, at what they are when nobody sets them."""
+
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        plain = RECORDED["5.0.0-M1"]["policies"]
+        known = {"replication_clusters", "allowed_clusters"}
+        for name, unset in plain.items():
+            if name in known:
+                continue
+            body = {**plain, name: {"other": 7} if isinstance(unset, dict) else "other"}
+            said = await put(nodes[0], "/namespaces/public/n", body, 412)
+            assert said == f"policies {name} are not supported by this version; leave them out"
+        said = await put(nodes[0], "/namespaces/public/n", RECORDED["5.0.0-M1"]["unsupported"], 412)
+        assert said.startswith("policies deduplicationEnabled, message_ttl_in_seconds are not")
+
+    with_http(test)
+
+
+def test_a_namespaces_policies_carry_its_auto_scale_policy() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        node, path = nodes[0], "/namespaces/public/n"
+        assert "scalableTopicAutoScalePolicy" not in await get(node, "/namespaces/public/default")
+        given = {"enabled": False, "mergeWindow": "10m", "maxSegments": None}
+        wrong = {"maxSegments": 2, "minSegments": 3}
+        for bad, said in (({"windows": 1}, "'windows' is no field"), (wrong, "maxSegments must")):
+            body = {"numBundles": 2, "scalableTopicAutoScalePolicy": bad}
+            assert said in await put(node, path, body, 412)
+        assert (await node.http.get(ADMIN + path)).status_code == 404  # nothing is made
+        await put(node, path, {"numBundles": 2, "scalableTopicAutoScalePolicy": given}, 204)
+        override = {"enabled": False, "mergeWindowSeconds": 600}
+        body = await get(node, path)
+        assert (body["scalableTopicAutoScalePolicy"], body["bundles"]["numBundles"]) == (
+            override,
+            2,
+        )
+        assert await get(node, f"{path}/scalableTopicAutoScalePolicy") == override
+        policy = f"{ADMIN}{path}/scalableTopicAutoScalePolicy"
+        assert (await node.http.delete(policy)).status_code == 204
+        assert "scalableTopicAutoScalePolicy" not in await get(node, path)
+
+    with_http(test)
+
+
 BAD_POLICIES: list[tuple[Any, int, str]] = [
     ({"numBundles": 0}, 412, "Invalid number of bundles 0"),
     ({"numBundles": 65_537}, 412, "Invalid number of bundles 65537"),
@@ -98,6 +170,9 @@ BAD_POLICIES: list[tuple[Any, int, str]] = [
     ({"bundles": {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"]}}, 412, "unequal"),
     ({"retention_policies": {"size": 1}}, 412, "retention_policies"),
     ({"replication_clusters": ["mars"]}, 412, "mars"),
+    ({"allowed_clusters": ["standalone", "mars"]}, 412, "clusters mars are unknown"),
+    ({"offload_threshold": 0.5}, 412, "offload_threshold"),
+    ({"properties": {"a": ["b"]}}, 412, "properties"),
     ([1], 400, "the body"),
 ]
 

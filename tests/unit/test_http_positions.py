@@ -14,22 +14,17 @@ from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
-from support.scalable import TOPIC, created, refused
+from support.scalable import (
+    BILLING,
+    TOPIC,
+    billing,
+    created,
+    refused,
+    split_with_records,
+    stats,
+)
 
-BILLING = f"{TOPIC}/subscriptions/billing"
 SERVED = {"brokerServicePort": 7000}
-
-
-async def stats(node: HttpNode) -> dict[str, Any]:
-    answer = await node.http.get(f"{TOPIC}/stats")
-    assert answer.status_code == 200, answer.text
-    body: dict[str, Any] = answer.json()
-    return body
-
-
-async def billing(node: HttpNode) -> dict[str, Any]:
-    found: dict[str, Any] = (await stats(node))["subscriptions"]["billing"]
-    return found
 
 
 async def subscribed(node: HttpNode, kind: str = "STREAM") -> str:
@@ -37,18 +32,6 @@ async def subscribed(node: HttpNode, kind: str = "STREAM") -> str:
     answer = await node.http.put(BILLING, params={"type": kind})
     assert answer.status_code == 204, answer.text
     return str((await billing(node))["groupId"])
-
-
-async def split_with_records(node: HttpNode, cluster: MemoryCluster) -> list[str]:
-    """Kafka topics: of a sealed parent, 5 records in each bucket, and of two children, 3."""
-    await created(node)
-    (parent,) = cluster.segments.ends
-    cluster.segments.ends[parent] = [5, 5, 5, 5]
-    assert (await node.http.post(f"{TOPIC}/split/0")).status_code == 204
-    topics = list(cluster.segments.ends)
-    for child in topics[1:]:
-        cluster.segments.ends[child] = [3, 3]
-    return topics
 
 
 async def seek(node: HttpNode, **params: Any) -> None:
@@ -98,16 +81,26 @@ def test_kafka_is_asked_once_for_many_who_want_to_know_at_once() -> None:
     with_http(test)
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"), [("QUEUE", "kafka-share-groups.sh"), ("CHECKPOINT", "themselves")]
-)
-def test_a_backlog_that_only_others_know_is_said_to_be_unknown(kind: str, said: str) -> None:
+def test_a_backlog_that_only_kafka_knows_is_said_to_be_unknown() -> None:
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
         await created(nodes[0])
-        await subscribed(nodes[0], kind)
+        await subscribed(nodes[0], "QUEUE")
         found = await billing(nodes[0])
         assert (found["msgBacklog"], found["segments"]) == (None, {"0": None})
-        assert said in found["backlogUnknown"]
+        assert "kafka-share-groups.sh" in found["backlogUnknown"]
+
+    with_http(test)
+
+
+def test_the_backlog_of_a_checkpoint_subscription_is_what_its_consumers_have_not_saved() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        (kafka,) = cluster.segments.ends
+        cluster.segments.ends[kafka] = [5, 5, 0, 0]
+        group = await subscribed(nodes[0], "CHECKPOINT")
+        cluster.positions.groups[group] = {(kafka, 0): 3}
+        await nodes[0].http.put(f"{TOPIC}/subscriptions/another")  # so that it is asked anew
+        assert (await billing(nodes[0]))["msgBacklog"] == 2 + 5
 
     with_http(test)
 
@@ -139,14 +132,12 @@ def test_statistics_are_told_by_the_controller_which_is_found_when_there_is_none
 
 def test_a_seek_to_a_time_begins_every_bucket_at_its_first_message_of_it() -> None:
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        parent, first, second = await split_with_records(nodes[0], cluster)
+        await split_with_records(nodes[0], cluster)
         former = await subscribed(nodes[0])
         await seek(nodes[0], timestamp=2)
         group = (await billing(nodes[0]))["groupId"]
         assert group != former
-        expected = {(parent, bucket): 2 for bucket in range(4)}
-        expected |= {(topic, bucket): 2 for topic in (first, second) for bucket in range(2)}
-        assert cluster.positions.groups == {group: expected}
+        assert cluster.positions.groups == {}  # the log says where it begins, at once
         await until(lambda: former in cluster.segments.deleted_groups)
         assert (await billing(nodes[0]))["segments"] == {"0": 12, "1": 2, "2": 2}
 
@@ -199,22 +190,29 @@ def test_consumers_of_a_subscription_that_is_put_elsewhere_begin_there_in_its_ne
     with_http(test, **SERVED)
 
 
-def test_a_queue_can_be_put_at_the_earliest_message_only() -> None:
+def test_a_queue_is_put_anywhere_while_nobody_consumes_it() -> None:
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        await created(nodes[0])
+        await split_with_records(nodes[0], cluster)
         former = await subscribed(nodes[0], "QUEUE")
-        answer = await nodes[0].http.post(f"{BILLING}/skip-all")
-        refused(answer, 412, f"kafka-share-groups.sh --reset-offsets on group {former}")
-        assert (await billing(nodes[0]))["groupId"] == former
         await seek(nodes[0], position="earliest")
-        group = (await billing(nodes[0]))["groupId"]
-        assert group != former
-        assert cluster.segments.share_groups == {former, group}
+        first = (await billing(nodes[0]))["groupId"]
+        assert first != former
+        assert cluster.segments.share_groups == {former, first}
+        assert first not in cluster.positions.queues  # Kafka's own setting says it
+        answer = await nodes[0].http.post(f"{BILLING}/skip-all")
+        assert answer.status_code == 204, answer.text
+        found = await billing(nodes[0])
+        assert found["groupId"] not in (former, first)
+        assert found["drainedSegments"] == [0]
+        assert {left for _, left in cluster.positions.queues[found["groupId"]].values()} == {0}
+        cluster.positions.told = False  # SASL guards Kafka
+        refused(await nodes[0].http.post(f"{BILLING}/skip-all"), 412, "kafka-share-groups.sh")
+        assert (await billing(nodes[0]))["groupId"] == found["groupId"]
         async with client_of(nodes[0].node, "a") as client:
             await client.subscribe(kind=pb.ScalableConsumerType.QUEUE)
             answer = await nodes[0].http.post(f"{BILLING}/seek", params={"position": "earliest"})
             refused(answer, 409, "close a first")
-            assert (await billing(nodes[0]))["groupId"] == group
+            assert (await billing(nodes[0]))["groupId"] == found["groupId"]
 
     with_http(test, **SERVED)
 
@@ -245,16 +243,15 @@ def test_a_seek_that_cannot_be_done_changes_nothing_and_says_why() -> None:
     with_http(test)
 
 
-def test_a_seek_whose_commit_fails_says_where_the_subscription_is_now() -> None:
+def test_a_queue_whose_new_group_cannot_be_made_yet_is_put_elsewhere_all_the_same() -> None:
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
         await created(nodes[0])
-        await subscribed(nodes[0])
-        cluster.positions.commit_failure = KafkaUnreachableError("Kafka does not answer")
-        answer = await nodes[0].http.post(f"{BILLING}/skip-all")
-        refused(answer, 503, "now begins at the earliest message, unless")
-        cluster.positions.commit_failure = None
-        answer = await nodes[0].http.post(f"{BILLING}/skip-all")
-        assert answer.status_code == 204
+        former = await subscribed(nodes[0], "QUEUE")
+        cluster.segments.failure = KafkaUnreachableError("Kafka does not answer")
+        answer = await nodes[0].http.post(f"{BILLING}/seek", params={"position": "earliest"})
+        refused(answer, 503, "begins there once Kafka has made its group: Kafka does not answer")
+        cluster.segments.failure = None
+        assert (await billing(nodes[0]))["groupId"] != former
 
     with_http(test)
 

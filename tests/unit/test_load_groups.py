@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from anabranch.broker.load.groups import GroupWatch, Wanted
-from anabranch.channel.load_probe import CLIENTS_MAX, Reader
+from anabranch.channel.load_probe import CLIENTS_MAX, ActiveGroup
 from anabranch.channel.sealing import SegmentTopic
 
 WINDOW_S = 60.0
@@ -29,8 +29,8 @@ class Kafka:
     def groups(self, timeout_s: float) -> list[str]:
         return list(self.live)
 
-    def readers(self, groups: Collection[str], timeout_s: float) -> list[Reader]:
-        return [Reader(group, frozenset(self.live[group])) for group in groups]
+    def readers(self, groups: Collection[str], timeout_s: float) -> list[ActiveGroup]:
+        return [ActiveGroup(group, frozenset(self.live[group])) for group in groups]
 
     def committed(
         self, group: str, topics: Sequence[SegmentTopic], timeout_s: float

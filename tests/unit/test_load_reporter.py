@@ -14,10 +14,11 @@ from anabranch.broker.load.build import measure
 from anabranch.broker.load.reporter import LoadSettings, SegmentLoadReporter
 from anabranch.broker.load.traffic import Report, Said
 from anabranch.broker.metrics import Metrics
-from anabranch.channel.load import LoadTable, Place
-from anabranch.channel.load_probe import Reader
+from anabranch.channel.load import LoadTable, SegmentKey
+from anabranch.channel.load_probe import ActiveGroup
 from anabranch.channel.sealing import SegmentTopic
-from anabranch.core.segment_load import LoadRecord, SegmentLoad
+from anabranch.core.autoscale.load import LoadRecord, SegmentLoad
+from anabranch.core.subscriptions.subscription import SubscriptionKind
 from support import steady
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
 
@@ -39,7 +40,7 @@ class World:
         self.cluster = cluster
         self.now = 1_000.0
         self.table = LoadTable()
-        self.written: list[tuple[Place, LoadRecord | None]] = []
+        self.written: list[tuple[SegmentKey, LoadRecord | None]] = []
         self.asked: list[set[str]] = []  # topics whose ends were asked for, by round
         self.live: dict[str, set[str]] = {}  # topics by group that has members
         self.positions: dict[tuple[str, str], int] = {}
@@ -48,7 +49,7 @@ class World:
 
     # As the load topic.
 
-    def write(self, loads: Mapping[Place, LoadRecord | None]) -> None:
+    def write(self, loads: Mapping[SegmentKey, LoadRecord | None]) -> None:
         self.written += loads.items()
         now_ms = round(self.now * 1000)
         self.table.take((p, None if each is None else each.at(now_ms)) for p, each in loads.items())
@@ -69,8 +70,8 @@ class World:
     def groups(self, timeout_s: float) -> list[str]:
         return list(self.live)
 
-    def readers(self, groups: Collection[str], timeout_s: float) -> list[Reader]:
-        return [Reader(group, frozenset(self.live[group])) for group in groups]
+    def readers(self, groups: Collection[str], timeout_s: float) -> list[ActiveGroup]:
+        return [ActiveGroup(group, frozenset(self.live[group])) for group in groups]
 
     def committed(
         self, group: str, topics: Sequence[SegmentTopic], timeout_s: float
@@ -174,10 +175,12 @@ def test_what_rests_is_asked_about_less_often_and_at_once_when_a_client_reports(
 
 def test_clients_reports_are_the_sizes_and_what_was_read() -> None:
     async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        await subscribed(node, "billing", "audit")
         await world.round(reporter)
         for number in range(1, 40):
             report(node, 1_000 * number)
-            report(node, 2_000 * number, "billing")
+            for subscription in ("billing", "audit"):
+                report(node, 1_000 * number, subscription)
             await world.round(reporter, came=1_000)
         load = world.of()
         assert load is not None
@@ -188,6 +191,27 @@ def test_clients_reports_are_the_sizes_and_what_was_read() -> None:
         assert world.sized == []
 
     run(body)
+
+
+def test_forged_reports_of_reading_give_an_empty_topic_no_load() -> None:
+    """For a subscription that there is, and for one that there is not."""
+
+    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+        await subscribed(node, "billing")
+        await world.round(reporter)
+        for number in range(1, 20):
+            report(node, 10_000_000 * number, "billing")
+            report(node, 10_000_000 * number, "nobody")
+            await world.round(reporter)
+        load = world.of()
+        assert load is None or load.rates == (0.0, 0.0, 0.0, 0.0)
+
+    run(body)
+
+
+async def subscribed(node: MemoryNode, *subscriptions: str) -> None:
+    for each in subscriptions:
+        await node.operations.topics.consumers.create(TOPIC, each, SubscriptionKind.STREAM)
 
 
 def test_a_group_that_has_members_counts_by_what_it_commits() -> None:
@@ -233,7 +257,7 @@ def test_loads_of_a_namespace_that_is_gone_are_taken_away_when_they_are_old() ->
     async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
         log_ms = node.runtime.log_ms
         load = LoadRecord(1.0, 1.0, 1.0, 1.0, False, False)
-        old, new = Place("public/gone/orders", 7, 0), Place("public/gone/orders", 8, 0)
+        old, new = SegmentKey("public/gone/orders", 7, 0), SegmentKey("public/gone/orders", 8, 0)
         world.table.take([(old, load.at(log_ms - 61_000)), (new, load.at(log_ms + 60_000))])
         await world.round(reporter)
         assert list(world.table.places(old.topic)) == [new]
@@ -277,7 +301,7 @@ def test_a_client_that_reports_before_the_loads_are_read_changes_no_rate() -> No
         assert topic is not None
         report(node, 5)
         written = SegmentLoad(100.0, 30_000.0, 0.0, 0.0, 1, bytes_rate_in_estimated=True)
-        world.table.take([(Place(TOPIC, topic.incarnation, 0), written)])
+        world.table.take([(SegmentKey(TOPIC, topic.incarnation, 0), written)])
         for _ in range(20):
             await world.round(reporter, came=1_000)
         assert world.written == []

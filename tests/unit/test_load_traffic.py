@@ -137,3 +137,11 @@ def test_whatever_answers_get_lost_and_however_controllers_change_little_counts_
         if answered:
             told = total
     assert total <= inbox.total[0] <= total + lost
+
+
+def test_no_message_counts_as_larger_than_kafka_takes_them() -> None:
+    grown: list[Grown] = []
+    reports = TrafficReports(WINDOW_S, 10.0, lambda: 0.0, message_bytes_max=1_000)
+    reports.listener = grown.append
+    reports.take(Report(TOPIC, 7, 1, 10.0, (Said(0, "", 5, 1 << 60, 0, 0),)))
+    assert [each.size_bytes for each in grown] == [5_000]

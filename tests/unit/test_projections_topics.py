@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.core.state import StateQueries
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.topics import TopicMove
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.state import StateQueries
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.topic import TopicMove
 from anabranch.projections import reader as readers
 from anabranch.projections import view as views
 from anabranch.projections.view import View

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from anabranch.channel.codec import Horizon
-from anabranch.channel.errors import NewerSchemaError, UnreadableError
+from anabranch.channel.errors import NewerSchemaError
 from anabranch.channel.log import Entry
-from anabranch.core.digest import to_hex
+from anabranch.core.bundles.unit import UnitState
+from anabranch.core.log.digest import to_hex
+from anabranch.core.log.state import Change
+from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import RING_END
-from anabranch.core.state import Change
-from anabranch.core.units import UnitState
-from anabranch.core.verdicts import Verdict
 from anabranch.projections.errors import (
     ViewDamagedError,
     ViewError,
@@ -205,13 +205,6 @@ def test_a_bulk_load_that_fails_leaves_the_view_as_it_was(view: View, log: Histo
     with View.open(path) as again:
         assert again.next_offset == len(log.entries)
         assert not list(path.glob("loading-*"))
-
-
-def test_a_damaged_unit_in_a_snapshot_is_an_error(view: View, log: History) -> None:
-    rows = [*pairs(log), (f"{DEFAULT}/0x00000000_0x40000000".encode(), b"\xc3\x01short")]
-    with pytest.raises(UnreadableError):
-        view.load_snapshot([rows], lambda: log.snapshot().horizon)
-    assert view.next_offset == 0
 
 
 # --- listeners ------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from anabranch.broker.errors import ConflictError, UnavailableError
+from anabranch.broker.errors import ConflictError, DeadlineError, NotFoundError
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.positions import EARLIEST, LATEST
-from anabranch.core.subscriptions import Subscription, SubscriptionKind
-from anabranch.core.topic_guards import controller_of
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.core.topics.guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.errors import RefusedError
 from support import steady
@@ -62,7 +62,7 @@ def test_a_deleted_subscription_ends_its_consumers_for_good(
         async with client_of(node, "a") as client:
             await client.subscribe(kind=_KINDS[kind])
             group = client.assigned[-1].group_id
-            await sessions.delete(NAME, "billing")
+            await sessions.delete(NAME, "billing", force=True)
             await until(lambda: bool(client.closed))
             assert f"subscription billing of topic://{NAME} was deleted" in client.closed[0]
             if made_again:
@@ -77,6 +77,37 @@ def test_a_deleted_subscription_ends_its_consumers_for_good(
     run(test)
 
 
+@pytest.mark.parametrize("kind", _KINDS)
+def test_a_subscription_that_has_consumers_is_deleted_by_force_only(kind: SubscriptionKind) -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        topics = node.operations.topics
+        async with client_of(node, "a") as client:
+            await client.subscribe(kind=_KINDS[kind])
+            with pytest.raises(ConflictError, match="close a first, or delete it by force"):
+                await topics.consumers.delete(NAME, "billing")
+            assert node.view.subscription(NAME, "billing") is not None
+            assert client.closed == []
+            await client.leave()
+        await topics.consumers.delete(NAME, "billing")
+        assert node.view.subscription(NAME, "billing") is None
+
+    run(test)
+
+
+def test_a_consumer_whose_connection_was_cut_may_be_serving_yet() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        topics = node.operations.topics
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+        await until(lambda: not topics.access.service.consumers)
+        with pytest.raises(ConflictError, match="close a first"):
+            await topics.consumers.delete(NAME, "billing")
+
+    run(test)
+
+
 def test_what_was_drained_before_a_reset_is_not_drained_after_it() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = await created(cluster)
@@ -87,7 +118,7 @@ def test_what_was_drained_before_a_reset_is_not_drained_after_it() -> None:
             (parent,) = cluster.segments.ends
             cluster.segments.ends[parent] = [1, 0, 2, 0]
             await topics.split(NAME, 0)
-            await topics.reading.resets.reset(NAME, "billing", EARLIEST)
+            await topics.resets.reset(NAME, "billing", EARLIEST)
         async with client_of(node, "a") as again:
             await again.subscribe({}, drained={0: [0, 1, 2, 3]}, group=group)
             assert again.assigned[-1].group_id != group
@@ -103,7 +134,7 @@ def test_a_queues_consumer_that_was_away_during_a_reset_is_told_to_begin_anew() 
             await client.subscribe(kind=pb.ScalableConsumerType.QUEUE)
             group = client.assigned[-1].group_id
         await until(lambda: not node.operations.topics.access.service.consumers)
-        await node.operations.topics.reading.resets.reset(NAME, "billing", EARLIEST)
+        await node.operations.topics.resets.reset(NAME, "billing", EARLIEST)
         async with client_of(node, "a") as again:
             with pytest.raises(RefusedError, match="put somewhere else") as refused:
                 await again.subscribe(kind=pb.ScalableConsumerType.QUEUE, group=group)
@@ -114,39 +145,57 @@ def test_a_queues_consumer_that_was_away_during_a_reset_is_told_to_begin_anew() 
 
 def test_a_seek_out_of_time_says_what_was_changed_and_is_over_before_the_next_change() -> None:
     async def test(cluster: MemoryCluster) -> None:
-        topics = (await created(cluster)).operations.topics
+        node = await created(cluster)
+        topics = node.operations.topics
         await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
         former = billing(topics)
-        cluster.positions.hold_commits.clear()
+        cluster.positions.hold.clear()
         loop = asyncio.get_running_loop()
         out_of_time = loop.time() + 2 * _OPERATION_S
-        seeking = asyncio.create_task(topics.reading.resets.reset(NAME, "billing", LATEST))
-        await until(lambda: "commit" in cluster.positions.calls)
+        seeking = asyncio.create_task(topics.resets.reset(NAME, "billing", LATEST))
+        await until(lambda: "offsets" in cluster.positions.calls)
         deleting = asyncio.create_task(topics.consumers.delete(NAME, "billing"))
         await until(lambda: loop.time() > out_of_time)
         assert not deleting.done()
-        known = billing(topics)
-        assert known.created_offset != former.created_offset
-        cluster.positions.hold_commits.set()
-        with pytest.raises(UnavailableError, match="now begins at the earliest message, unless"):
+        assert billing(topics) == former
+        cluster.positions.hold.set()
+        with pytest.raises(DeadlineError, match="look before you try again"):
             await seeking
         await deleting
-        assert topics.consumers.group_id(NAME, "billing", known) in cluster.positions.groups
+        assert node.view.subscription(NAME, "billing") is None
 
     run(test, operationTimeoutMillis=round(1_000 * _OPERATION_S))
+
+
+def test_a_seek_of_what_was_deleted_meanwhile_with_its_topic_changes_nothing() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        topics = node.operations.topics
+        await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
+        cluster.positions.hold.clear()
+        seeking = asyncio.create_task(topics.resets.reset(NAME, "billing", LATEST))
+        await until(lambda: "offsets" in cluster.positions.calls)
+        await topics.delete(NAME)
+        await topics.create(NAME, 1, {})
+        cluster.positions.hold.set()
+        with pytest.raises(NotFoundError, match="Subscription not found"):
+            await seeking
+        assert node.view.subscription(NAME, "billing") is None
+
+    run(test)
 
 
 def test_a_seek_may_take_longer_than_a_look_up() -> None:
     async def test(cluster: MemoryCluster) -> None:
         topics = (await created(cluster)).operations.topics
         await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
-        cluster.positions.hold_commits.clear()
+        cluster.positions.hold.clear()
         loop = asyncio.get_running_loop()
-        seeking = asyncio.create_task(topics.reading.resets.reset(NAME, "billing", LATEST))
-        await until(lambda: "commit" in cluster.positions.calls)
+        seeking = asyncio.create_task(topics.resets.reset(NAME, "billing", LATEST))
+        await until(lambda: "offsets" in cluster.positions.calls)
         out_of_time = loop.time() + _OPERATION_S
         await until(lambda: loop.time() > out_of_time)
-        cluster.positions.hold_commits.set()
+        cluster.positions.hold.set()
         await seeking
 
     run(test, lookupTimeoutMillis=round(500 * _OPERATION_S))
@@ -162,10 +211,10 @@ def test_a_queue_is_not_put_elsewhere_while_a_former_controllers_consumers_may_b
         await until(lambda: topics.access.service.may_act(NAME))
         before = billing(topics)
         with pytest.raises(ConflictError, match="consumers that do not know this node yet"):
-            await topics.reading.resets.reset(NAME, "billing", EARLIEST)
+            await topics.resets.reset(NAME, "billing", EARLIEST)
         assert billing(topics) == before
         await topics.consumers.create(NAME, "later", SubscriptionKind.QUEUE)
-        await topics.reading.resets.reset(NAME, "later", EARLIEST)
+        await topics.resets.reset(NAME, "later", EARLIEST)
 
     run(test, 2)
 

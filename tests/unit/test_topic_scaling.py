@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from anabranch.broker.topics.scaling import Scaling
-from anabranch.core.autoscale_decisions import Blocked, NoAction, Reason, Split
-from anabranch.core.autoscaler import Evaluation, Trigger
-from anabranch.core.replica import MemoryReplica
+from anabranch.broker.topics.metrics import Scaling
+from anabranch.core.autoscale.decisions import Blocked, NoAction, Reason, Split
+from anabranch.core.autoscale.schedule import Evaluation, Trigger
+from anabranch.core.log.replica import MemoryReplica
 
 SPLIT = Split(0, Reason.MSG_RATE_IN, "hot")
 

@@ -11,15 +11,16 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import connect
-from anabranch.wire.connection import Limits
+from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import (
     ConnectError,
     FrameError,
 )
-from anabranch.wire.server import Peer, Routes, serve
+from anabranch.wire.framing import encode_frame
+from anabranch.wire.server import Peer, Routes
 from support.nobody import nobody
 from support.waiting import until
-from support.wire import HOST, WAIT_S, connected, lookups, no_routes, raw, run, serving
+from support.wire import HOST, WAIT_S, connected, lookups, raw, run, serving
 
 
 def test_a_connection_begins_with_what_the_node_is() -> None:
@@ -103,7 +104,7 @@ def test_what_no_request_asked_for_is_pushed_in_order() -> None:
 
 def test_a_peer_that_does_not_read_is_cut_off_before_memory_grows() -> None:
     async def test() -> None:
-        limits = Limits(frame_bytes_max=200_000, unsent_bytes_max=1_000_000)
+        limits = ConnectionLimits(frame_bytes_max=200_000, unsent_bytes_max=1_000_000)
         async with serving(limits=limits) as server, raw(server.port) as client:
             await client.handshake()
             (peer,) = server.peers
@@ -120,7 +121,7 @@ def test_a_peer_that_does_not_read_is_cut_off_before_memory_grows() -> None:
 
 def test_a_peer_that_takes_nothing_for_too_long_is_cut_off() -> None:
     async def test() -> None:
-        limits = Limits(unread_s_max=0.05)
+        limits = ConnectionLimits(unread_s_max=0.05)
         async with serving(limits=limits) as server, raw(server.port) as client:
             await client.handshake()
             (peer,) = server.peers
@@ -149,7 +150,7 @@ def test_silence_is_met_with_a_ping_and_more_silence_ends_the_connection() -> No
         async with serving() as server, raw(server.port) as client:
             await client.handshake()
             (peer,) = server.peers
-            peer.limits = Limits(keep_alive_s=0.05)
+            peer.limits = ConnectionLimits(keep_alive_s=0.05)
             peer._keep_alive()  # as after the silence that it had before
             assert await client.answer() == commands.envelope(pb.CommandPing())
             assert await client.answer() is None
@@ -159,7 +160,9 @@ def test_silence_is_met_with_a_ping_and_more_silence_ends_the_connection() -> No
 
 def test_who_answers_pings_stays_connected() -> None:
     async def test() -> None:
-        limits = Limits(keep_alive_s=1_000.0)  # the test says when so much time has passed
+        limits = ConnectionLimits(
+            keep_alive_s=1_000.0
+        )  # the test says when so much time has passed
         async with serving(lookups, limits=limits) as server, raw(server.port) as client:
             await client.handshake()
             (peer,) = server.peers
@@ -173,20 +176,6 @@ def test_who_answers_pings_stays_connected() -> None:
             answer = await client.answer()
             assert answer is not None
             assert answer.type == BaseCommand.LOOKUP_RESPONSE
-
-    run(test)
-
-
-def test_more_connections_than_allowed_are_turned_away() -> None:
-    async def test() -> None:
-        server = await serve(no_routes, host=HOST, connections_max=1)
-        try:
-            async with connected(server) as client:
-                with pytest.raises(ConnectError):
-                    await connect(HOST, server.port, timeout_s=WAIT_S)
-                assert client.is_open
-        finally:
-            await server.stop()
 
     run(test)
 
@@ -234,5 +223,110 @@ def test_a_listener_that_never_answers_is_given_up() -> None:
             port = held.getsockname()[1]
             with pytest.raises(ConnectError, match="does not answer CONNECT within"):
                 await connect(HOST, port, timeout_s=0.5)
+
+    run(test)
+
+
+def test_a_frame_that_does_not_come_to_its_end_ends_its_connection() -> None:
+    """However slowly the rest drips in; whoever sends whole frames stays."""
+
+    async def test() -> None:
+        limits = ConnectionLimits(frame_s_max=0.1)
+        async with serving(lookups, limits) as server, raw(server.port) as slow:
+            await slow.handshake()
+            (peer,) = server.peers
+            async with connected(server) as other:
+                slow.writer.write(b"\x00\x50\x00\x00" + b"\x00\x4f\xff\xfc")
+                while not peer.closed.done():
+                    slow.writer.write(b"x")
+                    await other.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
+                assert "not there whole within 0.1 s" in await peer.closed
+
+    run(test)
+
+
+def test_a_frame_that_was_begun_while_nothing_was_read_comes_to_its_end_all_the_same() -> None:
+    async def test() -> None:
+        may_go = asyncio.Event()
+
+        def routes(_peer: Peer) -> Routes:
+            async def wait(_command: BaseCommand) -> None:
+                await may_go.wait()
+
+            return {BaseCommand.LOOKUP: wait}
+
+        limits = ConnectionLimits(frame_s_max=0.1, requests_max=1)
+        async with serving(routes, limits) as server, raw(server.port) as slow:
+            await slow.handshake()
+            (peer,) = server.peers
+            asked = commands.envelope(pb.CommandLookupTopic(topic="t", request_id=1))
+            frame = encode_frame(asked.SerializeToString())
+            slow.writer.write(frame + frame[:5])
+            await until(lambda: peer.unfinished_bytes == 5, WAIT_S)
+            may_go.set()
+            await asyncio.wait([peer.closed], timeout=WAIT_S)
+            assert "not there whole within 0.1 s" in peer.closed.result()
+
+    run(test)
+
+
+def test_frames_cut_at_any_place_are_not_taken_for_one_without_end() -> None:
+    async def test() -> None:
+        async with (
+            serving(lookups, ConnectionLimits(frame_s_max=0.2)) as server,
+            raw(server.port) as client,
+        ):
+            await client.handshake()
+            frame = encode_frame(
+                commands.envelope(
+                    pb.CommandLookupTopic(topic="t" * 100, request_id=1)
+                ).SerializeToString()
+            )
+            loop = asyncio.get_running_loop()
+            until_s, carried = loop.time() + 1, frame[:50]
+            while loop.time() < until_s:  # a frame is always under way, but none for long
+                client.writer.write(carried + frame[50:] + frame[:50])
+                carried = b""
+                answer = await client.answer()
+                assert answer is not None
+
+    run(test)
+
+
+def test_unfinished_frames_of_all_connections_together_are_bounded() -> None:
+    """The one that has the most goes."""
+
+    async def test() -> None:
+        limits = ConnectionLimits(unfinished_bytes_max=1_000_000)
+        async with (
+            serving(limits=limits) as server,
+            raw(server.port) as big,
+            raw(server.port) as it,
+        ):
+            await big.handshake()
+            (greatest,) = [peer for peer in server.peers if peer.client_version]
+            await it.handshake()
+            begun = b"\x00\x50\x00\x00" + b"\x00\x4f\xff\xfc"
+            big.writer.write(begun + b"x" * 600_000)
+            await until(lambda: greatest.unfinished_bytes > 500_000, WAIT_S)
+            it.writer.write(begun + b"x" * 500_000)
+            assert "brokerMaxUnfinishedFramesMemory" in await greatest.closed
+            (left,) = server.peers
+            await until(lambda: left.unfinished_bytes == 500_008, WAIT_S)
+            assert left.is_open
+            left.abort("the test is over")
+            await left.closed
+            server.keeps(1_000_000)  # what went is not counted any more
+
+    run(test)
+
+
+def test_one_client_too_many_is_told_so() -> None:
+    async def test() -> None:
+        async with serving(limits=ConnectionLimits(connections_max=1)) as server, connected(server):
+            with pytest.raises(
+                ConnectError, match=r"this node has 1 clients.*brokerMaxConnections"
+            ):
+                await connect(HOST, server.port, timeout_s=WAIT_S)
 
     run(test)

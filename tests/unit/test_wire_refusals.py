@@ -7,7 +7,7 @@ import pytest
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.connection import Limits
+from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import encode_frame
 from support.wire import WAIT_S, connected, lookups, raw, run, serving
 
@@ -15,10 +15,11 @@ from support.wire import WAIT_S, connected, lookups, raw, run, serving
 @pytest.mark.parametrize(
     ("name", "payload", "request_id"),
     [
+        ("SUBSCRIBE", b"\x22\x0a\x0a\x01t\x12\x01s\x18\x00\x28\x09", 9),
         ("PRODUCER", b"\x2a\x07\x0a\x01t\x10\x01\x18\x09", 9),
-        ("PARTITIONED_METADATA", b"\xaa\x01\x05\x0a\x01t\x10\x09", 9),
+        ("PARTITIONED_METADATA", b"\xaa\x01\x03\x0a\x01t", commands.NO_REQUEST),  # lacks its id
         ("GET_TOPICS_OF_NAMESPACE", b"\x82\x02\x05\x08\x09\x12\x01n", 9),
-        ("WATCH_TC_ASSIGNMENTS", b"\xfa\x04\x02\x08\x01", commands.NO_REQUEST),
+        ("FLOW", b"\x5a\x04\x08\x01\x10\x05", commands.NO_REQUEST),
     ],
 )
 def test_a_foreign_command_is_refused_by_name_and_the_connection_lives_on(
@@ -32,6 +33,7 @@ def test_a_foreign_command_is_refused_by_name_and_the_connection_lives_on(
             assert refused is not None
             assert refused.error.error == pb.NotAllowedError
             assert refused.error.message.startswith(f"{name} is not served here")
+            assert "Kafka" in refused.error.message
             assert refused.error.request_id == request_id
             client.send(commands.envelope(pb.CommandLookupTopic(topic="t", request_id=5)))
             answer = await client.answer()
@@ -39,6 +41,63 @@ def test_a_foreign_command_is_refused_by_name_and_the_connection_lives_on(
             assert answer.lookupTopicResponse.request_id == 5
 
     run(test)
+
+
+# Requests of Pulsar's clients, the number of the response that they wait for, and the numbers of
+# its ids, error and message, as its 5.0.0-M1 has them.
+RESPONSES: list[tuple[int, dict[int, int], int, dict[int, int], int, int]] = [
+    (6, {1: 3, 2: 9}, 8, {1: 3, 2: 9}, 3, 4),  # SEND
+    (10, {1: 3, 8: 9}, 38, {1: 3, 6: 9}, 4, 5),  # ACK
+    (21, {2: 9}, 22, {2: 9, 3: 1}, 4, 5),  # PARTITIONED_METADATA; 3: Failed
+    (23, {2: 9}, 24, {4: 9, 3: 2}, 6, 7),  # LOOKUP, that lacks its topic; 3: Failed
+    (25, {1: 9}, 26, {1: 9}, 2, 3),  # CONSUMER_STATS
+    (34, {1: 9}, 35, {1: 9}, 2, 3),  # GET_SCHEMA
+    (39, {1: 9}, 40, {1: 9}, 2, 3),  # GET_OR_CREATE_SCHEMA
+    (50, {1: 9}, 51, {1: 9}, 4, 5),  # NEW_TXN
+    (52, {1: 9}, 53, {1: 9}, 4, 5),  # ADD_PARTITION_TO_TXN
+    (54, {1: 9}, 55, {1: 9}, 4, 5),  # ADD_SUBSCRIPTION_TO_TXN
+    (56, {1: 9}, 57, {1: 9}, 4, 5),  # END_TXN
+    (58, {1: 9}, 59, {1: 9}, 4, 5),  # END_TXN_ON_PARTITION
+    (60, {1: 9}, 61, {1: 9}, 4, 5),  # END_TXN_ON_SUBSCRIPTION
+    (62, {1: 9}, 63, {1: 9}, 2, 3),  # TC_CLIENT_CONNECT_REQUEST
+    (70, {1: 9}, 71, {1: 9}, 3, 4),  # SCALABLE_TOPIC_LOOKUP, that lacks its topic
+    (73, {1: 9}, 74, {1: 9}, 2, 3),  # SCALABLE_TOPIC_SUBSCRIBE, that lacks nearly all
+    (76, {1: 9}, 77, {1: 9}, 4, 5),  # WATCH_SCALABLE_TOPICS
+    (79, {1: 9}, 80, {1: 9}, 3, 4),  # WATCH_TC_ASSIGNMENTS
+]
+
+
+@pytest.mark.parametrize("case", RESPONSES, ids=lambda case: commands.name_of(case[0]))
+def test_a_request_with_a_response_of_its_own_is_refused_by_that(
+    case: tuple[int, dict[int, int], int, dict[int, int], int, int],
+) -> None:
+    number, ids, response, echoed, code, why = case
+
+    async def test() -> None:
+        async with serving() as server, raw(server.port) as client:
+            await client.handshake()
+            client.send(_varint(1 << 3) + _varint(number) + _message(number, ids))
+            answer = await client.answer()
+            assert answer is not None
+            assert answer.type == response
+            (payload,) = [value for field, value in answer.ListFields() if field.number == response]
+            found = {field.number: value for field, value in payload.ListFields()}
+            assert found.pop(code) in (pb.NotAllowedError, pb.UnsupportedVersionError)
+            assert commands.name_of(number) in found.pop(why)
+            assert found == echoed
+            assert not commands.lacking(answer)
+
+    run(test)
+
+
+def _message(number: int, fields: dict[int, int]) -> bytes:
+    body = b"".join(_varint(each << 3) + _varint(value) for each, value in fields.items())
+    return _varint(number << 3 | 2) + _varint(len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    low, high = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
 
 
 def test_a_command_of_a_later_protocol_is_refused_by_its_number() -> None:
@@ -64,8 +123,8 @@ def test_a_command_that_lacks_a_field_is_refused_and_the_connection_lives_on() -
             client.send(lacking)
             refused = await client.answer()
             assert refused is not None
-            assert "LOOKUP lacks lookupTopic.topic" in refused.error.message
-            assert refused.error.request_id == 3
+            assert "LOOKUP lacks lookupTopic.topic" in refused.lookupTopicResponse.message
+            assert refused.lookupTopicResponse.request_id == 3
             client.send(commands.envelope(pb.CommandPing()))
             assert (await client.answer()) == commands.envelope(pb.CommandPong())
 
@@ -78,15 +137,61 @@ def test_a_command_before_connect_is_refused() -> None:
             client.send(commands.envelope(pb.CommandLookupTopic(topic="t", request_id=5)))
             refused = await client.answer()
             assert refused is not None
-            assert refused.error.message == "LOOKUP came before CONNECT"
+            assert refused.lookupTopicResponse.message == "LOOKUP came before CONNECT"
             assert await client.answer() is None
 
     run(test)
 
 
+def test_a_ping_before_connect_is_refused_by_name() -> None:
+    async def test() -> None:
+        async with serving(lookups) as server, raw(server.port) as client:
+            client.send(commands.envelope(pb.CommandPing()))
+            refused = await client.answer()
+            assert refused is not None
+            assert refused.error.message == "PING came before CONNECT"
+            assert await client.answer() is None
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("number", "payload", "field"),
+    [
+        (23, b"\x0a\x01\xff\x10\x05", "topic"),
+        (73, b"\x08\x05\x12\x01t\x1a\x02\xc3\x28\x22\x01c\x28\x01\x30\x00", "subscription"),
+        (
+            1001,
+            b"\x08\x05\x12\x01t\x18\x01\x20\x01\x28\x01\x32\x09\x08\x00\x12\x01\x80\x18\x01\x20\x01",
+            "segments.subscription",
+        ),
+    ],
+)
+def test_text_that_is_not_utf_8_is_refused_by_its_fields_name(
+    number: int, payload: bytes, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with serving(lookups) as server, raw(server.port) as client:
+            await client.handshake()
+            size = _varint(number << 3 | 2) + _varint(len(payload))
+            client.send(_varint(1 << 3) + _varint(number) + size + payload)
+            answer = await client.answer()
+            assert answer is not None
+            said = commands.payload_of(answer)
+            assert said.message == f"{commands.name_of(number)}: {field} is not UTF-8 text"
+            client.send(commands.envelope(pb.CommandPing()))
+            assert (await client.answer()) == commands.envelope(pb.CommandPong())
+
+    run(test)
+    assert not caplog.records
+
+
 def test_who_never_says_connect_is_disconnected() -> None:
     async def test() -> None:
-        async with serving(limits=Limits(handshake_s_max=0.01)) as server, raw(server.port) as it:
+        async with (
+            serving(limits=ConnectionLimits(handshake_s_max=0.01)) as server,
+            raw(server.port) as it,
+        ):
             assert await it.answer() is None
 
     run(test)

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.connection import Limits
+from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import (
     ConnectionLostError,
     RefusedError,
@@ -143,7 +143,10 @@ def test_commands_beyond_what_a_connection_may_have_under_way_wait_their_turn() 
 
             return {BaseCommand.LOOKUP: count}
 
-        async with serving(routes, Limits(requests_max=3)) as server, connected(server) as client:
+        async with (
+            serving(routes, ConnectionLimits(requests_max=3)) as server,
+            connected(server) as client,
+        ):
             asked = [
                 asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
                 for _ in range(50)

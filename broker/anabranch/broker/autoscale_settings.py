@@ -1,6 +1,6 @@
 """The settings of auto-scaling, by Pulsar's names; what they are for is said in docs/autoscale.md.
 
-They are the policy of every topic that overrides nothing (seed 000, "Configuration"; seed 002).
+They are the policy of every topic that overrides nothing (PIP-483, "Configuration"; PIP-486).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from anabranch.core.autoscale_policy import AutoScalePolicy, fault_of
-from anabranch.core.autoscaler import AutoScaleSettings
-from anabranch.core.segments import BUCKETS_MAX, SEGMENTS_MAX
+from anabranch.core.autoscale.policy import AutoScalePolicy, fault_of
+from anabranch.core.autoscale.schedule import AutoScaleSettings
+from anabranch.core.topics.segment import BUCKETS_MAX, SEGMENTS_MAX
 
 _DEFAULT: Final = AutoScalePolicy()
 
@@ -143,10 +143,10 @@ class AutoScaleFields(BaseModel):
             entry_bucket_budget=self.scalable_topic_entry_bucket_budget,
         )
 
-    def auto_scale_settings(self) -> AutoScaleSettings:
+    def auto_scale_settings(self, *, is_allowed: bool) -> AutoScaleSettings:
         """What a topic's controller must know of this."""
         interval_s = self.scalable_topic_auto_scale_interval_seconds
-        return AutoScaleSettings(self.auto_scale_policy(), interval_s)
+        return AutoScaleSettings(self.auto_scale_policy(), interval_s, is_allowed)
 
     def drain_after_s(self) -> float | None:
         """When a backlog is drained by several; None: never."""

@@ -1,14 +1,26 @@
-"""The alarm that two nodes' states differ (DESIGN section 3, "State digests")."""
+"""The alarm that two nodes' states differ (docs/architecture.md).
+
+Digests can be compared at offsets at which both nodes have stopped to say them. Each node's newest
+word that could be compared counts, so an alarm ends by itself once the other agrees again: a state
+that really differs differs at every later offset, and a single wrong heartbeat is put right by the
+next one. Whose state is wrong nobody can tell from two digests; of several the majority is taken to
+be right, so one node with a wrong state stops the snapshots of no leader but itself.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
 
-from anabranch.core.leases import Heartbeat
+from anabranch.core.sessions.lease import Heartbeat
 
-_REMEMBERED_MAX: Final = 4_096
+_REMEMBERED_MAX: Final = 4_096  # offsets
+_BROKERS_MAX: Final = 1_000  # of which an offset, or this node if some left, remembers something
+
+IsMember = Callable[[str], bool]
+"""Whether a broker takes part: what strangers say is not even kept."""
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -22,27 +34,80 @@ class Mismatch(msgspec.Struct, frozen=True):
 
 
 class DigestWatch:
-    """Remembers the digests last reported, by offset, and compares each new one."""
+    """Compares what brokers say of their states. `me`: the one whose state this node has."""
 
-    def __init__(self) -> None:
-        self._seen: dict[int, tuple[str, str]] = {}
+    def __init__(self, me: str, is_member: IsMember) -> None:
+        self._me = me
+        self._is_member = is_member
+        self._said: dict[int, dict[str, str]] = {}  # offset -> broker -> digest
+        self._newest: dict[str, Mismatch | None] = {}  # by broker; None: it agrees with mine
 
-    def own(self, broker: str, next_offset: int, digest: str) -> Mismatch | None:
-        """This node has folded up to `next_offset`."""
-        return self._compare(broker, next_offset, digest)
+    def own(self, next_offset: int, digest: str) -> list[Mismatch]:
+        """This node has folded up to `next_offset`; returns what has begun to contradict it."""
+        said = self._note(self._me, next_offset, digest)
+        found = [self._judge(broker, next_offset) for broker in tuple(said) if broker != self._me]
+        return [mismatch for mismatch in found if mismatch is not None]
 
-    def heard(self, beat: Heartbeat) -> Mismatch | None:
-        """A heartbeat was read; None means that nothing contradicts it."""
-        return self._compare(beat.broker, beat.next_offset, beat.digest)
+    def heard(self, beat: Heartbeat) -> list[Mismatch]:
+        """A heartbeat was read; returns what contradicts it, if it is told for the first time."""
+        if not self._is_member(beat.broker):
+            return []
+        before = self._said.get(beat.next_offset, {}).get(beat.broker)
+        said = self._note(beat.broker, beat.next_offset, beat.digest)
+        if beat.broker == self._me:
+            return []
+        if self._me in said:
+            found = self._judge(beat.broker, beat.next_offset)
+            return [] if found is None else [found]
+        others = [(other, known) for other, known in said.items() if known != beat.digest]
+        if before == beat.digest or not others:
+            return []
+        return [Mismatch(beat.next_offset, beat.broker, beat.digest, *others[0])]
 
-    def _compare(self, broker: str, next_offset: int, digest: str) -> Mismatch | None:
-        seen = self._seen.get(next_offset)
-        if seen is None:
-            self._seen[next_offset] = (broker, digest)
-            if len(self._seen) > _REMEMBERED_MAX:
-                del self._seen[next(iter(self._seen))]
+    def _note(self, broker: str, next_offset: int, digest: str) -> dict[str, str]:
+        said = self._said.setdefault(next_offset, {})
+        if len(self._said) > _REMEMBERED_MAX:
+            del self._said[next(iter(self._said))]
+        if broker == self._me or broker in said or len(said) < _BROKERS_MAX:
+            said[broker] = digest
+        return said
+
+    def _judge(self, broker: str, next_offset: int) -> Mismatch | None:
+        """Compares a broker's word with mine; a mismatch if the broker agreed so far."""
+        said = self._said[next_offset]
+        if broker not in said:
             return None
-        other, known = seen
-        if known == digest:
-            return None
-        return Mismatch(next_offset, broker, digest, other, known)
+        mine = said[self._me]
+        differs = Mismatch(next_offset, broker, said[broker], self._me, mine)
+        found = differs if said[broker] != mine else None
+        known = self._newest.get(broker)
+        if broker not in self._newest and len(self._newest) >= _BROKERS_MAX:
+            self._newest = dict(self._members())  # the others have left
+        self._newest[broker] = found
+        return found if known is None else None
+
+    def _members(self) -> Iterator[tuple[str, Mismatch | None]]:
+        return (each for each in self._newest.items() if self._is_member(each[0]))
+
+    def is_outvoted(self) -> bool:
+        """Whether not most of those that could be compared, this node among them, agree with it."""
+        words = [found for _, found in self._members()]
+        agree = words.count(None)
+        against = len(words) - agree
+        return against > 0 and against >= 1 + agree
+
+    def concerns(self) -> Iterator[str]:
+        """What people should know, in sentences."""
+        for broker, found in self._members():
+            if found is not None:
+                yield (
+                    f"the states of this node and of {broker} differ: at offset "
+                    f"{found.next_offset} of the log their digests are {found.other_digest} and "
+                    f"{found.digest}; delete the dataDir of the one that `anabranch audit` names "
+                    "and start it again"
+                )
+        if self.is_outvoted():
+            yield (
+                "this node's state is not that of most nodes: while it leads it writes no "
+                "snapshots, and the log is not trimmed"
+            )

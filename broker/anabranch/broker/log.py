@@ -15,8 +15,8 @@ import structlog
 from structlog.typing import EventDict
 
 from anabranch.broker.settings import Settings
-from anabranch.wire.log import ROOT as LOG_ROOT
-from anabranch.wire.log import plain
+from anabranch.wire.logging import ROOT as LOG_ROOT
+from anabranch.wire.logging import plain
 
 _LEVELS: Final = {
     "debug": logging.DEBUG,

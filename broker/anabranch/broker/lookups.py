@@ -9,14 +9,13 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.errors import DeadlineError, NotFoundError, OperationError
-from anabranch.broker.requests import Requests
 from anabranch.broker.routes import owner_to_name
+from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
-from anabranch.core import ownership
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.unit import Unit, UnitState
 from anabranch.core.names import Namespace, Topic
-from anabranch.core.outcome import Folded
 from anabranch.core.ring import topic_hash
-from anabranch.core.units import Unit, UnitState
 
 # With no broker to take a bundle, there is no event to wait for that is sure to come.
 _NOBODY_S: Final = 0.25
@@ -34,9 +33,9 @@ class Located(msgspec.Struct, frozen=True):
 class Lookups:
     """Answers look-ups from the view, and sees to it that there is an answer."""
 
-    def __init__(self, requests: Requests, settings: Settings) -> None:
-        self._requests = requests
-        self._runtime = requests.runtime
+    def __init__(self, runtime: Runtime, settings: Settings) -> None:
+        self._proposals = runtime.proposals
+        self._runtime = runtime
         self._timeout_s = settings.lookup_timeout_millis / 1000
         self._located: dict[str, Located] = {}
         self._generation = -1
@@ -61,13 +60,30 @@ class Lookups:
         return msgspec.structs.replace(located, stale=True)
 
     async def lookup(self, topic: Topic, namespace: Namespace) -> Located:
-        """The owner; waits, with a deadline, while the bundle moves or is without one."""
+        """As `find`, of the log as it was when it was asked, or later."""
+        return await self._proposals.decided(lambda: self.find(topic, namespace))
+
+    async def find(self, topic: Topic, namespace: Namespace) -> Located:
+        """The owner; assigns the bundle if nobody owns it, and waits while it moves."""
         located = self.locate_cached(topic, namespace)
         if located is not None:
             return located
+        deadline = self._proposals.deadline(self._timeout_s)
+        position = topic_hash(topic)
         outcome = "failed"
         try:
-            located = await self._wait_for(topic, namespace)
+            while located is None:
+                found = self._runtime.view.bundle_at(namespace, position)
+                if found is None:
+                    raise NotFoundError(f"Namespace {namespace} does not exist")
+                self._proposals.actor()  # what is not known needs the log
+                name, unit = found
+                if unit.state is UnitState.FREE:
+                    await self.assigned(name, unit, deadline)
+                else:
+                    what = f"bundle {name} is {_situation(unit)} and was not served anew"
+                    await self._runtime.until_changed(name, deadline, what)
+                located = self.locate_cached(topic, namespace)
             outcome = "waited"
         except OperationError as error:
             outcome = type(error).__name__.removesuffix("Error").lower()
@@ -76,18 +92,14 @@ class Lookups:
             self._runtime.metrics.lookups.labels(outcome).inc()
         return located
 
-    async def owned(self, name: str, deadline: float) -> None:
+    async def assigned(self, name: str, unit: Unit, deadline: float) -> None:
         """One step towards an owner of a free bundle; the caller looks at what came of it."""
-        unit = self._runtime.view.unit(name)
-        if unit is None or unit.state is not UnitState.FREE:
-            return
-        self._requests.actor()  # there must be a lease
         if name in self._assigning or self._assign(name, unit):
             what = (
                 f"bundle {name} found no owner: brokers are starting, stopping or out of touch "
                 "with the log, and it was not assigned"
             )
-            await self._requests.changed(name, deadline, what)
+            await self._runtime.until_changed(name, deadline, what)
             return
         await asyncio.sleep(_NOBODY_S)
         if asyncio.get_running_loop().time() >= deadline:
@@ -96,25 +108,6 @@ class Lookups:
                 "with the log; try again"
             )
 
-    async def _wait_for(self, topic: Topic, namespace: Namespace) -> Located:
-        view = self._runtime.view
-        deadline = self._requests.deadline(self._timeout_s)
-        position = topic_hash(topic)
-        while True:
-            located = self.locate_cached(topic, namespace)
-            if located is not None:
-                return located
-            found = view.bundle_at(namespace, position)
-            if found is None:
-                raise NotFoundError(f"Namespace {namespace} does not exist")
-            self._requests.actor()  # what is not known needs the log
-            name, unit = found
-            if unit.state is UnitState.FREE:
-                await self.owned(name, deadline)
-            else:
-                what = f"bundle {name} is {_situation(unit)} and was not served anew"
-                await self._requests.changed(name, deadline, what)
-
     def _assign(self, name: str, unit: Unit) -> bool:
         """Proposes an owner, for all who wait; False without a broker to take the bundle."""
         runtime = self._runtime
@@ -122,24 +115,20 @@ class Lookups:
         for broker, chosen in self._chosen.items():
             if broker in counts:
                 counts[broker] += chosen
-        record = ownership.assign(runtime.core.actor(), name, unit, counts, runtime.new_id())
+        record = ownership.assign(
+            runtime.core.actor(), name, unit, counts, runtime.proposals.new_id()
+        )
         if record is None:
             return False
         target = record.broker
-        verdict = runtime.propose(record)
         self._assigning.add(name)
         self._chosen[target] += 1
 
-        def settled(done: asyncio.Future[Folded]) -> None:
+        def over() -> None:
             self._assigning.discard(name)
             self._chosen[target] -= 1
-            overdue.cancel()
-            if not done.cancelled():
-                done.exception()  # a node that stops tells everybody who waits by itself
 
-        loop = asyncio.get_running_loop()
-        overdue = loop.call_later(self._timeout_s, verdict.cancel)
-        verdict.add_done_callback(settled)
+        self._proposals.cast(record, self._timeout_s, over)
         return True
 
     def _locate(self, owner: str) -> Located | None:

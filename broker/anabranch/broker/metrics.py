@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from anabranch.core.outcome import Folded
-from anabranch.core.records import (
+from anabranch.broker.trim_watch import Held
+from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import (
+    ArchiveChange,
     NamespaceChange,
     Record,
     SessionChange,
@@ -19,8 +22,7 @@ from anabranch.core.records import (
     TopicChange,
     UnitMove,
 )
-from anabranch.core.units import Move, Unit, UnitState
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.verdicts import Verdict
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30)
 
@@ -43,6 +45,8 @@ def record_kind(record: Record | None) -> str:
         return f"topic_{record.move.name.lower()}"
     if isinstance(record, SubscriptionChange):
         return f"subscription_{record.op.name.lower()}"
+    if isinstance(record, ArchiveChange):
+        return f"archive_{record.op.name.lower()}"
     return "unreadable" if record is None else "cluster_settings"
 
 
@@ -51,6 +55,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.archives: Callable[[], Iterable[Held]] = tuple  # of the leader
         self.fast_lookups = 0  # answered from the cache, counted without a lock
         self._records: dict[tuple[str, Verdict], int] = {}
         self._moving: dict[str, int] = {}  # unit -> log time at which its owner was to let go
@@ -125,6 +130,23 @@ class Metrics:
         yield CounterMetricFamily(
             "anabranch_unreadable_records", "Log records of no known schema.", unreadable
         )
+        places = GaugeMetricFamily(
+            "anabranch_archive_next_offset",
+            "The first log offset that an archive does not hold; shown by the leader.",
+            None,
+            ["archive"],
+        )
+        behind = GaugeMetricFamily(
+            "anabranch_archive_behind_records",
+            "Log records that are kept because an archive does not hold them; by the leader.",
+            None,
+            ["archive"],
+        )
+        for held in self.archives():
+            places.add_metric([held.archive], held.next_offset)
+            behind.add_metric([held.archive], held.behind)
+        yield places
+        yield behind
         yield CounterMetricFamily(
             "anabranch_lookups_cached", "Look-ups answered at once.", self.fast_lookups
         )

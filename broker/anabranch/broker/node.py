@@ -18,11 +18,13 @@ from typing import Final
 
 from anabranch.broker.errors import StartError
 from anabranch.broker.feeds import Feed
+from anabranch.broker.figures import measure_node
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import SegmentLoadReporter
 from anabranch.broker.log import get_logger
 from anabranch.broker.metrics import Metrics
 from anabranch.broker.operations import Operations
+from anabranch.broker.queue_positions import KafkaPositions
 from anabranch.broker.runtime import Ended, Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots import Snapshots
@@ -41,12 +43,11 @@ from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.load import KafkaLoads, LoadChange, LoadTable
 from anabranch.channel.load_probe import LoadProbe
 from anabranch.channel.log import Entry, append_record
-from anabranch.channel.positions import GroupPositions
+from anabranch.channel.log_end import KafkaLogEnd
 from anabranch.channel.segments import SegmentAdmin
 from anabranch.channel.topics import Topics
-from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
-from anabranch.core.leases import Heartbeat
+from anabranch.core.sessions.lease import Heartbeat
 from anabranch.projections.view import View
 
 _BATCH_MAX: Final = 256  # entries folded without a pause for requests
@@ -99,7 +100,8 @@ class Node:
         writer = KafkaLogWriter(self._connection, self._topics.wal, report_success=False)
         self._closers.append(writer.close)
         path = settings.view_dir
-        catch_up = CatchUp(self._connection, self._topics, path)
+        passed_over = settings.passed_over
+        catch_up = CatchUp(self._connection, self._topics, path, passed_over=passed_over)
         view, reader = await asyncio.to_thread(catch_up.run)
         self._view, self._reader = view, reader
         table, loads = LoadTable(), KafkaLoads(self._connection, self._topics)
@@ -115,6 +117,7 @@ class Node:
             partial(append_record, writer),
             heartbeats.publish,
             self.metrics,
+            KafkaLogEnd(self._connection, self._topics.wal).ask,
             waiting_max=settings.max_concurrent_lookup_request,
             verbose=settings.load_balancer_debug_mode_enabled,
         )
@@ -124,12 +127,13 @@ class Node:
             settings,
             TopicParts(
                 lambda: SegmentAdmin(self._connection, segments),
-                lambda: GroupPositions(self._connection),
+                lambda: KafkaPositions(self._connection),
                 lambda topic, incarnation: (
                     table.segments(topic, incarnation) if loads.is_whole else None
                 ),
             ),
         )
+        self.runtime.worries.append(self._of_snapshot)
         self.runtime.heard(heard)
         self._snapshots = Snapshots(
             self.runtime,
@@ -138,7 +142,7 @@ class Node:
             settings,
             self.metrics,
         )
-        self._measure()
+        measure_node(self.runtime, self.operations, self.metrics)
         self._follow(reader)
         self._listen(heartbeats, writer)
         self.runtime.joined()
@@ -216,6 +220,7 @@ class Node:
         if self._reporter is not None:
             await self._reporter.close()
         if self._wal is not None:  # else there are no operations yet
+            self.runtime.proposals.log_end.stop()
             await self.operations.topics.stop()
         feeds = [*self._feeds, *([self._wal] if self._wal else [])]
         for feed in feeds:
@@ -235,6 +240,7 @@ class Node:
         period_s = self.runtime.core.settings.heartbeat_s / _TICKS_PER_BEAT
         while not self.runtime.ended.done():
             try:
+                self._connection.refusals.check()
                 self.runtime.tick()
             except Exception as error:  # noqa: BLE001 - a fault ends the node
                 self._failed(error)
@@ -279,6 +285,14 @@ class Node:
             return ()
         return [entry for entry in entries if entry.offset >= next_offset]
 
+    def _of_snapshot(self) -> list[str]:
+        strays = self._view.strays if self._view is not None else ()
+        return [
+            f"{self._topics.snapshot} holds a record that is no state, and was left out: {stray}; "
+            "a tombstone under its key takes it away"
+            for stray in strays
+        ]
+
     def _the_view(self) -> View:
         if self._view is None:
             raise StartError("the node is closed")
@@ -310,7 +324,13 @@ class Node:
         path = self.settings.view_dir
         fresh = path.with_name(f"{path.name}.next")
         shutil.rmtree(fresh, ignore_errors=True)
-        catch_up = CatchUp(self._connection, self._topics, fresh, self._the_view().log_id)
+        catch_up = CatchUp(
+            self._connection,
+            self._topics,
+            fresh,
+            self._the_view().log_id,
+            passed_over=self.settings.passed_over,
+        )
         while True:
             try:
                 view, reader = await asyncio.to_thread(catch_up.run)
@@ -328,52 +348,6 @@ class Node:
             self._view = View.open(path)
             self.runtime.replaced(self._view)
         self._follow(reader)
-
-    # --- figures ------------------------------------------------------------------------
-
-    def _measure(self) -> None:
-        runtime, core, metrics = self.runtime, self.runtime.core, self.metrics
-        metrics.gauge(
-            "anabranch_owned_bundles",
-            "Bundles that this node owns.",
-            lambda: runtime.view.unit_count(core.me),
-        )
-        metrics.gauge(
-            "anabranch_is_leader", "1 while this node leads.", lambda: float(core.is_leader())
-        )
-        metrics.gauge(
-            "anabranch_serving",
-            "1 while this node may own bundles.",
-            lambda: float(core.mode is BrokerState.SERVING),
-        )
-        metrics.gauge(
-            "anabranch_lease_remaining_seconds",
-            "Time for which this node may act without another acknowledged heartbeat.",
-            lambda: core.lease.remaining_s(runtime.now()),
-        )
-        metrics.gauge(
-            "anabranch_fold_lag_records",
-            "Records that another node has read and this one has not.",
-            lambda: max(0, runtime.ahead - runtime.view.next_offset),
-        )
-        metrics.gauge(
-            "anabranch_log_next_offset",
-            "The first log offset that is not read yet.",
-            lambda: runtime.view.next_offset,
-        )
-        metrics.gauge(
-            "anabranch_snapshot_horizon_offset",
-            "The log offset that the newest known snapshot stands for; -1 for none.",
-            lambda: runtime.view.horizon,
-        )
-        metrics.gauge(
-            "anabranch_waiting_lookups",
-            "Requests that wait for a bundle to settle.",
-            lambda: runtime.watching,
-        )
-        metrics.gauge(
-            "anabranch_brokers", "Brokers that take part.", lambda: len(self.operations.brokers())
-        )
 
 
 def _served(writer: KafkaLogWriter) -> Sequence[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,22 +19,25 @@ from anabranch.broker.errors import (
     PreconditionError,
 )
 from anabranch.broker.load.build import traffic_inbox
-from anabranch.broker.lookups import Located, Lookups
-from anabranch.broker.requests import RACES_MAX, Requests
+from anabranch.broker.lookups import Lookups
+from anabranch.broker.proposals import RACES_MAX
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.tenancy import Tenancy
 from anabranch.broker.topics.build import TopicParts, build_topics
-from anabranch.core import ownership
-from anabranch.core.digest import to_hex
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.names import Namespace, Topic
-from anabranch.core.records import Cause, UnitMove
-from anabranch.core.ring import split_bundle_name
-from anabranch.core.state import NamespaceInfo, leader_of, live_bundles
-from anabranch.core.units import LEADERSHIP, Unit, UnitState
-from anabranch.core.verdicts import Verdict
+from anabranch.core.explain import Explanation, explain_topic, explain_unit
+from anabranch.core.log.digest import to_hex
+from anabranch.core.log.records import Cause, UnitMove
+from anabranch.core.log.state import leader_of, live_bundles
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.names import Namespace, namespace_of, parse_scalable_topic
+from anabranch.core.tenants.tenant import NamespaceInfo
+
+_T = TypeVar("_T")
 
 _TOGETHER_MAX: Final = 256  # bundles of a namespace that are unloaded at once
 
@@ -56,32 +59,22 @@ class Operations:
 
     def __init__(self, runtime: Runtime, settings: Settings, parts: TopicParts) -> None:
         self._runtime = runtime
-        self._requests = Requests(runtime)
-        self._lookups = Lookups(self._requests, settings)
-        self.tenancy = Tenancy(self._requests, settings)
-        self.topics = build_topics(self._requests, self._lookups, settings, parts)
+        self._proposals = runtime.proposals
+        self.lookups = Lookups(runtime, settings)
+        self.tenancy = Tenancy(runtime, settings)
+        self.topics = build_topics(runtime, self.lookups, settings, parts)
+        self.decided = self._proposals.decided
         self.traffic = traffic_inbox(settings)
         self._timeout_s = settings.operation_timeout_millis / 1000
 
-    # --- look-ups -----------------------------------------------------------------------
-
-    def locate_cached(self, topic: str, namespace: str) -> Located | None:
-        """The owner of a topic (by its full name) if it is known at once, else None."""
-        return self._lookups.locate_cached(topic, namespace)
-
-    async def lookup(self, topic: Topic, namespace: Namespace) -> Located:
-        """The owner of a topic's bundle; assigns the bundle if nobody owns it."""
-        return await self._lookups.lookup(topic, namespace)
-
     # --- bundles ------------------------------------------------------------------------
 
-    async def unload(self, unit: str, destination: str = "") -> None:
-        """The owner gives the bundle up: to `destination`, or to whom the next look-up finds.
+    async def unload(self, unit: str, target: str = "") -> None:
+        """The owner gives the bundle up: to the broker `target`, or to whom the next look-up finds.
 
-        Nothing happens to a bundle that nobody owns, or that the destination owns already.
+        Nothing happens to a bundle that nobody owns, or that the target owns already.
         """
-        target = destination.removeprefix("http://").removeprefix("https://")
-        deadline = self._requests.deadline(self._timeout_s)
+        deadline = self._proposals.deadline(self._timeout_s)
         self._bundle(unit)
         if target and target not in self._runtime.core.candidates(self._runtime.now()):
             raise ConflictError(
@@ -101,12 +94,12 @@ class Operations:
                         f"bundle {unit} could not be given to {target}: it is "
                         f"{now.state.name.lower()} {now.broker} after {now.move.name.lower()}"
                     )
-            await self._requests.changed(unit, deadline, f"bundle {unit} was not handed over")
+            await self._runtime.until_changed(unit, deadline, f"bundle {unit} was not handed over")
 
     async def unload_namespace(self, ns: Namespace) -> None:
         """Every bundle of the namespace is given up by its owner."""
         self._namespace(ns)
-        self._requests.actor()
+        self._proposals.actor()
         limit = asyncio.Semaphore(_TOGETHER_MAX)
 
         async def one(name: str) -> None:
@@ -127,16 +120,16 @@ class Operations:
 
         A bundle that nobody owns is assigned first. With `unload` the owner then gives them up.
         """
-        deadline = self._requests.deadline(self._timeout_s)
+        deadline = self._proposals.deadline(self._timeout_s)
 
         def build() -> UnitMove | None:
-            actor, new_id = self._requests.actor(), self._runtime.new_id()
+            actor, new_id = self._proposals.actor(), self._runtime.proposals.new_id()
             try:
                 return ownership.split(actor, unit, self._bundle(unit), positions, new_id)
             except InvalidInputError as error:
                 raise PreconditionError(str(error)) from None
 
-        record = await self._requests.settle(
+        record = await self._proposals.settle(
             build, {}, deadline, lambda: self._settled(unit, deadline, owned=True)
         )
         if record is None:
@@ -155,8 +148,8 @@ class Operations:
                     f"the split of bundle {unit} was broken off by {now.move.name.lower()}; "
                     "try again"
                 )
-            await self._requests.changed(unit, deadline, f"bundle {unit} was not split")
-        home, _ = split_bundle_name(unit)
+            await self._runtime.until_changed(unit, deadline, f"bundle {unit} was not split")
+        home = namespace_of(unit)
         children = tuple(f"{home}/{child}" for child in record.children)
         if unload:
             await asyncio.gather(*(self.unload(child) for child in children))
@@ -166,7 +159,7 @@ class Operations:
         """The version that the release made; 0 when there is nothing to release."""
 
         def build() -> UnitMove | None:
-            actor, new_id = self._requests.actor(), self._runtime.new_id()
+            actor, new_id = self._proposals.actor(), self._runtime.proposals.new_id()
             before = self._bundle(unit)
             return ownership.release(actor, unit, before, target, new_id, Cause.OPERATOR)
 
@@ -174,7 +167,7 @@ class Operations:
             "Not allowed unload namespace bundle to inactive destination broker: "
             f"{target} has just left"
         )
-        record = await self._requests.settle(
+        record = await self._proposals.settle(
             build,
             {Verdict.TARGET_UNKNOWN: left},
             deadline,
@@ -186,21 +179,18 @@ class Operations:
         """Returns once the bundle is on no move; with `owned`, once it has an owner."""
         while True:
             unit = self._bundle(name)
-            self._requests.actor()
+            self._proposals.actor()
             if unit.state is UnitState.OWNED or (unit.state is UnitState.FREE and not owned):
                 return
             if unit.state is UnitState.FREE:
-                await self._lookups.owned(name, deadline)
+                await self.lookups.assigned(name, unit, deadline)
             else:
                 what = f"bundle {name} is {unit.state.name.lower()} and did not settle"
-                await self._requests.changed(name, deadline, what)
+                await self._runtime.until_changed(name, deadline, what)
 
     def _bundle(self, name: str) -> Unit:
-        try:
-            home, part = split_bundle_name(name)
-        except InvalidInputError as error:
-            raise PreconditionError(str(error)) from None
-        self._namespace(home)
+        home, _, part = name.rpartition("/")
+        self._namespace(Namespace(home))
         unit = self._runtime.view.unit(name)
         if unit is None or unit.state is UnitState.DELETED:
             raise PreconditionError(f"Cannot find bundle {part} in the bundles list of {home}")
@@ -238,6 +228,19 @@ class Operations:
         found = live_bundles(self._runtime.view, ns)
         return [(name.rpartition("/")[2], unit) for name, unit in found]
 
+    def explain(self, name: str) -> Explanation:
+        """What may become of a bundle, of the leadership or of a scalable topic now.
+
+        `name`: `leadership`, `tenant/namespace/range` or `[topic://]tenant/namespace/name`. Raises
+        InvalidInputError for another form, NotFoundError for what has no namespace.
+        """
+        view = self._runtime.view
+        if name == LEADERSHIP or view.unit(name) is not None:
+            return explain_unit(view, name)
+        topic = parse_scalable_topic(name)
+        self._namespace(namespace_of(topic))
+        return explain_topic(view, topic)
+
     def brokers(self) -> list[str]:
         """Brokers that take part now."""
         core = self._runtime.core
@@ -256,6 +259,10 @@ class Operations:
         """The bundles that the broker may act for."""
         units = self._runtime.view.units_of(broker)
         return [(n, unit) for n, unit in units if unit.holder == broker and n != LEADERSHIP]
+
+    def concerns(self) -> list[str]:
+        """What is wrong though this node may serve, in sentences that say what to do."""
+        return [sentence for worry in self._runtime.worries for sentence in worry()]
 
     def position(self) -> Position:
         """Where this node stands."""

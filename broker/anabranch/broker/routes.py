@@ -11,9 +11,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final
 
+from anabranch.core.bundles.unit import Unit, UnitState
+from anabranch.core.log.state import Change, StateReader
 from anabranch.core.ring import split_bundle_name, topic_hash
-from anabranch.core.state import Change, StateReader
-from anabranch.core.units import Unit, UnitState
 
 SLOTS_MAX: Final = 500_000  # of all namespaces together; 16 bytes each
 

@@ -8,47 +8,42 @@ threads and start-up are in `node`.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
 from anabranch.broker.digest_watch import DigestWatch, Mismatch
-from anabranch.broker.errors import UnavailableError
+from anabranch.broker.errors import DeadlineError, UnavailableError
 from anabranch.broker.log import get_logger
 from anabranch.broker.metrics import Metrics, record_kind
+from anabranch.broker.proposals import Append, AskEnd, Proposals, ids
 from anabranch.broker.routes import Routes
-from anabranch.broker.served import UnitServer
-from anabranch.channel.errors import AppendFailedError
 from anabranch.channel.log import Entry
-from anabranch.core.digest import to_hex
+from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.effects import (
-    Append,
-    Beat,
+    AppendRecord,
     BrokerState,
-    Close,
+    CloseUnit,
     Effect,
     Halt,
     NodeSettings,
+    SendHeartbeat,
 )
-from anabranch.core.leases import Heartbeat
+from anabranch.core.log.digest import to_hex
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import Record, UnitMove
+from anabranch.core.log.replica import Replica
+from anabranch.core.log.state import Change
+from anabranch.core.log.verdicts import Verdict
 from anabranch.core.node import NodeCore
-from anabranch.core.outcome import Folded
-from anabranch.core.records import Record, UnitMove
-from anabranch.core.replica import Replica
-from anabranch.core.state import Change, Session
-from anabranch.core.units import LEADERSHIP, Unit, UnitState
-from anabranch.core.verdicts import Verdict
+from anabranch.core.sessions.lease import Heartbeat
+from anabranch.core.sessions.session import Session
 from anabranch.wire import clock
 
-APPEND_AGAIN_S: Final = 0.25
-
-OnAppended = Callable[[Exception | None], None]
-Append_ = Callable[[Record, OnAppended], None]
 Publish = Callable[[Heartbeat, Callable[[Heartbeat], None]], None]
+Worry = Callable[[], Iterable[str]]  # what people should know of a node that serves, in sentences
 
 
 class FoldingReplica(Replica, Protocol):
@@ -56,6 +51,30 @@ class FoldingReplica(Replica, Protocol):
 
     def read_batch(self, entries: Sequence[Entry]) -> list[Folded]: ...
     def horizon_reached(self, next_offset: int) -> None: ...
+
+
+class UnitServer(Protocol):
+    """Serves what lies in the bundles that this node owns. Called in the event loop."""
+
+    def opened(self, unit: str) -> None:
+        """This node serves the bundle from now on."""
+        ...
+
+    def close(self, unit: str) -> None:
+        """Serve the bundle no more; then call the runtime's `closed`, at once or later."""
+        ...
+
+    def folded(self, changes: Iterable[Change]) -> None:
+        """The state has changed: every change, in order, also those that are changed again."""
+        ...
+
+    def ticked(self) -> None:
+        """Time has passed: about a tenth of a second."""
+        ...
+
+    def replaced(self) -> None:
+        """The state was loaded anew: anything may have changed."""
+        ...
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -72,38 +91,35 @@ class Runtime:
         self,
         settings: NodeSettings,
         view: FoldingReplica,
-        append: Append_,
+        append: Append,
         publish: Publish,
         metrics: Metrics,
+        ask_end: AskEnd,
         *,
         waiting_max: int = 50_000,
         verbose: bool = False,
     ) -> None:
         self.view = view
-        self.core = NodeCore(settings, view, _ids())
+        self.core = NodeCore(settings, view, ids())
         self.routes = Routes(view)
         self.server: UnitServer | None = None  # of what lies in bundles; it makes itself known
         self.metrics = metrics
         self.waiting_max = waiting_max
-        self._append = append
         self._publish = publish
         self._verbose = verbose
         self._loop = asyncio.get_running_loop()
         self._log = get_logger(broker=settings.broker)
-        self._digests = DigestWatch()
-        self._proposed: dict[str, tuple[asyncio.Future[Folded], float]] = {}
+        self.digests = DigestWatch(settings.broker, self._is_member)
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
         self.watching = 0
         self._urls: dict[str, str] = {}
         self._mode = BrokerState.JOINING
-        self.diverged = (
-            False  # this state and another node's differ, and nobody knows whose is right
-        )
+        self.worries: list[Worry] = [self.digests.concerns]
         self.log_ms = 0  # the newest time that the log has told; retention is measured on it
         self.ahead = 0  # the furthest that any node has folded
         self.generation = 0  # changes whenever a broker may be reached otherwise, or no more
         self.ended: asyncio.Future[Ended] = self._loop.create_future()
-        self.new_id = _ids()
+        self.proposals = Proposals(self.core, append, ask_end, self.ended, metrics)
 
     # --- questions ----------------------------------------------------------------------
 
@@ -116,6 +132,10 @@ class Runtime:
     def has_lease(self) -> bool:
         """Whether this node may act for itself and knows that what it reads is recent."""
         return self.core.lease.holds(clock.now())
+
+    def _is_member(self, broker: str) -> bool:
+        session = self.view.session(broker)
+        return session is not None and session.open
 
     def may_act(self, unit: str) -> bool:
         """Whether this node may serve as the unit's owner at this instant."""
@@ -134,6 +154,7 @@ class Runtime:
         self.generation += 1
         if self.server is not None:
             self.server.replaced()
+        self.proposals.log_end.folded()
         self._do(self.core.joined(clock.now()))
         self._wake_all()
 
@@ -155,9 +176,8 @@ class Runtime:
         if self.server is not None:
             self.server.folded(changes)
         self._wake(changes)
-        self._alarm(
-            self._digests.own(self.core.me, self.view.next_offset, to_hex(self.view.digest))
-        )
+        self.proposals.log_end.folded()
+        self._alarm(self.digests.own(self.view.next_offset, to_hex(self.view.digest)))
         self._mode_changed()
 
     def heard(self, beats: Iterable[tuple[Heartbeat, int]]) -> None:
@@ -167,7 +187,7 @@ class Runtime:
         now = clock.now()
         for beat, log_ms in beats:
             self.core.heard(beat, log_ms, now)
-            self._alarm(self._digests.heard(beat))
+            self._alarm(self.digests.heard(beat))
             self.ahead = max(self.ahead, beat.next_offset)
             self.log_ms = max(self.log_ms, log_ms)
             if beat.horizon > self.view.horizon and beat.horizon <= self.view.next_offset:
@@ -200,64 +220,16 @@ class Runtime:
         """The node must not go on."""
         self._end(Ended(reason, clean=False))
 
-    # --- proposals ----------------------------------------------------------------------
-
-    def propose(self, record: Record) -> asyncio.Future[Folded]:
-        """Appends the record; the future is its verdict, once it was read back.
-
-        The caller sets a deadline. When an append fails, or may have failed, it is repeated while
-        the future is awaited: the fold knows a repeated proposal by its id.
-        """
-        future: asyncio.Future[Folded] = self._loop.create_future()
-        if self.ended.done():
-            future.set_exception(UnavailableError("the node is stopping"))
-            return future
-        self._proposed[record.proposal_id] = (future, clock.now())
-        future.add_done_callback(lambda _: self._proposed.pop(record.proposal_id, None))
-        self._send(record)
-        return future
-
-    def _send(self, record: Record, *, again: bool = False) -> None:
-        def done(error: Exception | None) -> None:
-            if error is not None:
-                self._loop.call_soon_threadsafe(self._append_failed, record, error, again)
-
-        self._append(record, done)
-
-    def _append_failed(self, record: Record, error: Exception, again: bool) -> None:
-        self.metrics.append_failures.inc()
-        self._log.warning(
-            "log.append_failed",
-            proposal=record.proposal_id,
-            key=record.key,
-            why=str(error),
-        )
-        future, _ = self._proposed.get(record.proposal_id, (None, 0.0))
-        if future is None or future.done():
-            return
-        if isinstance(error, AppendFailedError) and not again:  # no earlier attempt can be there
-            future.set_exception(UnavailableError(f"the log did not take the record: {error}"))
-        else:
-            self._loop.call_later(APPEND_AGAIN_S, self._append_again, record)
-
-    def _append_again(self, record: Record) -> None:
-        if record.proposal_id in self._proposed and not self.ended.done():
-            self._send(record, again=True)
-
     def _settle(self, entry: Folded) -> None:
         record = entry.record
         if record is None:
             self._log.warning("log.unreadable", offset=entry.offset)
             return
         mine = record.actor == self.core.me
-        waiting = self._proposed.get(record.proposal_id) if mine else None
-        if waiting is not None:
-            future, since = waiting
-            if not future.done():
-                future.set_result(entry)
-                self.metrics.verdict.observe(clock.now() - since)
-        if mine and entry.outcome.verdict is not Verdict.ACCEPTED:
-            self._wake_one(record.key)
+        if mine:
+            self.proposals.read_back(record.proposal_id, entry)
+            if entry.outcome.verdict is not Verdict.ACCEPTED:
+                self._wake_one(record.key)
         if mine or self._verbose:
             self._explain(record, entry)
 
@@ -293,6 +265,16 @@ class Runtime:
         self.watching += 1
         future.add_done_callback(lambda done: self._unwatch(key, done))
         return future
+
+    async def until_changed(self, key: str, deadline: float, what: str) -> None:
+        """Waits for the entity to change. Raises DeadlineError; `what` says what was waited for."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.changed(key)
+        except TimeoutError:
+            raise DeadlineError(f"{what} in time; try again") from None
+        if self.ended.done():
+            raise UnavailableError("this node is stopping; ask another")
 
     def _unwatch(self, key: str, future: asyncio.Future[None]) -> None:
         self.watching -= 1
@@ -330,13 +312,13 @@ class Runtime:
         queue = deque(effects)
         while queue:
             effect = queue.popleft()
-            if isinstance(effect, Append):
-                self._send(effect.record)
-            elif isinstance(effect, Beat):
-                self._beat(effect.beat)
+            if isinstance(effect, AppendRecord):
+                self.proposals.send(effect.record)
+            elif isinstance(effect, SendHeartbeat):
+                self._publish(effect.beat, self._beat_acked)
             elif isinstance(effect, Halt):
                 self._end(Ended(effect.reason, effect.clean))
-            elif isinstance(effect, Close):
+            elif isinstance(effect, CloseUnit):
                 if self.server is None or effect.unit == LEADERSHIP:
                     queue.extend(self.core.closed(effect.unit, clock.now()))
                 else:
@@ -347,9 +329,6 @@ class Runtime:
                 if self.server is not None and effect.unit != LEADERSHIP:
                     self.server.opened(effect.unit)
                 self._wake_one(effect.unit)  # it may have been assigned long before
-
-    def _beat(self, beat: Heartbeat) -> None:
-        self._publish(beat, self._beat_acked)
 
     def _beat_acked(self, beat: Heartbeat) -> None:
         """Called from any thread."""
@@ -365,10 +344,7 @@ class Runtime:
         self.ended.set_result(ended)
         log = self._log.info if ended.clean else self._log.error
         log("node.ended", reason=ended.reason, clean=ended.clean)
-        error = UnavailableError(f"the node has stopped: {ended.reason}")
-        for future, _ in list(self._proposed.values()):
-            if not future.done():
-                future.set_exception(error)
+        self.proposals.end(UnavailableError(f"the node has stopped: {ended.reason}"))
         self._wake_all()
 
     def _mode_changed(self) -> None:
@@ -382,15 +358,7 @@ class Runtime:
         self._mode = mode
         self._wake_all()
 
-    def _alarm(self, mismatch: Mismatch | None) -> None:
-        if mismatch is not None:
-            self.diverged = True
+    def _alarm(self, mismatches: Iterable[Mismatch]) -> None:
+        for mismatch in mismatches:
             self.metrics.digest_mismatches.inc()
             self._log.error("digest.mismatch", **msgspec.structs.asdict(mismatch))
-
-
-def _ids() -> Callable[[], str]:
-    """Proposal ids: short, and no two alike in any process."""
-    process = secrets.token_hex(8)
-    numbers = count(1)
-    return lambda: f"{process}-{next(numbers):x}"

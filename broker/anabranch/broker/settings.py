@@ -1,6 +1,6 @@
 """A node's settings: a TOML file, overruled by the environment, overruled by flags.
 
-Names are those of seed 004 and of Pulsar's broker.conf where those have one; ours are written the
+Names are those of PIP-192 and of Pulsar's broker.conf where those have one; ours are written the
 same way. `load_settings` is pure but for reading the file; it reports every problem at once.
 """
 
@@ -17,14 +17,14 @@ from pydantic import Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from anabranch.broker.autoscale_settings import AutoScaleFields
+from anabranch.broker.environment import from_environment
+from anabranch.broker.port_settings import PortFields
 from anabranch.core.effects import NodeSettings
-from anabranch.core.errors import AnabranchError
+from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.core.names import BrokerId, broker_id
+from anabranch.core.quantities import durations, plain_form, without_unit
 from anabranch.core.ring import BUNDLES_MAX
 
-ENVIRONMENT_PREFIX: Final = "ANABRANCH_"
-# Variables of the same prefix that are no settings of a node.
-_OTHER_VARIABLES: Final = frozenset({"ANABRANCH_IVY_SETTINGS", "ANABRANCH_URL"})
 # Clocks may differ by this in rate, and a heartbeat may be late by this share of the lease.
 _LIVENESS_MARGIN: Final = 1.2
 _BEATS_PER_LEASE_MIN: Final = 3
@@ -38,7 +38,7 @@ class SettingsError(AnabranchError):
         super().__init__("the settings cannot be used:\n" + "\n".join(f"  {p}" for p in problems))
 
 
-class Settings(AutoScaleFields):
+class Settings(PortFields, AutoScaleFields):
     """What a node can be told. People write the names in camelCase, as `to_camel` makes them."""
 
     cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")
@@ -105,6 +105,17 @@ class Settings(AutoScaleFields):
     snapshot_interval_seconds: float = Field(
         60.0, ge=0.1, description="Time after which the leader writes a snapshot of what changed."
     )
+    archive_stalled_seconds: float = Field(
+        3_600.0,
+        gt=0,
+        description="How long an archive may not move, though the log goes on, before it is told.",
+    )
+    passed_over_log_offsets: str = Field(
+        "",
+        pattern=r"^([0-9]{1,18}(,[0-9]{1,18})*)?$",
+        description="Offsets, a comma between two, of log records that claim to be of a newer "
+        "release and are not, so that they stop nobody; the same on every node.",
+    )
     load_balancer_service_unit_state_tombstone_delay_time_in_seconds: int = Field(
         3600, ge=30, description="How long a bundle that was split stays on record as deleted."
     )
@@ -117,7 +128,9 @@ class Settings(AutoScaleFields):
     load_balancer_debug_mode_enabled: bool = Field(
         False, description="Log every decision of the load balancer, not only what came of it."
     )
-    scalable_topic_enabled: bool = Field(True, description="Whether scalable topics can be made.")
+    scalable_topic_enabled: bool = Field(
+        True, description="Whether topics are made, watched, consumed and scaled."
+    )
     scalable_topic_consumer_session_grace_period_seconds: float = Field(
         60.0,
         gt=0,
@@ -134,7 +147,31 @@ class Settings(AutoScaleFields):
         604_800,
         ge=-1,
         le=3_153_600_000,
-        description="How long messages are kept, and sealed segments that all have read; -1: ever.",
+        description="How long messages are kept that every subscription has read; -1: for ever.",
+    )
+    scalable_topic_unread_retention_seconds: int = Field(
+        -1,
+        ge=-1,
+        le=3_153_600_000,
+        description="How long messages are kept that a subscription has yet to read; -1: for ever.",
+    )
+    scalable_topic_unread_retention_bytes: int = Field(
+        -1,
+        ge=-1,
+        description="Bytes of an entry bucket from which its oldest messages go, read or not; "
+        "-1: any number.",
+    )
+    scalable_topic_subscription_expiry_seconds: int = Field(
+        -1,
+        ge=-1,
+        le=3_153_600_000,
+        description="How long a subscription is kept that nobody uses; -1: for ever.",
+    )
+    scalable_topic_survey_interval_seconds: float = Field(
+        60.0,
+        ge=0.1,
+        le=3_600,
+        description="Time between two looks at how far each subscription has read.",
     )
     max_message_size: int = Field(
         1_048_588,
@@ -169,6 +206,11 @@ class Settings(AutoScaleFields):
         """Directory of the RocksDB view."""
         return self.data_dir / "view"
 
+    @property
+    def passed_over(self) -> frozenset[int]:
+        """`passed_over_log_offsets` as numbers."""
+        return frozenset(map(int, filter(None, self.passed_over_log_offsets.split(","))))
+
     def node_settings(self) -> NodeSettings:
         """The part that the core decides by."""
         return NodeSettings(
@@ -189,9 +231,13 @@ class Settings(AutoScaleFields):
 
 
 SETTING_NAMES: Final = tuple(to_camel(name) for name in Settings.model_fields)
+_NAMES: Final = frozenset(SETTING_NAMES)
+_SPELLINGS: Final = (*SETTING_NAMES, *map(without_unit, durations(SETTING_NAMES)))
 _TOMBSTONE_DELAY: Final = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
 _GRACE: Final = "scalableTopicConsumerSessionGracePeriodSeconds"
 _SESSION: Final = "scalableTopicConsumerSessionTimeoutSeconds"
+_READ: Final = "scalableTopicRetentionSeconds"
+_UNREAD: Final = "scalableTopicUnreadRetentionSeconds"
 _SESSION_SHARE_MAX: Final = 0.75
 _IN_FLIGHT: Final = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
 
@@ -208,14 +254,23 @@ def load_settings(
     origin: dict[str, str] = {}
     sources = (
         (str(file), _from_file(file, problems)),
-        ("environment", _from_environment(environment, problems)),
+        ("environment", from_environment(environment, _SPELLINGS, problems, _near)),
         ("flag", overrides),
     )
     for source, values in sources:
-        for name, value in values.items():
-            if name not in SETTING_NAMES:
+        here: set[str] = set()
+        for written, said in values.items():
+            try:
+                name, value = plain_form(written, said, _NAMES)
+            except InvalidInputError as error:
+                problems.append(f"{written} ({source}): {error}")
+                continue
+            if name not in _NAMES:
                 problems.append(f"{name} ({source}) is no setting{_near(name)}")
                 continue
+            if name in here:
+                problems.append(f"{name} ({source}) is given twice, by either of its names")
+            here.add(name)
             given[name], origin[name] = value, source
     settings, invalid = _validated(given, origin, problems)
     for names, problem in _contradictions(settings):
@@ -236,20 +291,6 @@ def _from_file(file: Path | None, problems: list[str]) -> Mapping[str, object]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         problems.append(f"the settings file {file} is not TOML: {error}")
     return {}
-
-
-def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for variable, value in environment.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _OTHER_VARIABLES:
-            continue
-        name = variable.removeprefix(ENVIRONMENT_PREFIX)
-        if name in SETTING_NAMES:
-            found[name] = value
-        else:
-            near = _near(name, ENVIRONMENT_PREFIX)
-            problems.append(f"{variable} (environment) is no setting{near}")
-    return found
 
 
 def _near(name: str, prefix: str = "") -> str:
@@ -317,6 +358,16 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
                 f"{_SESSION} is {session:g}, too long for {_GRACE} of {grace:g}: a consumer must "
                 "have stopped before its share is given away; give at most "
                 f"{grace * _SESSION_SHARE_MAX:g}"
+            ),
+        )
+    read = settings.scalable_topic_retention_seconds
+    unread = settings.scalable_topic_unread_retention_seconds
+    if unread >= 0 and not 0 <= read <= unread:
+        yield (
+            (_READ, _UNREAD),
+            (
+                f"{_UNREAD} is {unread}, less than {_READ}, {'for ever' if read < 0 else read}: "
+                "what is yet to be read must be kept as long as what has been read, at least"
             ),
         )
     wrong = settings.auto_scale_problem()

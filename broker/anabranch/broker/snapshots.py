@@ -10,12 +10,13 @@ from anabranch.broker.log import get_logger
 from anabranch.broker.metrics import Metrics
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
+from anabranch.broker.trim_watch import TrimWatch
 from anabranch.channel.codec import Horizon
 from anabranch.channel.compactor import Compactor
 from anabranch.channel.errors import FencedError, SnapshotLostError
-from anabranch.core.digest import to_hex
 from anabranch.core.errors import AnabranchError
-from anabranch.core.state import leader_of
+from anabranch.core.log.digest import to_hex
+from anabranch.core.log.state import leader_of
 from anabranch.projections.view import View
 
 _LOOK_S: Final = 0.2
@@ -49,8 +50,12 @@ class Snapshots:
         self._metrics = metrics
         self._compactor: Compactor | None = None
         self._epoch = 0
+        self._begins_at: int | None = None  # the log, when it was last trimmed
         self._last_s = runtime.now()
         self._busy: asyncio.Future[Any] | None = None
+        self._archives = TrimWatch(settings.archive_stalled_seconds)
+        runtime.worries.append(self._archives.concerns)
+        metrics.archives = self._archives.archives
         self.writing = asyncio.Lock()  # held while a snapshot reads the view
         self._log = get_logger(broker=runtime.core.me)
 
@@ -78,7 +83,7 @@ class Snapshots:
 
     def _leads(self) -> bool:
         # A state that may be wrong must not become the one that others start from.
-        trusted = self._runtime.has_lease and not self._runtime.diverged
+        trusted = self._runtime.has_lease and not self._runtime.digests.is_outvoted()
         return trusted and self._runtime.core.is_leader()
 
     def _due(self) -> bool:
@@ -135,6 +140,9 @@ class Snapshots:
             timestamp_ms=frozen.timestamp_ms,
             writer=self._runtime.core.me,
             epoch=epoch,
+            keys=frozen.sums.keys,
+            check=frozen.sums.check,
+            form=frozen.sums.form,
         )
         began = self._runtime.now()
         await self._in_thread(self._compactor.snapshot, rows, horizon)
@@ -148,12 +156,26 @@ class Snapshots:
         await self._trim()
 
     async def _trim(self) -> None:
-        if self._compactor is not None:
-            begins_at = await self._in_thread(self._compactor.trim)
-            if begins_at is not None:
-                self._log.info("log.trimmed", log_begins_at=begins_at)
+        if self._compactor is None:
+            return
+        archives = dict(self._runtime.view.archives())
+        trimmed = await self._in_thread(self._compactor.trim, tuple(archives))
+        if trimmed.begins_at not in (None, self._begins_at):
+            self._begins_at = trimmed.begins_at
+            self._log.info("log.trimmed", log_begins_at=trimmed.begins_at)
+        end = self._view().next_offset
+        for held in self._archives.looked(self._runtime.now(), end, archives, trimmed.marks):
+            self._log.warning(
+                "log.held",
+                archive=held.archive,
+                place=held.place,
+                next_offset=held.next_offset,
+                behind=held.behind,
+                remedy=f"start it again, or `anabranch archive --retire {held.archive}`",
+            )
 
     async def _release(self) -> None:
         compactor, self._compactor = self._compactor, None
+        self._archives.forget()
         if compactor is not None:
             await asyncio.to_thread(compactor.close)

@@ -9,16 +9,18 @@ from typing import Final
 from anabranch.broker.errors import StartError
 from anabranch.broker.log import get_logger
 from anabranch.broker.settings import Settings
+from anabranch.broker.snapshot_fault import fault_of_snapshot
 from anabranch.channel.bootstrap import SnapshotReader, last_horizon
 from anabranch.channel.codec import Horizon
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.connection import KafkaConnection, read_properties
 from anabranch.channel.errors import LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka_log import KafkaLogReader
 from anabranch.channel.segments import SegmentSettings
 from anabranch.channel.topics import Topics, TopicSettings, ensure_topics, topic_id
-from anabranch.core.leases import Heartbeat
-from anabranch.projections.errors import ViewLogError
+from anabranch.core.errors import AnabranchError
+from anabranch.core.sessions.lease import Heartbeat
+from anabranch.projections.errors import SnapshotDamagedError, ViewLogError
 from anabranch.projections.view import View
 
 _KAFKA_S_MAX: Final = 10.0
@@ -31,49 +33,36 @@ _log = get_logger()
 
 
 def connect(settings: Settings) -> KafkaConnection:
-    """How Kafka is reached. Raises StartError or InvalidInputError."""
+    """How Kafka is reached. Raises InvalidInputError."""
     properties = read_properties(settings.kafka_properties_file)
     return KafkaConnection(settings.bootstrap_servers, properties, settings.broker_id)
-
-
-def read_properties(file: Path | None) -> dict[str, str]:
-    """Lines of the form `name=value`; `#` starts a comment line. Raises StartError."""
-    if file is None:
-        return {}
-    try:
-        lines = file.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"kafkaPropertiesFile {file} cannot be read: {error}") from None
-    properties: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, sep, value = line.partition("=")
-        if not sep:
-            # The line itself may hold a password.
-            raise StartError(f"kafkaPropertiesFile {file}, line {number}, is not name=value")
-        properties[name.strip()] = value.strip()
-    return properties
 
 
 def prepare_topics(settings: Settings, connection: KafkaConnection) -> Topics:
     """The cluster's topics, made if they are missing, checked if not."""
     topics = Topics(settings.topic_prefix)
-    wanted = TopicSettings(settings.replication_factor, settings.min_insync_replicas)
-    made = ensure_topics(connection, topics, wanted, _KAFKA_S_MAX)
+    made = ensure_topics(connection, topics, topic_settings(settings), _KAFKA_S_MAX)
     if made:
         _log.info("topics.made", topics=made)
     return topics
 
 
+def topic_settings(settings: Settings) -> TopicSettings:
+    """What the cluster's own topics must have."""
+    return TopicSettings(settings.replication_factor, settings.min_insync_replicas)
+
+
 def segment_settings(settings: Settings) -> SegmentSettings:
     """How the Kafka topics of segments are made."""
-    kept_s = settings.scalable_topic_retention_seconds
+    read_s = settings.scalable_topic_retention_seconds
+    unread_s = settings.scalable_topic_unread_retention_seconds
     return SegmentSettings(
         replication_factor=settings.replication_factor,
         min_insync_replicas=settings.min_insync_replicas,
         max_message_bytes=settings.max_message_size,
-        retention_ms=kept_s * 1000 if kept_s > 0 else -1,
+        retention_ms=unread_s * 1000 if unread_s >= 0 else -1,
+        retention_bytes=settings.scalable_topic_unread_retention_bytes,
+        oldest_ms=read_s * 1000 if read_s >= 0 else -1,
     )
 
 
@@ -93,9 +82,16 @@ class CatchUp:
     """Brings a view up to the log's end, and leaves a reader that goes on from there."""
 
     def __init__(
-        self, connection: KafkaConnection, topics: Topics, path: Path, log_id: str = ""
+        self,
+        connection: KafkaConnection,
+        topics: Topics,
+        path: Path,
+        log_id: str = "",
+        *,
+        passed_over: frozenset[int] = frozenset(),
     ) -> None:
         """`log_id`: of the log that an empty view must meet; "" for whichever is there."""
+        self._passed_over = passed_over
         self._connection = connection
         self._topics = topics
         self._path = path
@@ -154,10 +150,29 @@ class CatchUp:
                 )
             return found
 
-        view.load_snapshot(snapshot.batches(), horizon)
+        try:
+            view.load_snapshot(snapshot.batches(), horizon)
+        except SnapshotDamagedError as error:
+            raise StartError(
+                f"{error}; {self._fault()}. This node does not start from it. Nodes that run have "
+                f"their own state: stop one whose state is right, delete {self._topics.snapshot}, "
+                "and start that node; it writes the topic anew. Where the log has never been "
+                "trimmed, deleting the topic is enough"
+            ) from None
+        for stray in view.strays:
+            _log.warning("snapshot.stray", topic=self._topics.snapshot, record=stray)
+
+    def _fault(self) -> str:
+        """What is wrong with the snapshot, as far as it can be told."""
+        try:
+            return fault_of_snapshot(self._connection, self._topics, self._passed_over)
+        except AnabranchError as error:
+            return f"which key it is cannot be told: {error}"
 
     def _follow(self, view: View) -> KafkaLogReader:
-        reader = KafkaLogReader(self._connection, self._topics.wal, view.next_offset)
+        reader = KafkaLogReader(
+            self._connection, self._topics.wal, view.next_offset, passed_over=self._passed_over
+        )
         try:
             _, end = reader.offsets(_KAFKA_S_MAX)
             heard = time.monotonic()

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError
-from anabranch.broker.requests import Requests
+from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
-from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
+from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, tenant_of
-from anabranch.core.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
 from anabranch.core.ring import even_ranges
-from anabranch.core.state import Tenant
-from anabranch.core.verdicts import Verdict
+from anabranch.core.tenants.tenant import Tenant
 
 
 class Tenancy:
     """The requests about tenants and namespaces; words and codes are Pulsar's."""
 
-    def __init__(self, requests: Requests, settings: Settings) -> None:
-        self._requests = requests
-        self._runtime = requests.runtime
+    def __init__(self, runtime: Runtime, settings: Settings) -> None:
+        self._proposals = runtime.proposals
+        self._runtime = runtime
         self._cluster = settings.cluster_name
         self._default_bundles = settings.default_number_of_namespace_bundles
         self._timeout_s = settings.operation_timeout_millis / 1000
@@ -43,7 +42,7 @@ class Tenancy:
     async def create_tenant(
         self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
     ) -> None:
-        self._checked(name, allowed_clusters)
+        self._checked(allowed_clusters)
 
         def build() -> Record:
             if self._runtime.view.tenant(name) is not None:
@@ -55,7 +54,7 @@ class Tenancy:
     async def update_tenant(
         self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
     ) -> None:
-        self._checked(name, allowed_clusters)
+        self._checked(allowed_clusters)
 
         def build() -> Record:
             version = self.tenant(name).version + 1
@@ -80,7 +79,6 @@ class Tenancy:
         """`bundles` of 0 stands for defaultNumberOfNamespaceBundles."""
         number = bundles or self._default_bundles
         try:
-            names.parse_namespace(ns)
             even_ranges(number)
         except InvalidInputError as error:
             raise PreconditionError(str(error)) from None
@@ -105,11 +103,7 @@ class Tenancy:
 
         return await self._settle(build, {Verdict.NAMESPACE_BUSY: None}) is not None
 
-    def _checked(self, name: str, allowed_clusters: Sequence[str]) -> None:
-        try:
-            names.tenant(name)
-        except InvalidInputError as error:
-            raise PreconditionError(str(error)) from None
+    def _checked(self, allowed_clusters: Sequence[str]) -> None:
         if not allowed_clusters:
             raise PreconditionError(
                 f"Clusters can not be empty: give allowedClusters, [{self._cluster!r}]"
@@ -125,8 +119,8 @@ class Tenancy:
         build: Callable[[], Record],
         refusals: Mapping[Verdict, Exception | None] | None = None,
     ) -> Record | None:
-        deadline = self._requests.deadline(self._timeout_s)
-        return await self._requests.settle(build, refusals or {}, deadline)
+        deadline = self._proposals.deadline(self._timeout_s)
+        return await self._proposals.settle(build, refusals or {}, deadline)
 
     def _tenant_change(
         self,
@@ -136,9 +130,9 @@ class Tenancy:
         admin_roles: Sequence[str] = (),
         allowed_clusters: Sequence[str] = (),
     ) -> TenantChange:
-        actor = self._requests.actor()
+        actor = self._proposals.actor()
         return TenantChange(
-            proposal_id=self._runtime.new_id(),
+            proposal_id=self._runtime.proposals.new_id(),
             tenant=name,
             op=op,
             version=version,
@@ -152,9 +146,9 @@ class Tenancy:
     def _namespace_change(
         self, ns: Namespace, op: PolicyOp, version: int, bundles: int = 0
     ) -> NamespaceChange:
-        actor = self._requests.actor()
+        actor = self._proposals.actor()
         return NamespaceChange(
-            proposal_id=self._runtime.new_id(),
+            proposal_id=self._runtime.proposals.new_id(),
             namespace=ns,
             op=op,
             version=version,

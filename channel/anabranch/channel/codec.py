@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
 from anabranch.channel.avro import read_length
-from anabranch.channel.errors import NewerSchemaError, UnreadableError
+from anabranch.channel.errors import DELETE_KEY, NewerSchemaError, UnreadableError
 from anabranch.channel.registry import MARKER, PREFIX_LENGTH, Fields, SchemaSet, stored_family
-from anabranch.core.leases import Heartbeat
-from anabranch.core.records import (
+from anabranch.core.archives.archive import Archive
+from anabranch.core.autoscale.load import LoadRecord
+from anabranch.core.bundles.unit import Unit
+from anabranch.core.cluster.settings import Cluster
+from anabranch.core.log.records import (
+    ArchiveChange,
     ClusterSettings,
     NamespaceChange,
     Record,
@@ -21,26 +25,34 @@ from anabranch.core.records import (
     TopicChange,
     UnitMove,
 )
-from anabranch.core.segment_load import LoadRecord
-from anabranch.core.state import Cluster, Entity, NamespaceInfo, Session, Tenant
-from anabranch.core.subscriptions import Subscription
-from anabranch.core.topics import ScalableTopic
-from anabranch.core.units import Unit
+from anabranch.core.log.state import Entity
+from anabranch.core.sessions.lease import Heartbeat
+from anabranch.core.sessions.session import Session
+from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
+from anabranch.core.topics.topic import ScalableTopic
 
 HORIZON_KEY: Final = "horizon"  # the snapshot topic's key that is no entity's
 SCHEMA_HEADER: Final = "anabranch-schema"
+HEADERS_MAX: Final = 4  # of a record that every reader looks at
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Horizon(msgspec.Struct, frozen=True, gc=False):
-    """The place in the WAL that a snapshot stands for."""
+    """The place in the WAL that a snapshot stands for.
+
+    `keys`, `check`, `form`: the sums of its writer's state (`state_sums`); `keys` is -1 for none.
+    """
 
     next_offset: int
     digest: str  # of the state there, in hex
     timestamp_ms: int = 0  # of the last record that it holds
     writer: str = ""
     epoch: int = 0
+    keys: int = -1
+    check: int = 0
+    form: int = 0
 
 
 def _as_it_was(fields: Fields) -> Fields:
@@ -52,8 +64,25 @@ def _with_override(fields: Fields) -> Fields:
     return {**fields, "auto_scale": ()}
 
 
+def _with_positions(fields: Fields) -> Fields:
+    return {**fields, "positions": ()}
+
+
+def _counting_each(fields: Fields) -> Fields:
+    """Every record was an epoch of the layout then (decision 0008)."""
+    return {**fields, "counts_changes": False}
+
+
+def _without_dead_letters(fields: Fields) -> Fields:
+    return {**fields, "dead_letter": "", "deliveries_max": 0}
+
+
 def _with_clocks(fields: Fields) -> Fields:
     return {**fields, "auto_scale": (), "split_ms": 0, "merge_ms": 0, "rebucket_ms": 0}
+
+
+def _without_sums(fields: Fields) -> Fields:
+    return {**fields, "keys": -1, "check": 0, "form": 0}
 
 
 _RECORDS: Final = SchemaSet(
@@ -63,8 +92,19 @@ _RECORDS: Final = SchemaSet(
         stored_family("cluster-settings", ClusterSettings, {}),
         stored_family("tenant-change", TenantChange, {}),
         stored_family("namespace-change", NamespaceChange, {1: _with_override}),
-        stored_family("topic-change", TopicChange, {1: _with_override}),
-        stored_family("subscription-change", SubscriptionChange, {1: _as_it_was, 2: _as_it_was}),
+        stored_family("archive-change", ArchiveChange, {}),
+        stored_family("topic-change", TopicChange, {1: _with_override, 2: _counting_each}),
+        stored_family(
+            "subscription-change",
+            SubscriptionChange,
+            {
+                1: _as_it_was,
+                2: _as_it_was,
+                3: _with_positions,
+                4: _without_dead_letters,
+                5: _as_it_was,
+            },
+        ),
     )
 )
 _ENTITIES: Final = SchemaSet(
@@ -74,11 +114,16 @@ _ENTITIES: Final = SchemaSet(
         stored_family("cluster", Cluster, {}),
         stored_family("tenant", Tenant, {}),
         stored_family("namespace-info", NamespaceInfo, {1: _with_override}),
+        stored_family("archive", Archive, {}),
         stored_family("scalable-topic", ScalableTopic, {1: _with_clocks}),
-        stored_family("subscription", Subscription, {}),
+        stored_family("subscription", Subscription, {1: _with_positions, 2: _without_dead_letters}),
     )
 )
-_HORIZONS: Final = SchemaSet((stored_family("horizon", Horizon, {}),))
+ENTITY_PREFIXES: Final = tuple(map(_ENTITIES.prefix, get_args(Entity)))
+"""The first bytes of every kind of state as this release writes it."""
+_OF_ARCHIVES: Final = _RECORDS.prefixes(ArchiveChange)
+_NAMED_ARCHIVES: Final = b"archive-change/"
+_HORIZONS: Final = SchemaSet((stored_family("horizon", Horizon, {1: _without_sums}),))
 _HEARTBEATS: Final = SchemaSet((stored_family("heartbeat", Heartbeat, {}),))
 _LOADS: Final = SchemaSet((stored_family("segment-load", LoadRecord, {}),))
 
@@ -98,14 +143,14 @@ def schema_header(record: Record) -> tuple[str, bytes]:
 
 
 def load_header(load: LoadRecord) -> tuple[str, bytes]:
-    """The same of a load record."""
+    """The Kafka header that names a load record's schema."""
     return SCHEMA_HEADER, _LOADS.header(load)
 
 
 def header_of(headers: Headers | None) -> bytes | None:
-    """The schema header's value, if there is one."""
-    for name, value in headers or ():
-        if name == SCHEMA_HEADER:
+    """The schema header's value, if one of the first headers is it: Spark looks at no more."""
+    for name, value in (headers or ())[:HEADERS_MAX]:
+        if name == SCHEMA_HEADER and value is not None:
             return value
     return None
 
@@ -130,6 +175,12 @@ def read_entry(
     return record if record.key.encode() == key else None
 
 
+def is_about_archives(value: bytes | None, schema: bytes | None) -> bool:
+    """Whether a WAL value, by its first bytes or its header, is a record on an archive."""
+    known = value is not None and value[:PREFIX_LENGTH] in _OF_ARCHIVES
+    return known or (schema is not None and schema.startswith(_NAMED_ARCHIVES))
+
+
 def _own(schemas: SchemaSet, value: bytes, place: str) -> Any:
     """Decodes what only nodes write, so that a strange fingerprint is a newer release's."""
     try:
@@ -137,7 +188,7 @@ def _own(schemas: SchemaSet, value: bytes, place: str) -> Any:
     except UnreadableError:
         if value.startswith(MARKER) and not schemas.knows(value):
             schema = value[len(MARKER) : PREFIX_LENGTH].hex()
-            raise NewerSchemaError(f"fingerprint {schema}", place) from None
+            raise NewerSchemaError(f"fingerprint {schema}", place, DELETE_KEY) from None
         raise
 
 
@@ -163,6 +214,15 @@ def decode_load(value: bytes) -> LoadRecord:
     """A segment's load. Raises NewerSchemaError or, for damage, UnreadableError."""
     load: LoadRecord = _own(_LOADS, value, "a load record")
     return load
+
+
+def read_state(key: bytes, value: bytes) -> tuple[str, Entity]:
+    """A row of a snapshot. Raises NewerSchemaError or UnreadableError for what is none."""
+    try:
+        name = key.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"key {key!r} is not UTF-8") from error
+    return name, decode_entity(value)
 
 
 _UNIT_PREFIX: Final = _ENTITIES.prefix(Unit)

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final
 
+import msgspec
 import structlog
 from confluent_kafka import (
     KafkaError,
@@ -28,9 +29,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from anabranch.channel.archives import archive_mark
 from anabranch.channel.bootstrap import Pair, last_horizon
 from anabranch.channel.codec import HORIZON_KEY, Horizon, encode_horizon
-from anabranch.channel.connection import KafkaConnection, close_consumer
+from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import FencedError, SnapshotFailedError
 from anabranch.channel.topics import RECORD_BYTES_MAX, Topics
 from anabranch.core.errors import AnabranchError
@@ -48,6 +50,17 @@ _FENCED: Final = frozenset(
     }
 )
 _log = structlog.get_logger()
+
+
+class TrimResult(msgspec.Struct, frozen=True):
+    """What became of a trimming.
+
+    `begins_at`: the first offset that the WAL still holds, None if nothing may be trimmed yet.
+    `marks`: by archive, the first offset that it does not hold; None where it never said one.
+    """
+
+    begins_at: int | None
+    marks: Mapping[str, int | None]
 
 
 class Compactor:
@@ -166,40 +179,26 @@ class Compactor:
 
     # --- trimming -----------------------------------------------------------------------
 
-    def archived(self) -> int | None:
-        """The first WAL offset that is not archived yet; None when there is no archive.
+    def trim(self, archives: Iterable[str]) -> TrimResult:
+        """Drops what every one of these archives holds and a snapshot that everybody can read.
 
-        Raises KafkaUnreachableError or KafkaRefusedError.
+        `archives`: all that are registered; without any, nothing is dropped. The horizon is read
+        back, not remembered: a commit is answered a little before readers see it, and a deposed
+        leader may call this without harm. Raises KafkaUnreachableError or KafkaRefusedError.
         """
-        # Not through the admin client: librdkafka 2.16 crashes when one asks this of a coordinator
-        # that has just changed.
-        reader = self._connection.consumer(group_id=self._topics.archive_group)
-        try:
-            committed = reader.committed([TopicPartition(self._topics.wal, 0)], self._deadline_s)
-        except KafkaException as error:
-            raise self._connection.explained(error, "to tell the archive's offset") from None
-        finally:
-            close_consumer(reader)
-        offset: int = committed[0].offset
-        return offset if offset >= 0 else None
-
-    def trim(self) -> int | None:
-        """Drops what is both archived and in a snapshot that everybody can read.
-
-        Returns the first offset that the WAL still holds; None if nothing may be trimmed yet. The
-        horizon is read back, not remembered: a commit is answered a little before readers see it,
-        and a deposed leader may call this without harm. Raises KafkaUnreachableError or
-        KafkaRefusedError.
-        """
-        archived = self.archived()
+        marks = {
+            archive: archive_mark(self._connection, self._topics, archive, self._deadline_s)
+            for archive in archives
+        }
         horizon = last_horizon(self._connection, self._topics)
-        if archived is None or horizon is None:
-            return None
-        up_to = TopicPartition(self._topics.wal, 0, min(archived, horizon.next_offset))
+        known = [mark for mark in marks.values() if mark is not None]
+        if not known or len(known) < len(marks) or horizon is None:
+            return TrimResult(None, marks)
+        up_to = TopicPartition(self._topics.wal, 0, min(*known, horizon.next_offset))
         future = self._admin.delete_records([up_to])[TopicPartition(self._topics.wal, 0)]
         doing = f"to trim {self._topics.wal} up to {up_to.offset}"
         try:
-            return int(future.result(self._deadline_s).low_watermark)
+            return TrimResult(int(future.result(self._deadline_s).low_watermark), marks)
         except FutureTimeoutError:
             raise self._connection.unreachable(doing) from None
         except KafkaException as error:

@@ -6,20 +6,29 @@ short way there and back, a quick return after an outage, and an answer within s
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
+import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError, ProducerLostError
-from anabranch.core.calm import Calm
+from anabranch.channel.errors import (
+    BrokersForgottenError,
+    KafkaRefusedError,
+    KafkaUnreachableError,
+    ProducerLostError,
+)
 from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.core.log_rate_limit import LibrdkafkaLogFilter
 
 _T = TypeVar("_T")
 
@@ -34,6 +43,7 @@ _COMMON: Final[Mapping[str, Any]] = {
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 500,
     "log_level": 4,  # warnings
+    "statistics.interval.ms": 10_000,  # only for `Refusals.note_brokers`
     # By librdkafka's default a producer, and every Kafka by its own, makes a topic that is missing:
     # what Anabranch has deleted would come back, with other settings, and take appends.
     "allow.auto.create.topics": False,
@@ -76,17 +86,52 @@ _REFUSED: Final = frozenset(
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
 )
+_REAL: Final = frozenset({"learned", "configured"})  # sources of brokers that have an address
 _REFUSED_S: Final = 15.0  # it is tried again meanwhile, at most 5 s apart
 _CLOSE_S_MAX: Final = 5.0
 
 
 _log = logging.getLogger("anabranch.channel.librdkafka")  # the one thing librdkafka can log to
-_log.addFilter(Calm())
+_log.addFilter(LibrdkafkaLogFilter())
 _log.addHandler(logging.NullHandler())  # without a handler of its own Python would print to stderr
 
 
+# What the system says when no more can be opened, by this process or at all.
+_NO_DESCRIPTOR: Final = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
+
+
+def read_properties(file: Path | None) -> dict[str, str]:
+    """Lines of the form `name=value`; `#` starts a comment line. Raises InvalidInputError."""
+    if file is None:
+        return {}
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"kafkaPropertiesFile {file} cannot be read: {error}") from None
+    properties: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, sep, value = line.partition("=")
+        if not sep:
+            # The line itself may hold a password.
+            raise InvalidInputError(f"kafkaPropertiesFile {file}, line {number}, is not name=value")
+        properties[name.strip()] = value.strip()
+    return properties
+
+
+class _Broker(msgspec.Struct):
+    source: str
+
+
+class _Statistics(msgspec.Struct):
+    name: str  # of the client, such as 127.0.0.1:8080#consumer-3
+    brokers: dict[str, _Broker]
+
+
 class Refusals:
-    """Why Kafka did not let clients in, as they noticed while they were polled.
+    """Why Kafka did not let clients in, or could not even be asked, as they noticed while they were
+    polled.
 
     To librdkafka that is one more reason to connect again, so whoever waits for an answer only sees
     that none comes.
@@ -95,11 +140,41 @@ class Refusals:
     def __init__(self) -> None:
         self._said = ""
         self._at = -math.inf
+        self._starved_at = -math.inf
+        self._without_brokers: set[str] = set()  # names of clients, at their last statistics
+        self._forgotten: BrokersForgottenError | None = None
 
     def note(self, error: KafkaError) -> None:
         """An error of a client, of whatever kind."""
         if error.code() in _REFUSED:
             self._said, self._at = error.str(), time.monotonic()
+        elif any(why in error.str() for why in _NO_DESCRIPTOR):
+            self._starved_at = time.monotonic()
+
+    def note_brokers(self, statistics: str) -> None:
+        """The statistics of a client, which say whether it knows any broker of Kafka's.
+
+        Told once that Kafka has none, as one that ends may say, librdkafka 2.16 asks nobody any
+        more, the bootstrap servers neither (confluentinc/librdkafka, issue 5301). Seen twice in a
+        row, for it may just be on the way to another set of brokers.
+        """
+        client = msgspec.json.decode(statistics, type=_Statistics)
+        if any(broker.source in _REAL for broker in client.brokers.values()):
+            self._without_brokers.discard(client.name)
+        elif client.name in self._without_brokers:
+            self._forgotten = BrokersForgottenError(client.name)
+        else:
+            self._without_brokers.add(client.name)
+
+    def check(self) -> None:
+        """Raises BrokersForgottenError if a client will never reach Kafka again."""
+        if self._forgotten is not None:
+            raise self._forgotten
+
+    @property
+    def starved(self) -> bool:
+        """Whether no connection could be opened lately, for want of a file descriptor."""
+        return time.monotonic() - self._starved_at < _REFUSED_S
 
     @property
     def last(self) -> str:
@@ -157,6 +232,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": self.client_id,
             "error_cb": self.refusals.note,
+            "stats_cb": self.refusals.note_brokers,
             **settings,
             **self.security,
         }
@@ -175,6 +251,13 @@ class KafkaConnection(msgspec.Struct, frozen=True):
 
     def unreachable(self, doing: str) -> KafkaUnreachableError:
         """The error of no answer, which may be that Kafka does not let us in."""
+        if self.refusals.starved:
+            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            return KafkaUnreachableError(
+                f"this process has no file descriptor left to ask Kafka with ({doing}): it may "
+                f"have {most}. Raise its limit (ulimit -n, LimitNOFILE), or lower "
+                "maxHttpServerConnections and brokerMaxConnections"
+            )
         refused = self.refusals.last
         if refused:
             return KafkaUnreachableError(

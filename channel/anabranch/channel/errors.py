@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from anabranch.core.errors import AnabranchError, FaultError
 
 
@@ -9,14 +11,19 @@ class UnreadableError(AnabranchError):
     """Bytes that no known schema explains."""
 
 
+NAME_OFFSET: Final = "name its offset in passedOverLogOffsets, on every node and for the audit"
+DELETE_KEY: Final = 'see docs/architecture.md, "What strangers write"'
+
+
 class NewerSchemaError(FaultError):
     """A record of a newer release: going on without it would make this node's state differ."""
 
-    def __init__(self, schema: str, place: str) -> None:
+    def __init__(self, schema: str, place: str, remedy: str = NAME_OFFSET) -> None:
         super().__init__(
             f"{place} is of schema {schema!r}, which this release does not know: a node of a newer "
             "release wrote it; upgrade this one (it stops here, because skipping the record would "
-            "make its state differ from the others')"
+            "make its state differ from the others'). If there is no such release, a stranger "
+            f"wrote it: {remedy}"
         )
         self.schema = schema
         self.place = place
@@ -57,6 +64,17 @@ class ProducerLostError(FaultError):
         super().__init__(
             f"the producer for {topic} can send nothing any more ({reason}): start this node "
             "again; what was acknowledged is safe in the log"
+        )
+
+
+class BrokersForgottenError(FaultError):
+    """A client of Kafka has no broker left to ask, not even a bootstrap server."""
+
+    def __init__(self, client: str) -> None:
+        super().__init__(
+            f"{client}, a client of Kafka, was told that there are no brokers, and will not ask "
+            "again (confluentinc/librdkafka, issue 5301): start this node again; what was "
+            "acknowledged is safe in the log"
         )
 
 

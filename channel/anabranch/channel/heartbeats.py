@@ -22,7 +22,7 @@ from anabranch.channel.errors import KafkaRefusedError, NewerSchemaError, Unread
 from anabranch.channel.kafka_log import is_passing, offsets
 from anabranch.channel.passed_over import PassedOver
 from anabranch.channel.topics import Topics
-from anabranch.core.leases import Heartbeat
+from anabranch.core.sessions.lease import Heartbeat
 
 OnAcked = Callable[[Heartbeat], None]
 """Told of each heartbeat that is in the log for certain, on the thread that polls."""

@@ -115,6 +115,10 @@ def append_error(error: KafkaError) -> AppendError:
 class KafkaLogReader:
     """A LogReader on one topic's only partition.
 
+    `passed_over`: offsets of records whose word that they are of a newer release is not heard.
+    `to_end`: `next_offset` also passes what lies before the end and is no record, such as the marks
+    of transactions: whoever reads up to an end must know.
+
     Raises LogTrimmedError or LogLostError unless the log goes on from `next_offset`, or
     KafkaUnreachableError.
     """
@@ -125,13 +129,18 @@ class KafkaLogReader:
         topic: str,
         next_offset: int,
         timeout_s: float = _START_S_MAX,
+        *,
+        passed_over: frozenset[int] = frozenset(),
+        to_end: bool = False,
     ) -> None:
         self._connection = connection
         self._topic = topic
         self._next_offset = next_offset
+        self._passed_over = passed_over
         self._out_of_range = False  # librdkafka waits to be told where to go on
         self._consumer = connection.consumer(
             isolation_level="read_uncommitted",
+            enable_partition_eof=to_end,
             queued_min_messages=50_000,
             queued_max_messages_kbytes=16_384,
         )
@@ -160,18 +169,24 @@ class KafkaLogReader:
         for message in messages:
             error = message.error()
             if error is not None:
-                self._next_offset = entries[-1].offset + 1 if entries else self._next_offset
-                self._raise_if_serious(error)
+                if entries:
+                    self._next_offset = max(self._next_offset, entries[-1].offset + 1)
+                if error.code() == KafkaError._PARTITION_EOF:
+                    end: int = message.offset()  # type: ignore[assignment]
+                    self._next_offset = max(self._next_offset, end)
+                else:
+                    self._raise_if_serious(error)
                 continue
             value = message.value()
             schema = None
-            if value is not None and not knows_record(value):
+            offset: int = message.offset()  # type: ignore[assignment]  # only errors have none
+            strange = value is not None and not knows_record(value)
+            if strange and offset not in self._passed_over:
                 schema = header_of(cast(Headers | None, message.headers()))
             stamp = message.timestamp()[1]
-            offset: int = message.offset()  # type: ignore[assignment]  # only errors have none
             entries.append(Entry(offset, stamp, message.key(), value, schema))
         if entries:
-            self._next_offset = entries[-1].offset + 1
+            self._next_offset = max(self._next_offset, entries[-1].offset + 1)
         return entries
 
     def _raise_if_serious(self, error: KafkaError) -> None:

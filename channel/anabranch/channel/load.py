@@ -27,7 +27,7 @@ from anabranch.channel.errors import KafkaRefusedError, NewerSchemaError, Unread
 from anabranch.channel.kafka_log import is_passing
 from anabranch.channel.passed_over import PassedOver
 from anabranch.channel.topics import Topics
-from anabranch.core.segment_load import LoadRecord, SegmentLoad, load_key, parse_load_key
+from anabranch.core.autoscale.load import LoadRecord, SegmentLoad, load_key, parse_load_key
 
 _BATCH_MAX: Final = 2_000
 _IN_FLIGHT_MAX: Final = 1_000
@@ -37,7 +37,7 @@ _CLOSE_S_MAX: Final = 1.0
 _log = structlog.get_logger()
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class SegmentKey(msgspec.Struct, frozen=True, gc=False):
     """A segment; `topic` is `tenant/namespace/name`."""
 
     topic: str
@@ -50,7 +50,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
         return load_key(self.topic, self.incarnation, self.segment_id)
 
 
-LoadChange = tuple[Place, SegmentLoad | None]  # None: it takes no messages any more
+LoadChange = tuple[SegmentKey, SegmentLoad | None]  # None: it takes no messages any more
 
 
 class LoadTable:
@@ -71,11 +71,11 @@ class LoadTable:
         """The topics that something is known of."""
         return iter(list(self._topics))
 
-    def places(self, topic: str) -> Iterator[Place]:
+    def places(self, topic: str) -> Iterator[SegmentKey]:
         """The segments of a topic, and of its former incarnations, that something is known of."""
         for incarnation, segments in self._topics.get(topic, {}).items():
             for segment_id in segments:
-                yield Place(topic, incarnation, segment_id)
+                yield SegmentKey(topic, incarnation, segment_id)
 
     def take(self, changes: Iterable[LoadChange]) -> None:
         """What was read, in order."""
@@ -87,7 +87,7 @@ class LoadTable:
             self._count += place.segment_id not in known
             known[place.segment_id] = load
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: SegmentKey) -> None:
         incarnations = self._topics.get(place.topic, {})
         segments = incarnations.get(place.incarnation, {})
         if segments.pop(place.segment_id, None) is None:
@@ -136,7 +136,7 @@ class KafkaLoads:
         """How many records Kafka has yet to take."""
         return len(self._waiting) + len(self._under_way)
 
-    def write(self, loads: Mapping[Place, LoadRecord | None]) -> None:
+    def write(self, loads: Mapping[SegmentKey, LoadRecord | None]) -> None:
         """Has the loads written soon; None takes one away. Never blocks; a newer one replaces."""
         with self._lock:
             for place, load in loads.items():
@@ -189,9 +189,9 @@ class KafkaLoads:
             return None
         value = message.value()
         if value is None:
-            return Place(*found), None
+            return SegmentKey(*found), None
         try:
-            return Place(*found), decode_load(value).at(message.timestamp()[1])
+            return SegmentKey(*found), decode_load(value).at(message.timestamp()[1])
         except (UnreadableError, NewerSchemaError) as error:
             self._passed_over.note(error, key)
         return None

@@ -37,7 +37,7 @@ _CLOSE_S: Final = 1.0
 Totals = dict[str, int]  # by Kafka topic, all partitions together
 
 
-class Reader(msgspec.Struct, frozen=True):
+class ActiveGroup(msgspec.Struct, frozen=True):
     """A consumer group and the topics that its members read now."""
 
     group: str
@@ -182,7 +182,7 @@ class LoadProbe:
         except (KafkaException, FutureTimeoutError):
             return []
 
-    def readers(self, groups: Collection[str], timeout_s: float) -> list[Reader]:
+    def readers(self, groups: Collection[str], timeout_s: float) -> list[ActiveGroup]:
         """Of these groups, those whose members read something."""
         found = []
         wanted = list(groups)[:_GROUPS_AT_ONCE]
@@ -206,7 +206,7 @@ class LoadProbe:
                 for each in member.assignment.topic_partitions
             )
             if read:
-                found.append(Reader(group, read))
+                found.append(ActiveGroup(group, read))
         return found
 
     def _client(self, group: str) -> Consumer:

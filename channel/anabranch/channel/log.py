@@ -6,14 +6,19 @@ gaps. An append is answered by a callback, and its verdict only by reading the r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
 import msgspec
 
 from anabranch.channel.codec import SCHEMA_HEADER, encode_record, read_entry, schema_header
 from anabranch.channel.errors import AppendError, LogTrimmedError, NewerSchemaError
-from anabranch.core.records import Record
+from anabranch.core.log.records import Record
+
+_BATCH_MAX: Final = 10_000
+_POLL_S: Final = 0.2
+_QUIET_S_MAX: Final = 30.0
 
 OnDone = Callable[[AppendError | None], None]
 """Told once for each append, from any thread: it may only hand over."""
@@ -69,6 +74,26 @@ class LogReader(Protocol):
         a log without news.
         """
         ...
+
+
+def read_until(
+    reader: LogReader,
+    end: int,
+    unreachable: Callable[[], Exception],
+    now: Callable[[], float] = time.monotonic,
+) -> Iterator[list[Entry]]:
+    """The entries before `end`, and perhaps some after it, as they come.
+
+    The reader passes gaps (`to_end`). Raises as its poll, and what `unreachable` makes once the
+    place has not moved for a while.
+    """
+    heard, place = now(), reader.next_offset
+    while reader.next_offset < end:
+        yield reader.poll(_BATCH_MAX, _POLL_S)
+        if reader.next_offset > place:
+            heard, place = now(), reader.next_offset
+        elif now() - heard > _QUIET_S_MAX:
+            raise unreachable()
 
 
 def append_record(writer: LogWriter, record: Record, on_done: OnDone) -> None:

@@ -5,6 +5,13 @@ that wrote it, the body. Each record type has one file per version, `schemas/NAM
 `number` is its identity and is never reused. The rest of the program sees only the newest version:
 an older one is read as a dict and taken through one step per version.
 
+A reader stops at a value that says of itself, in its header, that a newer version of a schema it
+knows wrote it: to skip the record would make this state differ from the others'. Whatever else it
+cannot read is a stranger's, and every reader alike calls it unreadable. A type of record that a
+release adds would be such a stranger's to the release before. So the header of a type that came
+with a later *edition* of the log than the first (`SchemaFamily.edition`) names that edition beside
+the schema, `NAME/VERSION log/EDITION`, and `log` is a name that every reader knows.
+
 To change a record: add the next file (field `since` says which version added it; the namespace
 carries the version, so every version has a fingerprint of its own), change the class in `core`, and
 add the step from the version before; a step gets nested records as dicts and leaves them so. A new
@@ -34,18 +41,25 @@ from anabranch.channel.errors import UnreadableError
 
 MARKER: Final = b"\xc3\x01"
 PREFIX_LENGTH: Final = 10  # marker and fingerprint
+EDITION: Final = 1  # of the log: raised by a release that adds a type of record
+_THE_LOG: Final = "log"  # in the place of a schema's name
+_DIGITS_MAX: Final = 9  # of a version
 
 Fields = dict[str, Any]
 Step = Callable[[Fields], Fields]  # the fields of one version to those of the next
 
 
-class Family(msgspec.Struct, frozen=True):
-    """All versions of one record type; `steps[n]` leads from version n to n + 1."""
+class SchemaFamily(msgspec.Struct, frozen=True):
+    """All versions of one record type; `steps[n]` leads from version n to n + 1.
+
+    `edition`: of the log, with which the type came.
+    """
 
     name: str
     newest: type[msgspec.Struct]
     schemas: Mapping[int, Schema]
     steps: Mapping[int, Step] = {}
+    edition: int = 1
 
     @property
     def version(self) -> int:
@@ -53,7 +67,9 @@ class Family(msgspec.Struct, frozen=True):
         return max(self.schemas)
 
 
-def stored_family(name: str, newest: type[msgspec.Struct], steps: Mapping[int, Step]) -> Family:
+def stored_family(
+    name: str, newest: type[msgspec.Struct], steps: Mapping[int, Step]
+) -> SchemaFamily:
     """A family whose schemas are the files of this package."""
     folder = resources.files("anabranch.channel") / "schemas"
     schemas: dict[int, Schema] = {}
@@ -61,7 +77,7 @@ def stored_family(name: str, newest: type[msgspec.Struct], steps: Mapping[int, S
         stem, _, version = file.name.removesuffix(".avsc").rpartition(".")
         if stem == name:
             schemas[int(version)] = json.loads(file.read_text())
-    return Family(name, newest, schemas, steps)
+    return SchemaFamily(name, newest, schemas, steps)
 
 
 def prefix_of(schema: Schema) -> bytes:
@@ -79,14 +95,17 @@ class _Writer(msgspec.Struct, frozen=True):
 class SchemaSet:
     """Encodes and decodes the newest form of every record of some families."""
 
-    def __init__(self, families: Sequence[Family]) -> None:
+    def __init__(self, families: Sequence[SchemaFamily], edition: int = EDITION) -> None:
         self._writers: dict[type[Any], _Writer] = {}
+        self._prefixes: dict[type[Any], set[bytes]] = {}
         self._readers: dict[bytes, Callable[[bytes, int], Any]] = {}
-        self._versions: dict[str, int] = {}
+        self._versions: dict[str, int] = {_THE_LOG: edition}
         for family in families:
             self._add(family)
 
-    def _add(self, family: Family) -> None:
+    def _add(self, family: SchemaFamily) -> None:
+        if not 1 <= family.edition <= self._versions[_THE_LOG] or family.name == _THE_LOG:
+            raise ValueError(f"schema {family.name} is of edition {family.edition} of the log")
         if sorted(family.schemas) != list(range(1, family.version + 1)):
             raise ValueError(f"schema {family.name} must have every version from 1 on")
         if sorted(family.steps) != list(range(1, family.version)):
@@ -97,9 +116,13 @@ class SchemaSet:
             if prefix in self._readers:
                 raise ValueError(f"schema {family.name}/{version} has the fingerprint of another")
             self._readers[prefix] = _reader(family, version)
+            self._prefixes.setdefault(family.newest, set()).add(prefix)
         schema = family.schemas[family.version]
+        said = f"{family.name}/{family.version}"
+        if family.edition > 1:
+            said += f" {_THE_LOG}/{family.edition}"
         self._writers[family.newest] = _Writer(
-            prefix_of(schema), compile_encoder(schema), f"{family.name}/{family.version}".encode()
+            prefix_of(schema), compile_encoder(schema), said.encode()
         )
 
     def encode(self, record: msgspec.Struct) -> bytes:
@@ -108,12 +131,16 @@ class SchemaSet:
         return writer.prefix + writer.body(msgspec.structs.astuple(record))
 
     def header(self, record: msgspec.Struct) -> bytes:
-        """`name/version` of what `encode` writes."""
+        """What `encode` writes says of itself: `name/version`, and the log's edition if later."""
         return self._writers[type(record)].header
 
     def prefix(self, newest: type[msgspec.Struct]) -> bytes:
         """The first bytes of what `encode` writes for this type."""
         return self._writers[newest].prefix
+
+    def prefixes(self, newest: type[msgspec.Struct]) -> frozenset[bytes]:
+        """The first bytes of what any version of this type wrote."""
+        return frozenset(self._prefixes[newest])
 
     def knows(self, value: bytes) -> bool:
         """Whether the value starts like a record of a known version."""
@@ -129,18 +156,22 @@ class SchemaSet:
     def is_newer(self, value: bytes, header: bytes | None) -> bool:
         """Whether the value is by its own words of a schema that a later release added.
 
-        Both must say so, the value's marker with an unknown fingerprint and the header with an
-        unknown name or version; one alone is just a damaged record.
+        Both must say so, the value's marker with an unknown fingerprint and the header with a newer
+        version of what is known; one alone is a damaged record, or a stranger's.
         """
         if header is None or not value.startswith(MARKER) or self.knows(value):
             return False
-        name, slash, version = header.decode(errors="replace").partition("/")
-        if not slash or not name or not version.isascii() or not version.isdecimal():
+        words = header.decode(errors="replace").split(" ", 2)
+        return any(self._is_beyond(*word.partition("/")) for word in words[:2])
+
+    def _is_beyond(self, name: str, _: str, version: str) -> bool:
+        if not (version.isascii() and version.isdecimal() and len(version) <= _DIGITS_MAX):
             return False
-        return int(version) > self._versions.get(name, 0)
+        known = self._versions.get(name)
+        return known is not None and int(version) > known
 
 
-def _reader(family: Family, version: int) -> Callable[[bytes, int], Any]:
+def _reader(family: SchemaFamily, version: int) -> Callable[[bytes, int], Any]:
     schema = family.schemas[version]
     newest = family.newest
     if version == family.version:

@@ -43,9 +43,9 @@ from confluent_kafka.admin import (
 )
 
 from anabranch.channel.connection import LATEST_OFFSET, NO_GROUP, KafkaConnection, close_consumer
+from anabranch.channel.deadline import Deadline
 from anabranch.channel.errors import SegmentExistsError
-from anabranch.channel.patience import Patience
-from anabranch.core.segment_topics import FUTURE_MS_MAX
+from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 PROBE_HEADER: Final = "anabranch-probe"
 _PROBE_TIMESTAMP_MS: Final = 1 << 55
@@ -90,13 +90,13 @@ class Sealer:
         close_consumer(self._consumer, _CLOSE_S)
 
     def seal(
-        self, topics: Sequence[SegmentTopic], patience: Patience
+        self, topics: Sequence[SegmentTopic], deadline: Deadline
     ) -> dict[str, tuple[int, ...]]:
         """End offsets of every partition of every topic, once none takes appends any more.
 
         A topic that is not there any more ends where it began.
         """
-        gone = self._configure([topic.name for topic in topics], patience)
+        gone = self._configure([topic.name for topic in topics], deadline)
         places = [
             (topic.name, number)
             for topic in topics
@@ -105,11 +105,11 @@ class Sealer:
         ]
         # A Kafka broker obeys for all partitions that it leads at once, and has the children's logs
         # to make first: until one partition refuses, asking the others would only keep it busy.
-        self._probe(places[:1], patience)
-        look = self._look(places, patience)  # comes while the others are asked
-        if not self._probe(places[1:], patience):
-            look = self._look(places, patience)
-        ends = self._ends(places, look, patience)
+        self._probe(places[:1], deadline)
+        look = self._look(places, deadline)  # comes while the others are asked
+        if not self._probe(places[1:], deadline):
+            look = self._look(places, deadline)
+        ends = self._ends(places, look, deadline)
         return {
             topic.name: tuple(
                 ends.get((topic.name, number), 0) for number in range(topic.partitions)
@@ -119,7 +119,7 @@ class Sealer:
 
     # --- making it refuse ---------------------------------------------------------------
 
-    def _configure(self, names: Sequence[str], patience: Patience) -> set[str]:
+    def _configure(self, names: Sequence[str], deadline: Deadline) -> set[str]:
         """Tells Kafka to refuse appends. Returns the topics that somebody has deleted.
 
         Kafka's controller itself says so, which is never behind: those take nothing any more.
@@ -140,40 +140,40 @@ class Sealer:
                 for name in left
             ]
             futures = self._admin.incremental_alter_configs(resources)
-            self._get_acquainted(left, patience)  # while Kafka is at it
+            self._get_acquainted(left, deadline)  # while Kafka is at it
             answers = {
-                resource.name: patience.answer(future, f"to seal topic {resource.name}")
+                resource.name: deadline.answer(future, f"to seal topic {resource.name}")
                 for resource, future in futures.items()
             }
             failed = {n: each for n, each in answers.items() if isinstance(each, KafkaError)}
             gone |= {n for n, error in failed.items() if error.code() == _UNKNOWN_TOPIC}
             left = [name for name in failed if name not in gone]
             if left:
-                patience.pause(doing)
+                deadline.pause(doing)
         return gone
 
-    def _get_acquainted(self, names: Iterable[str], patience: Patience) -> None:
+    def _get_acquainted(self, names: Iterable[str], deadline: Deadline) -> None:
         """Tells both clients who leads: the consumer would find out in its own time, a second."""
         for name in names:
-            _find_leaders((self._consumer, self._producer), name, patience)
+            _find_leaders((self._consumer, self._producer), name, deadline)
 
-    def _probe(self, places: Sequence[_Place], patience: Patience) -> bool:
+    def _probe(self, places: Sequence[_Place], deadline: Deadline) -> bool:
         """Returns once all of them refuse appends; whether they did so at once."""
         left = list(places)
         at_once = True
         while left:
             name, number = left[0]
             doing = f"to probe whether topic {name}, partition {number}, is sealed"
-            answers = self._append(left, patience.left_s(doing))
+            answers = self._append(left, deadline.left_s(doing))
             for place, error in answers.items():
                 if error is not None and error.code() not in _OPEN_OR_SEALED:
-                    patience.passing(error, f"{doing}, {place[0]}")
+                    deadline.passing(error, f"{doing}, {place[0]}")
             for topic in {place[0] for place, error in answers.items() if _is_unknown(error)}:
-                self._must_be_there(topic, places, patience)
+                self._must_be_there(topic, places, deadline)
             left = [place for place in left if not _is_sealed(answers.get(place))]
             if left:
                 at_once = False
-                patience.pause(doing)
+                deadline.pause(doing)
         return at_once
 
     def _append(self, places: Iterable[_Place], seconds: float) -> dict[_Place, KafkaError | None]:
@@ -198,7 +198,7 @@ class Sealer:
         self._producer.flush(seconds)
         return answers
 
-    def _must_be_there(self, name: str, places: Iterable[_Place], patience: Patience) -> None:
+    def _must_be_there(self, name: str, places: Iterable[_Place], deadline: Deadline) -> None:
         """Raises SegmentExistsError if the topic has fewer partitions than these.
 
         Somebody has deleted it, and it was made anew: nobody knows where what is lacking ended.
@@ -206,16 +206,16 @@ class Sealer:
         expected = 1 + max(number for topic, number in places if topic == name)
         doing = f"to count the partitions of topic {name}"
         try:
-            found = self._producer.list_topics(name, timeout=patience.left_s(doing)).topics[name]
+            found = self._producer.list_topics(name, timeout=deadline.left_s(doing)).topics[name]
         except KafkaException as error:
-            patience.passing(error.args[0], doing)
+            deadline.passing(error.args[0], doing)
             return
         if found.error is None and len(found.partitions) < expected:
             raise SegmentExistsError(name, len(found.partitions), expected)
 
     # --- where it ends ------------------------------------------------------------------
 
-    def _ends(self, places: Sequence[_Place], look: _Look, patience: Patience) -> dict[_Place, int]:
+    def _ends(self, places: Sequence[_Place], look: _Look, deadline: Deadline) -> dict[_Place, int]:
         """Where the logs of partitions that refuse appends end. `look` may be from before that:
         it only says what the leaders are asked to confirm.
         """
@@ -223,16 +223,16 @@ class Sealer:
             return {}
         doing = f"to find where topic {places[0][0]} ends"
         while True:
-            ends = self._latest(places, look, patience, doing)
-            if self._nothing_beyond(ends, patience, doing):
-                again = self._latest(places, self._look(places, patience), patience, doing)
+            ends = self._latest(places, look, deadline, doing)
+            if self._nothing_beyond(ends, deadline, doing):
+                again = self._latest(places, self._look(places, deadline), deadline, doing)
                 if again == ends:
                     return {place: offset for place, (offset, _) in ends.items()}
-            patience.pause(doing)
-            self._get_acquainted({topic for topic, _ in places}, patience)  # leaders may be gone
-            look = self._look(places, patience)
+            deadline.pause(doing)
+            self._get_acquainted({topic for topic, _ in places}, deadline)  # leaders may be gone
+            look = self._look(places, deadline)
 
-    def _look(self, places: Iterable[_Place], patience: Patience) -> _Look:
+    def _look(self, places: Iterable[_Place], deadline: Deadline) -> _Look:
         """Asks what the latest offsets are, and does not wait for the answers.
 
         A leader that is gone does not answer, and librdkafka asks no other one instead: the
@@ -241,31 +241,31 @@ class Sealer:
         asked = {TopicPartition(*place): LATEST_OFFSET for place in places}
         if not asked:
             return {}
-        seconds = max(_LOOK_S_MIN, patience.left_s("to find where segments end") / 4)
+        seconds = max(_LOOK_S_MIN, deadline.left_s("to find where segments end") / 4)
         return self._admin.list_offsets(asked, request_timeout=seconds)
 
     def _latest(
-        self, places: Sequence[_Place], look: _Look, patience: Patience, doing: str
+        self, places: Sequence[_Place], look: _Look, deadline: Deadline, doing: str
     ) -> dict[_Place, tuple[int, int]]:
         """Each partition's high watermark and the epoch of its leader; -1 for unknown."""
         found: dict[_Place, tuple[int, int]] = {}
         while True:
             for partition, future in look.items():
-                answer = patience.answer(future, doing)
+                answer = deadline.answer(future, doing)
                 if not isinstance(answer, KafkaError):
                     epoch = answer.leader_epoch if answer.leader_epoch is not None else -1
                     found[partition.topic, partition.partition] = answer.offset, epoch
             if len(found) == len(places):
                 return found
-            patience.pause(doing)
+            deadline.pause(doing)
             left = [place for place in places if place not in found]
             for topic in {topic for topic, _ in left}:
                 # It takes a partition that it has heard nothing of for one without a leader.
-                _find_leaders((self._admin,), topic, patience)
-            look = self._look(left, patience)
+                _find_leaders((self._admin,), topic, deadline)
+            look = self._look(left, deadline)
 
     def _nothing_beyond(
-        self, ends: dict[_Place, tuple[int, int]], patience: Patience, doing: str
+        self, ends: dict[_Place, tuple[int, int]], deadline: Deadline, doing: str
     ) -> bool:
         """Whether every leader says that its log reaches no further than `ends`."""
         behind = []
@@ -279,7 +279,7 @@ class Sealer:
             left = set(ends)
             quiet_at = time.monotonic() + _ANSWER_S
             while left and time.monotonic() < quiet_at:
-                wait_s = min(_ANSWER_S, patience.left_s(doing))
+                wait_s = min(_ANSWER_S, deadline.left_s(doing))
                 for message in self._consumer.consume(len(left), wait_s):
                     error = message.error()
                     if error is None:
@@ -287,22 +287,22 @@ class Sealer:
                     if error.code() == KafkaError._AUTO_OFFSET_RESET:  # it must not be followed
                         left.discard((message.topic(), message.partition()))
                     elif error.code() != NO_GROUP:
-                        patience.passing(error, doing)
+                        deadline.passing(error, doing)
             return not left
         finally:
             self._consumer.unassign()
 
 
 def _find_leaders(
-    clients: Sequence[Consumer | Producer | AdminClient], name: str, patience: Patience
+    clients: Sequence[Consumer | Producer | AdminClient], name: str, deadline: Deadline
 ) -> None:
     """Tells them; where Kafka does not answer the first, the others are not asked in vain."""
     doing = f"to find the leaders of topic {name}"
     try:
         for client in clients:
-            client.list_topics(name, timeout=patience.left_s(doing))
+            client.list_topics(name, timeout=deadline.left_s(doing))
     except KafkaException as error:
-        patience.passing(error.args[0], doing)
+        deadline.passing(error.args[0], doing)
 
 
 def _is_sealed(answer: KafkaError | None) -> bool:

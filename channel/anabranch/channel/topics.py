@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.deadline import refusal
 from anabranch.channel.errors import (
     KafkaRefusedError,
     KafkaTooOldError,
@@ -77,10 +78,9 @@ class Topics(msgspec.Struct, frozen=True):
         """The transactional id that fences a deposed leader's compactor."""
         return f"{self.prefix}compactor"
 
-    @property
-    def archive_group(self) -> str:
-        """The consumer group whose committed offset says how far the archive has got."""
-        return f"{self.prefix}archive"
+    def archive_group(self, archive: str) -> str:
+        """The consumer group whose committed offset says how far this archive has got."""
+        return f"{self.prefix}archive.{archive}"
 
 
 class TopicSettings(msgspec.Struct, frozen=True):
@@ -145,6 +145,34 @@ def ensure_topics(
     for name, topic in wanted.items():
         check_topic(name, found[name], configs[name], topic.must, settings)
     return made
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """What a node would find: how many brokers Kafka has, sound topics, and those it would make."""
+
+    brokers: int
+    sound: list[str]
+    missing: list[str]
+
+
+def inspect_topics(
+    connection: KafkaConnection, topics: Topics, settings: TopicSettings, deadline_s: float
+) -> Inspection:
+    """What `ensure_topics` would find, without making anything: Kafka only says if it would.
+
+    Raises what that would raise.
+    """
+    keeper = _Keeper(connection, time.monotonic() + deadline_s)
+    brokers = keeper.check_release()
+    wanted = _wanted(topics)
+    there = keeper.partitions(list(wanted))
+    configs = keeper.configs(list(there))
+    for name, replicas in there.items():
+        check_topic(name, replicas, configs[name], wanted[name].must, settings)
+    missing = [name for name in wanted if name not in there]
+    for name in missing:
+        keeper.create(name, wanted[name], settings, only_asked=True)
+    return Inspection(brokers, list(there), missing)
 
 
 def check_kafka(connection: KafkaConnection, deadline_s: float) -> int:
@@ -260,8 +288,13 @@ class _Keeper:
             and all(partition.leader >= 0 for partition in topics[name].partitions.values())
         }
 
-    def create(self, name: str, topic: _Wanted, settings: TopicSettings) -> bool:
-        """Whether this call made the topic; False when somebody else was faster."""
+    def create(
+        self, name: str, topic: _Wanted, settings: TopicSettings, *, only_asked: bool = False
+    ) -> bool:
+        """Whether this call made the topic; False when somebody else was faster.
+
+        `only_asked`: Kafka looks whether it would, and makes nothing.
+        """
         new = NewTopic(
             name,
             num_partitions=1,
@@ -273,7 +306,8 @@ class _Keeper:
             },
         )
         doing = f"to create topic {name}"
-        future: Future[Any] = self._admin.create_topics([new])[name]
+        asked = self._admin.create_topics([new], validate_only=only_asked)
+        future: Future[Any] = asked[name]
         try:
             future.result(self._left_s(doing))
         except FutureTimeoutError:
@@ -281,7 +315,8 @@ class _Keeper:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            raise self._explained(error, doing) from None
+            known = refusal(error.args[0], doing, self._connection.bootstrap_servers)
+            raise known or self._explained(error, doing) from None
         return True
 
     def configs(self, names: list[str]) -> dict[str, dict[str, str]]:

@@ -1,13 +1,15 @@
 """The SDK: producers and consumers of scalable topics."""
 
-from anabranch.client.batches import BatchStats
-from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
-from anabranch.client.client import Client
-from anabranch.client.errors import (
+from anabranch.client._client import Client
+from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
+from anabranch.client._consumer.messages import Batch, Message
+from anabranch.client._consumer.stream import StreamConsumer
+from anabranch.client._errors import (
     BufferFullError,
     ClientError,
     ClosedError,
     ConsumerBusyError,
+    DeadLetterError,
     DeadlineError,
     DecryptionError,
     DeliveryError,
@@ -24,22 +26,27 @@ from anabranch.client.errors import (
     TopicNotFoundError,
     UnknownOutcomeError,
 )
-from anabranch.client.layout_watch import LayoutWatch
-from anabranch.client.messages import DeliveryResult
-from anabranch.client.producer import Producer
-from anabranch.client.queue import QueueConsumer
-from anabranch.client.queue_messages import QueueBatch, QueueMessage
-from anabranch.client.received import Batch, Message
-from anabranch.client.settings import (
+from anabranch.client._producer.messages import DeliveryResult, OnDelivery
+from anabranch.client._producer.producer import Producer
+from anabranch.client._producer.segment_writer import BatchStats
+from anabranch.client._queue.consumer import QueueConsumer
+from anabranch.client._queue.dead_letters import Attempt, DeadLetter, DeadLetterReason
+from anabranch.client._queue.messages import QueueBatch, QueueMessage
+from anabranch.client._settings import (
+    ConsumerOptions,
     ConsumerSettings,
+    DeadLetterPolicy,
+    ProducerOptions,
     ProducerSettings,
+    QueueOptions,
     QueueSettings,
     ReadSettings,
 )
-from anabranch.client.stream import StreamConsumer
-from anabranch.client.topic_layout import Segment, TopicLayout
+from anabranch.client._topics.layout import Segment, TopicLayout
+from anabranch.client._topics.watch import LayoutWatch
 
 __all__ = [
+    "Attempt",
     "Batch",
     "BatchStats",
     "BufferFullError",
@@ -49,7 +56,12 @@ __all__ = [
     "ClientError",
     "ClosedError",
     "ConsumerBusyError",
+    "ConsumerOptions",
     "ConsumerSettings",
+    "DeadLetter",
+    "DeadLetterError",
+    "DeadLetterPolicy",
+    "DeadLetterReason",
     "DeadlineError",
     "DecryptionError",
     "DeliveryError",
@@ -61,12 +73,16 @@ __all__ = [
     "Message",
     "MessageTooLargeError",
     "NodesUnreachableError",
+    "OnDelivery",
     "PositionGoneError",
+    "PositionOf",
     "Producer",
+    "ProducerOptions",
     "ProducerSettings",
     "QueueBatch",
     "QueueConsumer",
     "QueueMessage",
+    "QueueOptions",
     "QueueSettings",
     "ReadSettings",
     "RefusedByNodeError",

@@ -1,1 +1,1 @@
-"""The domain as pure functions: no I/O, no clock, no threads (DESIGN section 1)."""
+"""The domain as pure functions: no I/O, no clock, no threads."""

@@ -6,9 +6,9 @@ from enum import Enum, unique
 
 import msgspec
 
-from anabranch.core.leases import Heartbeat
-from anabranch.core.records import Record
-from anabranch.core.state import Cluster
+from anabranch.core.cluster.settings import Cluster
+from anabranch.core.log.records import Record
+from anabranch.core.sessions.lease import Heartbeat
 
 
 @unique
@@ -23,7 +23,7 @@ class BrokerState(Enum):
 
 
 class NodeSettings(msgspec.Struct, frozen=True):
-    """What a node must know; durations in seconds. The seeds' names are in `broker.settings`."""
+    """What a node must know; durations in seconds. `broker.settings` has their names in Pulsar."""
 
     broker: str
     cluster: str
@@ -41,25 +41,25 @@ class NodeSettings(msgspec.Struct, frozen=True):
     burst: int = 5_000  # proposals of one clean-up round
 
 
-class Append(msgspec.Struct, frozen=True):
+class AppendRecord(msgspec.Struct, frozen=True):
     """Append this record to the WAL."""
 
     record: Record
 
 
-class Beat(msgspec.Struct, frozen=True):
+class SendHeartbeat(msgspec.Struct, frozen=True):
     """Publish this heartbeat; report `beat_acked` with it when it is acknowledged."""
 
     beat: Heartbeat
 
 
-class Open(msgspec.Struct, frozen=True):
+class OpenUnit(msgspec.Struct, frozen=True):
     """Start to serve the unit."""
 
     unit: str
 
 
-class Close(msgspec.Struct, frozen=True):
+class CloseUnit(msgspec.Struct, frozen=True):
     """Stop serving the unit; report `closed` when nothing of it is served any more."""
 
     unit: str
@@ -72,7 +72,7 @@ class Halt(msgspec.Struct, frozen=True):
     clean: bool
 
 
-Effect = Append | Beat | Open | Close | Halt
+Effect = AppendRecord | SendHeartbeat | OpenUnit | CloseUnit | Halt
 
 
 def settings_difference(found: Cluster, wanted: NodeSettings) -> str:

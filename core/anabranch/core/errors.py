@@ -15,5 +15,9 @@ class UnknownSegmentError(InvalidInputError):
     """A segment id that the topic's layout does not have (HTTP 404)."""
 
 
+class UncoveredHashError(InvalidInputError):
+    """A position of the ring that no active segment of a topic's layout covers."""
+
+
 class FaultError(AnabranchError):
     """A broken promise of our own code or of stored data; the process must stop, not guess."""

@@ -1,4 +1,4 @@
-"""Where a key belongs: one hash, both halves (DESIGN section 5; seed 002, "The bucket hash").
+"""Where a key belongs: one hash, both halves (docs/topics.md; PIP-486, "The bucket hash").
 
 Murmur3, x86, 32 bit, seed 0, over the key's UTF-8 bytes. The high 16 bits choose the segment, the
 low 16 bits the entry bucket inside it, so the two are independent of each other.

@@ -21,19 +21,27 @@ NAME_LENGTH_MAX = 255
 PORT_MAX = 65_535
 _NAME = re.compile(r"[-=.\w]+", re.ASCII)
 _BROKER = re.compile(r"[-.\w\[\]:]+:\d{1,5}", re.ASCII)
-_DOMAINS = ("persistent", "non-persistent", "topic")
+SCALABLE_DOMAIN = "topic"
+_DOMAINS = ("persistent", "non-persistent", SCALABLE_DOMAIN)
+_DOTS = (".", "..")  # which whatever shortens a path takes away
 
 
 def is_valid(check: Callable[[str], object], name: str) -> bool:
-    """Whether one of the checks below takes the name."""
+    """Whether one of the checks below takes the name, or did when the log was written.
+
+    Once they took parts of one or two dots.
+    """
+    parts = ("dots" if part in _DOTS else part for part in name.split("/"))
     try:
-        check(name)
+        check("/".join(parts))
     except InvalidInputError:
         return False
     return True
 
 
 def _part(kind: str, name: str) -> str:
+    if name in _DOTS:
+        raise InvalidInputError(f"{kind} name {name!r} is not valid: no path can have such a part")
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
         raise InvalidInputError(
             f"{kind} name {name!r} is not valid: use 1 to {NAME_LENGTH_MAX} letters, digits "
@@ -73,7 +81,7 @@ def topic(namespace_name: Namespace, local: str, domain: str = "persistent") -> 
     """The full name of a topic, which is what gets hashed. Raises InvalidInputError."""
     if domain not in _DOMAINS:
         raise InvalidInputError(f"topic domain {domain!r} is not one of {', '.join(_DOMAINS)}")
-    if not local or len(local) > NAME_LENGTH_MAX * 4:
+    if not local or local in _DOTS or len(local) > NAME_LENGTH_MAX * 4:
         raise InvalidInputError(
             f"topic name {local!r} is not valid: give 1 to {NAME_LENGTH_MAX * 4} characters"
         )
@@ -81,14 +89,16 @@ def topic(namespace_name: Namespace, local: str, domain: str = "persistent") -> 
 
 
 def parse_topic(name: str) -> tuple[Topic, Namespace]:
-    """Splits `[domain://]tenant/namespace/local`. Raises InvalidInputError.
+    """Splits `[domain://]tenant/namespace/local`; without a domain it is a scalable topic's name.
 
     >>> parse_topic("public/default/orders")
-    ('persistent://public/default/orders', 'public/default')
+    ('topic://public/default/orders', 'public/default')
+
+    Raises InvalidInputError.
     """
     domain, sep, rest = name.partition("://")
     if not sep:
-        domain, rest = "persistent", name
+        domain, rest = SCALABLE_DOMAIN, name
     parts = rest.split("/", 2)
     if len(parts) != 3:
         raise InvalidInputError(f"topic {name!r} is not of the form tenant/namespace/topic")
@@ -108,7 +118,7 @@ def parse_scalable_topic(name: str) -> str:
     'public/default/orders'
     """
     domain, sep, rest = name.partition("://")
-    if sep and domain != "topic":
+    if sep and domain != SCALABLE_DOMAIN:
         raise InvalidInputError(
             f"topic {name!r} is not a scalable topic: those begin with topic://"
         )
@@ -125,7 +135,7 @@ def namespace_of(scalable: str) -> Namespace:
 
 def full_name(scalable: str) -> Topic:
     """The name that is hashed to the bundle of a scalable topic's controller."""
-    return Topic(f"topic://{scalable}")
+    return Topic(f"{SCALABLE_DOMAIN}://{scalable}")
 
 
 def subscription(name: str) -> str:

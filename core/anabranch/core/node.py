@@ -12,30 +12,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from anabranch.core import ownership
-from anabranch.core.contact import Contact
-from anabranch.core.duties import Duties, expiries
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.duties import Duties, expiries
+from anabranch.core.bundles.propose import Actor, NewId
+from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, UnitState
 from anabranch.core.effects import (
-    Append,
-    Beat,
+    AppendRecord,
     BrokerState,
-    Close,
+    CloseUnit,
     Effect,
     Halt,
     NodeSettings,
-    Open,
+    OpenUnit,
+    SendHeartbeat,
     settings_difference,
 )
-from anabranch.core.leases import Heartbeat, Lease, Liveness
-from anabranch.core.membership import Membership, Turn
-from anabranch.core.outcome import Folded
-from anabranch.core.ownership import Actor, NewId
-from anabranch.core.pacing import Pacing
-from anabranch.core.records import ClusterSettings, Record, SessionChange, SessionOp
-from anabranch.core.replica import Replica
-from anabranch.core.state import Session, leader_of
-from anabranch.core.units import IN_FLIGHT, LEADERSHIP, UnitState
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import ClusterSettings, Record, SessionChange, SessionOp
+from anabranch.core.log.replica import Replica
+from anabranch.core.log.state import leader_of
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.sessions.lease import Heartbeat, Lease, Liveness
+from anabranch.core.sessions.log_contact import LogContact
+from anabranch.core.sessions.membership import ClusterMembership, SessionOutcome
+from anabranch.core.sessions.session import Session
 
 
 class NodeCore:
@@ -48,10 +48,10 @@ class NodeCore:
         self.serving: dict[str, bool] = {}  # unit -> open; False while it is closing
         self._unfinished: dict[str, None] = {}  # units in flight that name this node
         self._new_id = new_id
-        self._membership = Membership(settings)
-        self._contact = Contact(settings.lease_s)
+        self._membership = ClusterMembership(settings)
+        self._contact = LogContact(settings.lease_s)
         self._duties = Duties(settings)
-        self._pacing = Pacing(settings.retry_s)
+        self._pacing = ProposalThrottle(settings.retry_s)
         self._handled = 0  # the first log offset that was not handed in yet
         self._give_away_at = 0.0
         self._settled_at = 0.0  # not before this are others called silent
@@ -214,9 +214,9 @@ class NodeCore:
         self._membership.stop()
         return [Halt(reason, clean=clean)]
 
-    def _beat(self, now: float) -> Beat:
+    def _beat(self, now: float) -> SendHeartbeat:
         self._contact.sent_beat(now)
-        return Beat(self._membership.beat(self.state, now))
+        return SendHeartbeat(self._membership.beat(self.state, now))
 
     def _found_cluster(self, now: float) -> Iterator[Effect]:
         """The first record of a log; on any later place it changes nothing."""
@@ -259,15 +259,15 @@ class NodeCore:
             return []
         again = self.session > 0
         match self._membership.accepted(record):
-            case Turn.CLOSED:
+            case SessionOutcome.CLOSED:
                 return self._halt("drained", clean=True)
-            case Turn.FENCED:
+            case SessionOutcome.FENCED:
                 return self._halt(
                     f"fenced: another process has opened session {record.version} of broker "
                     f"{self.me}; give each node a broker id of its own",
                     clean=False,
                 )
-            case Turn.OPENED:
+            case SessionOutcome.OPENED:
                 if again:
                     # Whatever silenced this broker may have silenced all: wait for the others.
                     self._settled_at = now + self.settings.liveness_timeout_s
@@ -285,7 +285,7 @@ class NodeCore:
         if self._pacing.admits(record, now):
             if self.lease.holds(now):
                 self._contact.proposed(record.key, now)
-            yield Append(record)
+            yield AppendRecord(record)
 
     def _reconcile(self, name: str, now: float) -> Iterator[Effect]:
         """Compares what the log says with what this node does, and acts on the difference."""
@@ -302,14 +302,14 @@ class NodeCore:
         if serves is not None and leaving:
             if serves:
                 self.serving[name] = False
-                yield Close(name)
+                yield CloseUnit(name)
             return
         if unit is None:
             return
         if mine and unit.state is UnitState.OWNED:
             if serves is None:
                 self.serving[name] = True
-                yield Open(name)
+                yield OpenUnit(name)
             return
         step = ownership.next_step(
             self.state, self.actor(), name, unit, self.liveness.beat_of, self._new_id
@@ -352,3 +352,34 @@ class NodeCore:
             for broker, session in self.state.sessions()
             if session.open and self.liveness.is_silent(broker, session.version)
         }
+
+
+class ProposalThrottle:
+    """Proposals that wait for their verdict: none is repeated before its retry time.
+
+    A rejection does not lift the wait. If the state has moved on, the next proposal is for another
+    version and goes out at once; if it has not, the same proposal would be rejected again, and
+    without the wait a node and its log could spin on it as fast as the log can answer.
+    """
+
+    def __init__(self, retry_s: float) -> None:
+        self._retry_s = retry_s
+        self._waiting: dict[str, tuple[int, float]] = {}
+
+    def admits(self, record: Record, now: float) -> bool:
+        """Whether to append the record now; counts as done if so."""
+        waiting = self._waiting.get(record.key)
+        if waiting is not None and waiting[0] == record.version and now < waiting[1]:
+            return False
+        self._waiting[record.key] = (record.version, now + self._retry_s)
+        return True
+
+    def accepted(self, key: str) -> None:
+        """Some proposal for the key won."""
+        self._waiting.pop(key, None)
+
+    def forget(self, now: float) -> None:
+        """Drops what may be proposed again anyway."""
+        due = [key for key, (_, until) in self._waiting.items() if now >= until]
+        for key in due:
+            del self._waiting[key]

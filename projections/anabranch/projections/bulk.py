@@ -11,16 +11,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
 from rocksdict import ColumnFamily, WriteBatch
 
 from anabranch.channel.bootstrap import Batch
 from anabranch.channel.codec import Horizon, decode_entity, encode_entity, peek_unit
-from anabranch.channel.errors import UnreadableError
-from anabranch.core.records import CLUSTER_KEY, topic_key
-from anabranch.core.topics import ScalableTopic
-from anabranch.core.units import UNSETTLED, Move, Unit, UnitState
+from anabranch.channel.errors import NewerSchemaError, UnreadableError
+from anabranch.channel.state_sums import FORM, StateSums
+from anabranch.core.bundles.unit import UNSETTLED, Move, Unit, UnitState
+from anabranch.core.log import digest as digests
+from anabranch.core.log.records import CLUSTER_KEY, topic_key
+from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections import owners
-from anabranch.projections.errors import ViewOffsetError
+from anabranch.projections.errors import SnapshotDamagedError, ViewOffsetError
+from anabranch.projections.examined import Examined, examine, told
 from anabranch.projections.folder import ViewFolder
 from anabranch.projections.meta import META_KEY, Meta, encode_meta
 from anabranch.projections.store import Family, Row, Store, family_of, new_batch
@@ -32,12 +36,20 @@ _CHUNK: Final = 20_000
 _PREFIX: Final = encode_entity(Unit(UnitState.FREE, "", "", 1, Move.CREATE, 0, 0, ""))[:10]
 
 
+class Loaded(msgspec.Struct, frozen=True):
+    """A generation that was loaded; `strays`: in words, what the snapshot held that is no state."""
+
+    meta: Meta
+    strays: tuple[str, ...] = ()
+
+
 def bulk_load(
     folder: ViewFolder, batches: Iterable[Batch], horizon: Callable[[], Horizon], before: Meta
-) -> Meta:
+) -> Loaded:
     """Writes the folder's next generation, complete and closed. Raises ViewError.
 
-    The snapshot must have reached the offset of the generation `before`, and is of the same log.
+    The snapshot must have reached the offset of the generation `before`, is of the same log, and
+    must be what its writer had.
     """
     folder.discard_unfinished()
     store = Store(folder.unfinished, bulk=True)
@@ -52,14 +64,17 @@ def bulk_load(
                 "servers and topic prefix; if the log was made anew, delete the folder"
             )
         store.flush()
-        counts = _derive(store)
+        counts, sums, digest, strays = _checked(store, place)
         meta = Meta(
             place.next_offset,
-            place.digest,
+            digest,
             place.next_offset,
             place.timestamp_ms,
             counts,
             before.log_id,
+            sums.keys,
+            sums.check,
+            sums.form,
         )
         batch = new_batch()
         batch.put(META_KEY, encode_meta(meta), store.families[Family.META])
@@ -67,7 +82,57 @@ def bulk_load(
         store.flush()
     finally:
         store.close()
-    return meta
+    return Loaded(meta, strays)
+
+
+def _checked(
+    store: Store, place: Horizon
+) -> tuple[dict[str, int], StateSums, str, tuple[str, ...]]:
+    """Fills the indexes: units by broker, the sums, the digest, and what is no state.
+
+    Raises SnapshotDamagedError unless what is stored is what the snapshot's writer had.
+    """
+    expected = StateSums(place.keys, place.check, place.form)
+    try:
+        counts, sums = _derive(store)
+    except (UnreadableError, NewerSchemaError, UnicodeDecodeError):
+        pass  # a stranger's row, or damage: the closer look tells
+    else:
+        if sums == expected:
+            return counts, sums, place.digest, ()
+    found = examine(store, drop_strays=True)
+    _judge(found, place)
+    for family in (Family.UNITS_BY_BROKER, Family.UNSETTLED, Family.RESTLESS):
+        _clear(store, family)
+    counts, sums = _derive(store)
+    strays = tuple(told(found.strays, found.stray_count))
+    return counts, sums, digests.to_hex(found.digest), strays
+
+
+def _judge(found: Examined, place: Horizon) -> None:
+    unreadable = [stray for stray in found.strays if stray.unreadable]
+    said = f"; {unreadable[0].key!r} cannot be read: {unreadable[0].why}" if unreadable else ""
+    counted, comparable = place.keys >= 0, place.form == FORM
+    if counted and found.sums.keys != place.keys:
+        damage = f"it has {found.sums.keys} keys of {place.keys}{said}"
+    elif comparable and found.sums.check != place.check:
+        damage = f"the {place.keys} keys do not hold what they held{said}"
+    elif unreadable and not (counted and comparable):
+        damage = said.removeprefix("; ")
+    else:
+        return
+    raise SnapshotDamagedError(
+        f"the snapshot for offset {place.next_offset} of the log is not what {place.writer or '?'} "
+        f"had when it wrote it: {damage}"
+    )
+
+
+def _clear(store: Store, family: Family) -> None:
+    for chunk in store.chunks(family, _CHUNK):
+        batch = new_batch()
+        for key, _ in chunk:
+            batch.delete(key, store.families[family])
+        store.write(batch)
 
 
 def _store(store: Store, pairs: Batch) -> None:
@@ -76,7 +141,9 @@ def _store(store: Store, pairs: Batch) -> None:
     # This is where a start-up spends its time: whole batches are looked at by loops in C.
     if None in rest.values() or _CLUSTER in rest or b":" in b"".join(rest):
         for key in [key for key, value in rest.items() if value is None or not _is_unit(key)]:
-            _put(batch, key, rest.pop(key), store.families[family_of(key.decode())])
+            # What is no text lands among the units, where the closer look finds it.
+            family = store.families[family_of(key.decode(errors="replace"))]
+            _put(batch, key, rest.pop(key), family)
     batch.set_default_column_family(store.families[Family.UNITS])
     deque(map(batch.put, rest.keys(), rest.values()), maxlen=0)
     store.write(batch)
@@ -93,11 +160,13 @@ def _put(batch: WriteBatch, key: bytes, value: bytes | None, family: ColumnFamil
         batch.put(key, value, family)
 
 
-def _derive(store: Store) -> dict[str, int]:
-    """Fills the indexes; how many units each broker has."""
+def _derive(store: Store) -> tuple[dict[str, int], StateSums]:
+    """Fills the indexes; how many units each broker has, and the sums of all that is stored."""
     counts: Counter[str] = Counter()
     named: owners.Counts = Counter()
+    sums = StateSums()
     for chunk in store.chunks(Family.UNITS, _CHUNK):
+        sums = sums.plus(chunk)
         batch = new_batch()
         _index(store, batch, chunk, counts, named)
         if len(named) > _CHUNK:
@@ -110,12 +179,14 @@ def _derive(store: Store) -> dict[str, int]:
         store.write(batch)
     batch = new_batch()
     owners.add(store, batch, named)
-    for key, value in store.rows(Family.TOPICS, _TOPICS):
-        topic = decode_entity(value)
-        if isinstance(topic, ScalableTopic) and topic.is_restless:
-            batch.put(key.removeprefix(_TOPICS), b"", store.families[Family.RESTLESS])
+    for family in (Family.POLICIES, Family.TOPICS):
+        for key, value in store.rows(family):
+            sums = sums.plus(((key, value),))
+            topic = decode_entity(value) if key.startswith(_TOPICS) else None
+            if isinstance(topic, ScalableTopic) and topic.is_restless:
+                batch.put(key.removeprefix(_TOPICS), b"", store.families[Family.RESTLESS])
     store.write(batch)
-    return dict(counts)
+    return dict(counts), sums
 
 
 def _index(

@@ -52,6 +52,10 @@ class ViewDamagedError(ViewError):
         )
 
 
+class SnapshotDamagedError(ViewError):
+    """A snapshot is not the state that its writer had; nothing of it was taken over."""
+
+
 class ViewOffsetError(ViewError):
     """The view was asked to go back in the log."""
 

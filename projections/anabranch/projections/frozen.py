@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
-from anabranch.core.digest import Digest
+from anabranch.channel.state_sums import StateSums
+from anabranch.core.log.digest import Digest
+from anabranch.projections.examined import ENTITIES
 from anabranch.projections.store import Family, Store, family_of
-
-_ENTITIES: Final = (Family.POLICIES, Family.UNITS, Family.TOPICS)
 
 
 def encode_offset(offset: int) -> bytes:
@@ -21,21 +20,28 @@ def decode_offset(value: bytes) -> int:
     return int.from_bytes(value, "big")
 
 
-class Frozen:
+class FrozenView:
     """A view as of `next_offset`. Read either iterator once, from one thread.
 
     The cursors are made together, between two batches, and RocksDB keeps what each of them sees.
     """
 
     def __init__(
-        self, store: Store, horizon: int, next_offset: int, digest: Digest, timestamp_ms: int
+        self,
+        store: Store,
+        horizon: int,
+        next_offset: int,
+        digest: Digest,
+        sums: StateSums,
+        timestamp_ms: int,
     ) -> None:
+        self.sums = sums
         self._horizon = horizon
         self.next_offset = next_offset
         self.digest = digest
         self.timestamp_ms = timestamp_ms
         self._changed = store.cursor(Family.CHANGED)
-        self._entities = {family: store.cursor(family) for family in _ENTITIES}
+        self._entities = {family: store.cursor(family) for family in ENTITIES}
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Keys in order with their encoded values; None: gone."""

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from anabranch.channel.state_sums import FORM, StateSums
 from anabranch.projections.errors import ViewDamagedError, ViewFormatError
 from anabranch.projections.store import Family, Store
 
@@ -23,6 +24,14 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
     timestamp_ms: int = 0  # the log's, of the last entry folded
     counts: dict[str, int] = {}  # broker -> units that name it as their broker
     log_id: str = ""  # of the log that was folded; "" until the view is told
+    keys: int = 0  # and the next two: the sums of what is stored (`channel.state_sums`)
+    check: int = 0
+    form: int = 0
+
+    @property
+    def sums(self) -> StateSums:
+        """The sums of what is stored; of form 0 in a view of before there were sums."""
+        return StateSums(self.keys, self.check, self.form)
 
 
 _decoder: Final = msgspec.msgpack.Decoder(Meta)
@@ -38,7 +47,7 @@ def read_meta(store: Store, path: Path) -> Meta:
     """The stored row, or that of an empty view. Raises ViewFormatError or ViewDamagedError."""
     value = store.get(Family.META, META_KEY)
     if value is None:
-        return Meta()
+        return Meta(form=FORM)
     if not value or value[0] != FORMAT:
         raise ViewFormatError(path, value[0] if value else 0, FORMAT)
     try:

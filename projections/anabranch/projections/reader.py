@@ -13,7 +13,10 @@ from itertools import islice
 from typing import Final
 
 from anabranch.channel.codec import decode_entity
-from anabranch.core.records import (
+from anabranch.core.archives.archive import Archive, archive_key
+from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
+from anabranch.core.cluster.settings import Cluster
+from anabranch.core.log.records import (
     CLUSTER_KEY,
     namespace_key,
     session_key,
@@ -21,11 +24,12 @@ from anabranch.core.records import (
     tenant_key,
     topic_key,
 )
+from anabranch.core.log.state import Entity
 from anabranch.core.ring import after_bundles, split_bundle_name
-from anabranch.core.state import Cluster, Entity, NamespaceInfo, Session, Tenant
-from anabranch.core.subscriptions import Subscription
-from anabranch.core.topics import ScalableTopic
-from anabranch.core.units import LEADERSHIP, Unit, UnitState
+from anabranch.core.sessions.session import Session
+from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
+from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections.owners import groups_of
 from anabranch.projections.store import Family, Store, family_of
 
@@ -54,7 +58,8 @@ class StoredState:
         self._born: dict[str, list[str]] = {}  # namespace -> bundles new in this batch, in order
         self._wide: dict[str, int] = {}  # of the recent keys: topics, with how many segments
         self._segments = 0  # of all those
-        self._hashes: dict[str, int] = {}  # of what is stored, for some of the recent keys
+        # What is stored adds this to digest and sums, for some of the recent keys.
+        self._hashes: dict[str, tuple[int, int]] = {}
         self._counts: dict[str, int] = {}
         self._sessions: dict[str, Session] = {}
         for key, entity in self._range(_SESSIONS):
@@ -116,6 +121,10 @@ class StoredState:
     def tenant(self, name: str) -> Tenant | None:
         found = self._entity(tenant_key(name))
         return found if isinstance(found, Tenant) else None
+
+    def archive(self, name: str) -> Archive | None:
+        found = self._entity(archive_key(name))
+        return found if isinstance(found, Archive) else None
 
     def namespace(self, name: str) -> NamespaceInfo | None:
         found = self._entity(namespace_key(name))
@@ -182,6 +191,11 @@ class StoredState:
         for key, entity in self._range(prefix):
             if isinstance(entity, Subscription):
                 yield key.removeprefix(prefix), entity
+
+    def archives(self) -> Iterator[tuple[str, Archive]]:
+        for key, entity in self._range(archive_key("")):
+            if isinstance(entity, Archive):
+                yield key.partition(":")[2], entity
 
     def sessions(self) -> Iterator[tuple[str, Session]]:
         yield from sorted(self._sessions.items())

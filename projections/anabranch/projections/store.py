@@ -21,7 +21,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from anabranch.core.records import CLUSTER_KEY
+from anabranch.core.log.records import CLUSTER_KEY
 from anabranch.projections.errors import view_error
 
 Row = tuple[bytes, bytes]
@@ -34,7 +34,7 @@ class Family(StrEnum):
     UNITS = "units"  # unit -> encoded Unit; names sort in ring order
     UNITS_BY_BROKER = "units_by_broker"  # broker, unit group -> how many of it name the broker
     UNSETTLED = "unsettled"  # unit in flight or deleted -> nothing
-    POLICIES = "policies"  # cluster, session, tenant or namespace -> encoded entity
+    POLICIES = "policies"  # cluster, session, archive, tenant or namespace -> entity
     TOPICS = "topics"  # scalable topic or subscription -> encoded entity
     RESTLESS = "restless"  # scalable topic with work for its controller -> nothing
     CHANGED = "changed"  # key changed since the horizon -> offset of its last change

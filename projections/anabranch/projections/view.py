@@ -1,4 +1,4 @@
-"""The log folded into RocksDB: a replica that outlives its process (DESIGN section 4).
+"""The log folded into RocksDB: a replica that outlives its process.
 
 A batch of entries, the index updates, the digest, the counts and the next offset go into one write
 batch, so a view is always exactly at some offset: a crash loses at most the last batches, which are
@@ -19,27 +19,36 @@ from rocksdict import WriteBatch
 from anabranch.channel.bootstrap import Batch
 from anabranch.channel.codec import Horizon, encode_entity
 from anabranch.channel.log import Entry
-from anabranch.core import digest as digests
-from anabranch.core.digest import Digest
-from anabranch.core.fold import UNREADABLE, evolve
-from anabranch.core.outcome import Folded
-from anabranch.core.state import Change, Cluster, Entity, Session
-from anabranch.core.topics import ScalableTopic
-from anabranch.core.units import LEADERSHIP, UNSETTLED, Unit
+from anabranch.channel.state_sums import StateSums, row_check
+from anabranch.core.bundles.unit import LEADERSHIP, UNSETTLED, Unit
+from anabranch.core.cluster.settings import Cluster
+from anabranch.core.log import digest as digests
+from anabranch.core.log.digest import Digest
+from anabranch.core.log.fold import UNREADABLE, evolve
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.state import Change, Entity
+from anabranch.core.sessions.session import Session
+from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections import owners
 from anabranch.projections.bulk import bulk_load
 from anabranch.projections.errors import ViewError, ViewLogError, ViewOffsetError
 from anabranch.projections.folder import ViewFolder
-from anabranch.projections.frozen import Frozen, decode_offset, encode_offset
-from anabranch.projections.meta import META_KEY, Meta, encode_meta, read_meta
+from anabranch.projections.frozen import FrozenView, decode_offset, encode_offset
+from anabranch.projections.meta import META_KEY, Meta, encode_meta
 from anabranch.projections.reader import SEGMENTS_MAX, StoredState
 from anabranch.projections.store import Family, Store, family_of, new_batch
+from anabranch.projections.verified import verified_meta
 
 Listener = Callable[[tuple[Change, ...]], None]
 
 _CHANGES_MAX: Final = 10_000  # keys after which a batch is written: whoever folds must not stop
 _FORGET_MAX: Final = 10_000  # keys looked at when a horizon is reached
 _FORGET_SOME: Final = 500  # and with each batch after that, until all are forgotten
+
+
+def _weight(key: str, name: bytes, entity: Entity) -> tuple[int, int]:
+    """What a row adds to the digest and to the sums."""
+    return digests.entity_hash(key, entity), row_check(name, encode_entity(entity))
 
 
 class View(StoredState):
@@ -49,8 +58,10 @@ class View(StoredState):
 
     def __init__(self, folder: ViewFolder) -> None:
         self._folder = folder
+        self.strays: tuple[str, ...] = ()  # what the snapshot held that is no state, in words
         self._listeners: list[Listener] = []
         self._failed = False
+        self._loaded: Meta | None = None
         super().__init__(Store(folder.current))
 
     @classmethod
@@ -65,7 +76,7 @@ class View(StoredState):
 
     def _attach(self, store: Store) -> None:
         try:
-            meta = read_meta(store, self._folder.path)
+            meta = verified_meta(store, self._folder.path, self._loaded)
             super()._attach(store)
         except BaseException:
             store.close()
@@ -76,6 +87,7 @@ class View(StoredState):
         self._timestamp_ms = meta.timestamp_ms
         self._counts = dict(meta.counts)
         self._log_id = meta.log_id
+        self._sums = meta.sums
         # Where to go on to forget what is clean: an earlier process may not have got to the end.
         self._forget_from: bytes | None = b"" if meta.horizon >= 0 else None
         self._forget_again = False
@@ -210,6 +222,7 @@ class View(StoredState):
         families = self._store.families
         hashes = self._hashes
         digest = int(self._digest)
+        keys, check = self._sums.keys, self._sums.check
         named: owners.Changes = Counter()
         changed, units = families[Family.CHANGED], families[Family.UNITS]
         unsettled = families[Family.UNSETTLED]
@@ -218,11 +231,19 @@ class View(StoredState):
             name = key.encode()
             family = families[family_of(key)]
             if before is not None:
-                digest -= hashes.pop(key, 0) or digests.entity_hash(key, before)
+                hashed, summed = hashes.get(key) or _weight(key, name, before)
+                hashes.pop(key, None)
+                digest -= hashed
+                check -= summed
+                keys -= 1
             if after is not None:
-                hashes[key] = added = digests.entity_hash(key, after)
-                digest += added
-                batch.put(name, encode_entity(after), family)
+                value = encode_entity(after)
+                hashed, summed = digests.entity_hash(key, after), row_check(name, value)
+                hashes[key] = (hashed, summed)
+                digest += hashed
+                check += summed
+                keys += 1
+                batch.put(name, value, family)
             elif before is not None:
                 batch.delete(name, family)
             if family is units:
@@ -241,6 +262,7 @@ class View(StoredState):
         owners.adjust(self._store, batch, named)
         self._count(named)
         self._digest = Digest(digest % (1 << 128))
+        self._sums = StateSums(keys, check)
         batch.put(META_KEY, encode_meta(self._meta()), families[Family.META])
         self._store.write(batch)
         self._before.clear()
@@ -273,6 +295,9 @@ class View(StoredState):
             self._timestamp_ms,
             self._counts,
             self._log_id,
+            self._sums.keys,
+            self._sums.check,
+            self._sums.form,
         )
 
     def _write_meta(self) -> None:
@@ -302,25 +327,35 @@ class View(StoredState):
     def load_snapshot(self, batches: Iterable[Batch], horizon: Callable[[], Horizon]) -> None:
         """Replaces everything by a snapshot; a later pair of a key replaces an earlier one.
 
-        `horizon` is asked after the last batch. Values are stored as they are, and the digest is
-        the horizon's. A crash in the middle leaves the view as it was. Raises ViewError, also when
-        the snapshot is older than the view.
+        `horizon` is asked after the last batch. What is stored must be what the horizon's writer
+        had; a stranger's rows, which are no state, are left out and named in `strays`. A crash in
+        the middle leaves the view as it was. Raises ViewError, also when the snapshot is older than
+        the view.
         """
         self._check()
-        place = bulk_load(self._folder, batches, horizon, self._meta())
+        loaded = bulk_load(self._folder, batches, horizon, self._meta())
         self._store.close()
         self._failed = True
         self._folder.replace()
+        self._loaded = loaded.meta  # what has just been looked at needs no second look
         self._attach(Store(self._folder.current))
+        self._loaded = None
         self._failed = False
-        if place.next_offset != self._next_offset:
-            raise ViewError(f"the view in {self.path} did not keep its place {place.next_offset}")
+        self.strays = loaded.strays
+        if loaded.meta != self._meta():
+            place = loaded.meta.next_offset
+            raise ViewError(f"the view in {self.path} did not keep its place {place}")
         self._tell(())
 
-    def freeze(self) -> Frozen:
+    def freeze(self) -> FrozenView:
         """The state at this offset: what has changed since the horizon. Any thread may read it."""
-        return Frozen(
-            self._store, self._horizon, self._next_offset, self._digest, self._timestamp_ms
+        return FrozenView(
+            self._store,
+            self._horizon,
+            self._next_offset,
+            self._digest,
+            self._sums,
+            self._timestamp_ms,
         )
 
     def horizon_reached(self, next_offset: int) -> None:

@@ -2,9 +2,9 @@
 
 Spark's Structured Streaming writes it: a batch's files count only once the sink's own log
 (`_spark_metadata`) lists them, and a batch that was cut short is written again under the same
-number. How far the archive has got is told to the cluster as the committed offset of a consumer
-group, because the compactor trims the WAL up to there. So it is told late rather than early: only
-when a batch is in the sink's log, is committed in the checkpoint, and is on the disk.
+number. The cluster is told how far the archive has got (`archive_standing`), because the compactor
+trims the WAL up to there: late rather than early, only when a batch is in the sink's log, is
+committed in the checkpoint, and is on the disk.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from urllib.parse import unquote, urlparse
 
 import msgspec
 import structlog
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.errors import EmbeddedError
-from anabranch.channel.embedded.java import find_java
 from anabranch.channel.topics import Topics
 from anabranch.core.errors import AnabranchError
+from anabranch.jars.java import find_java
+from anabranch.spark_replay.archive_standing import Standing
 from anabranch.spark_replay.failures import SPARK_ERRORS, cause
-from anabranch.spark_replay.session import local_session
+from anabranch.spark_replay.progress import told_session
 from anabranch.spark_replay.sources import METADATA_LOG, AuditError, KafkaSource, log_columns
 
 STOPPED: Final = 0
@@ -58,6 +57,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True):
     interval_s: float = 10.0  # between two batches
     batch_records_max: int = 500_000
     scratch_dir: Path | None = None
+    passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
 
 
 def run_archive(options: ArchiveOptions) -> int:
@@ -66,14 +66,17 @@ def run_archive(options: ArchiveOptions) -> int:
         find_java()
         kafka = _source(options)
         kafka.extent(_topic(kafka, options))  # a clear message before Spark is started
-        with local_session("anabranch archive", options.scratch_dir) as spark:
+        with told_session("archive", options.scratch_dir) as (spark, progress):
             if options.once:
+                progress.step("copying the log")
                 until = archive_once(spark, options)
+                progress.step("")
                 sys.stdout.write(f"archived up to offset {until} in {options.archive_dir}\n")
             else:
+                progress.step("")
                 with _told_to_stop() as stop:
                     archive_until(spark, options, stop)
-    except (AnabranchError, EmbeddedError) as error:
+    except AnabranchError as error:
         sys.stderr.write(f"The archive could not go on: {error}\n")
         return COULD_NOT_RUN
     except OSError as error:
@@ -122,7 +125,7 @@ def archive_until(spark: SparkSession, options: ArchiveOptions, stop: threading.
             stop.wait(options.interval_s)
 
 
-class Archive:
+class ArchiveFolder:
     """One archive directory and what the cluster is told of it. Made by `_opened`."""
 
     def __init__(self, options: ArchiveOptions) -> None:
@@ -130,25 +133,26 @@ class Archive:
         self._folder = options.archive_dir.absolute()
         self._kafka = _source(options)
         self._topic = _topic(self._kafka, options)
-        found = self._kafka.extent(self._topic)
         until = next_offset(self._folder)
-        # The load is thinned out and forgotten by Kafka itself: its archive has what was there.
-        if until is not None and found.first_offset > until and not options.loads:
-            raise AuditError(
-                f"the archive in {self._folder} ends at offset {until}, but "
-                f"{self._topic} begins at {found.first_offset}: what lies between is in "
-                "neither; start a new archive in another directory"
-            )
-        if until is None and found.first_offset > 0:
+        # Nothing waits for an archive of the load: it has what was there.
+        self._standing = (
+            None
+            if options.loads
+            else Standing(self._kafka, self._folder, until, options.passed_over)
+        )
+        self._first_offset = (
+            self._standing.first_offset
+            if self._standing is not None
+            else self._kafka.extent(self._topic).first_offset
+        )
+        if until is None and self._first_offset > 0:
             sys.stderr.write(
-                f"{self._topic} begins at offset {found.first_offset}: this archive will "
+                f"{self._topic} begins at offset {self._first_offset}: this archive will "
                 "not hold what came before\n"
             )
-        self._first_offset = found.first_offset
+        if self._standing is not None and self._standing.is_new:
+            sys.stderr.write(f"registered as archive {self._standing.id}: the log waits for it\n")
         self._synced = -1
-        self._committer: Consumer = self._kafka.connection.consumer(
-            group_id=self._kafka.names.archive_group
-        )
 
     def start(self, spark: SparkSession, *, once: bool) -> StreamingQuery:
         """Starts to write, where the checkpoint says."""
@@ -177,8 +181,7 @@ class Archive:
     def publish(self) -> int:
         """Tells the cluster how far the archive has got, also when that is nothing new.
 
-        A group without members forgets its offset after a while, so it is said again and again. It
-        may go back: an archive that was begun anew does not hold what an earlier one did.
+        Raises AnabranchError when it is registered no more.
         """
         batch = committed_batch(self._folder)
         if batch is not None and batch > self._synced:
@@ -187,17 +190,14 @@ class Archive:
         until = self._first_offset
         if batch is not None:
             until = offset_of(self._folder, batch)
-        place = TopicPartition(self._topic, 0, until)
-        try:
-            self._committer.commit(offsets=[place], asynchronous=False)
-        except KafkaException as error:
-            # The next round says it again; until then the WAL is just not trimmed.
-            _log.warning("archive_not_published", offset=until, reason=error.args[0].str())
+        if self._standing is not None:
+            self._standing.tell(until)
         return until
 
     def close(self) -> None:
         """Nothing more will be published."""
-        self._committer.close()
+        if self._standing is not None:
+            self._standing.close()
 
 
 def _source(options: ArchiveOptions) -> KafkaSource:
@@ -210,7 +210,7 @@ def _topic(kafka: KafkaSource, options: ArchiveOptions) -> str:
 
 
 @contextmanager
-def _opened(options: ArchiveOptions) -> Iterator[Archive]:
+def _opened(options: ArchiveOptions) -> Iterator[ArchiveFolder]:
     """The archive, locked against a second writer."""
     options.archive_dir.mkdir(parents=True, exist_ok=True)
     with (options.archive_dir / _LOCK).open("w") as lock:
@@ -221,7 +221,7 @@ def _opened(options: ArchiveOptions) -> Iterator[Archive]:
                 f"another process archives into {options.archive_dir}: stop it, or name another "
                 "directory"
             ) from None
-        archive = Archive(options)
+        archive = ArchiveFolder(options)
         try:
             yield archive
         finally:

@@ -9,38 +9,41 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.embedded.errors import EmbeddedError
-from anabranch.channel.embedded.java import find_java
-from anabranch.channel.topics import Topics
+from anabranch.channel.topics import Topics, topic_id
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
+from anabranch.jars.java import find_java
 from anabranch.spark_replay import sources
+from anabranch.spark_replay.archive_identity import read_identity
 from anabranch.spark_replay.checks.digests import Claim
 from anabranch.spark_replay.checks.offsets import Chunk
 from anabranch.spark_replay.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.gathering import Gathered, before_gap, gather, tasks_for
 from anabranch.spark_replay.job import replayed
-from anabranch.spark_replay.replay import Part, Plan, SchemaNeededError
+from anabranch.spark_replay.progress import told_session
+from anabranch.spark_replay.replay import PartResult, ReplayPlan, SchemaNeededError
 from anabranch.spark_replay.report import output
 from anabranch.spark_replay.report.html import page
 from anabranch.spark_replay.report.summary import Log, Summary, summarized
 from anabranch.spark_replay.report.table import table
+from anabranch.spark_replay.segment_edges import read_edges
 from anabranch.spark_replay.segment_ends import ask_kafka
-from anabranch.spark_replay.session import default_parallelism, local_session
-from anabranch.spark_replay.sources import AuditError, Beat, Extent, KafkaSource, Snapshot
-from anabranch.spark_replay.verdict import Context, Findings, judged
+from anabranch.spark_replay.sources import AuditError, Extent, KafkaSource, StampedHeartbeat
+from anabranch.spark_replay.verdict import AuditFindings, Context, joined, judged
 
 SOUND: Final = 0
 VIOLATED: Final = 1
 COULD_NOT_RUN: Final = 2
+INCOMPLETE: Final = 3
 
 _CHUNK: Final = 10_000  # offsets that are counted or compared together
 _RUNS_MAX: Final = 100_000  # stretches without a gap that are looked at
-_SMALL: Final = 100_000  # records; below, more parts only cost their start
 _ATTEMPTS_MAX: Final = 3
+_KAFKA_S_MAX: Final = 10.0
 _BINS_MAX: Final = 240
 _BINS_MS: Final = (1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000)
 
@@ -59,32 +62,22 @@ class AuditOptions(msgspec.Struct, frozen=True):
     clock_tolerance_s: float = 0.25  # of log timestamps, between topics and of clocks' rates
     flap_moves: int = 5
     flap_window_s: float = 60.0
+    passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
     parts: int = 0  # 0: as many as the size and the machine ask for
     scratch_dir: Path | None = None
 
 
-class _Gathered(msgspec.Struct, frozen=True):
-    """The log and all that speaks of it, at one moment."""
-
-    log: DataFrame
-    archive: DataFrame | None
-    archived: Extent | None
-    wal: Extent
-    snapshot: Snapshot
-    beats: Sequence[Beat]
-    first_offset: int
-    from_snapshot: bool
-    first_ms: int
-    last_ms: int
-
-
 def run_audit(options: AuditOptions) -> int:
-    """Audits, reports as asked, and answers 0 (sound), 1 (violations) or 2 (could not run)."""
+    """Audits, reports as asked, and answers 0 (sound), 1 (violations), 2 (could not run) or 3 (no
+    violations, but a gap).
+    """
     try:
         find_java()
         kafka = _source(options)
         kafka.extent(kafka.names.wal)  # a clear message before Spark is started
-        with local_session("anabranch audit", options.scratch_dir) as spark:
+        _check_archive(kafka, options)
+        with told_session("audit", options.scratch_dir) as (spark, progress):
+            progress.step("replaying the log")
             summary = audit(spark, options)
         output.write(
             summary,
@@ -93,7 +86,7 @@ def run_audit(options: AuditOptions) -> int:
             options.json_path,
             options.html_path,
         )
-    except (AnabranchError, EmbeddedError) as error:
+    except AnabranchError as error:
         sys.stderr.write(f"The audit could not run: {error}\n")
         return COULD_NOT_RUN
     except OSError as error:
@@ -101,18 +94,25 @@ def run_audit(options: AuditOptions) -> int:
             f"The audit could not write its report: {error.filename}: {error.strerror}\n"
         )
         return COULD_NOT_RUN
-    return SOUND if summary.sound else VIOLATED
+    if not summary.sound:
+        return VIOLATED
+    return SOUND if summary.log.gap is None else INCOMPLETE
 
 
 def audit(spark: SparkSession, options: AuditOptions) -> Summary:
     """The audit's result. Raises AnabranchError when it cannot be made, or nothing is replayed."""
     started = time.monotonic()
     kafka = _source(options)
+    _check_archive(kafka, options)
     with_schemas = False  # few logs need them, and they are a good part of what is read
     for attempt in range(1, _ATTEMPTS_MAX + 2):
-        gathered = _gather(spark, kafka, options, with_schemas=with_schemas)
+        gathered = gather(spark, kafka, options.archive_dir, with_schemas=with_schemas)
         try:
             plan, findings = _examine(spark, kafka, gathered, options, with_schemas=with_schemas)
+            if gathered.gap is not None and gathered.before_gap is not None:
+                earlier = before_gap(gathered, gathered.gap, gathered.before_gap)
+                _, before = _examine(spark, kafka, earlier, options, with_schemas=with_schemas)
+                findings = joined(before, findings, gathered.gap.first_offset, plan.horizon)
             break
         except SchemaNeededError:
             with_schemas = True
@@ -133,13 +133,14 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
         )
     log = Log(
         topic=kafka.names.wal,
-        first_offset=gathered.first_offset,
+        first_offset=0 if gathered.before_gap is not None else gathered.first_offset,
         next_offset=gathered.wal.next_offset,
         archived_until=archived.next_offset if archived else -1,
         wal_from=gathered.wal.first_offset,
         from_snapshot=gathered.from_snapshot,
         first_ms=gathered.first_ms,
         last_ms=findings.log_end_ms,
+        gap=(gathered.gap.first_offset, gathered.gap.next_offset) if gathered.gap else None,
         horizon=plan.horizon,
         heartbeats=len(gathered.beats),
     )
@@ -151,87 +152,15 @@ def _source(options: AuditOptions) -> KafkaSource:
     return KafkaSource(connection, Topics(options.topic_prefix))
 
 
-# --- what there is --------------------------------------------------------------------------
-
-
-def _gather(
-    spark: SparkSession, kafka: KafkaSource, options: AuditOptions, *, with_schemas: bool
-) -> _Gathered:
-    """Asks in an order in which nothing speaks of what is asked for earlier."""
-    tasks = default_parallelism()
-    kafka.extent(kafka.names.wal)  # a clear message, not Spark's
-    beats = sources.read_beats(spark, kafka)
-    snapshot = sources.read_snapshot(spark, kafka, tasks)
-    for _ in range(_ATTEMPTS_MAX):
-        archive = sources.read_archive(spark, options.archive_dir)
-        archived = sources.archive_extent(archive)
-        wal = kafka.extent(kafka.names.wal)
-        if archived is None or wal.first_offset <= archived.next_offset:
-            break
-    next_offset = max(wal.next_offset, archived.next_offset if archived else 0)
-    tail_from = max(wal.first_offset, archived.next_offset if archived else 0)
-    size = max(0, wal.next_offset - tail_from)
-    tail = sources.log_columns(
-        kafka.reader(
-            spark,
-            kafka.names.wal,
-            Extent(min(tail_from, next_offset), next_offset),
-            _tasks(size),
-            headers=with_schemas,
-        )
-    )
-    log = tail if archive is None or archived is None else archive.unionByName(tail)
-    first_offset = archived.first_offset if archived else wal.first_offset
-    from_snapshot = first_offset > 0
-    if from_snapshot:
-        first_offset = _beginning(snapshot, first_offset, kafka)
-        log = log.where(F.col("offset") >= first_offset)
-    return _Gathered(
-        log,
-        archive,
-        archived,
-        Extent(wal.first_offset, next_offset),
-        snapshot,
-        beats,
-        first_offset,
-        from_snapshot,
-        *_times(spark, kafka, archive, archived, wal),
-    )
-
-
-def _beginning(snapshot: Snapshot, first_offset: int, kafka: KafkaSource) -> int:
-    """The snapshot's horizon, from which a log without its beginning can be replayed."""
-    if snapshot.horizon is None or snapshot.horizon.next_offset < first_offset:
-        at = "there is none" if snapshot.horizon is None else f"at {snapshot.horizon.next_offset}"
+def _check_archive(kafka: KafkaSource, options: AuditOptions) -> None:
+    """Raises AuditError for an archive of another log: all its records would be accused."""
+    identity = read_identity(options.archive_dir) if options.archive_dir is not None else None
+    log = kafka.names.wal
+    if identity is not None and identity.log_id != topic_id(kafka.connection, log, _KAFKA_S_MAX):
         raise AuditError(
-            f"{kafka.names.wal} begins at offset {first_offset}, and no snapshot stands for what "
-            f"is gone ({at}): name the directory of the archive that holds the beginning"
+            f"the archive in {options.archive_dir} is of another log than {log} is now: check "
+            "--archive-dir, bootstrap servers and topic prefix"
         )
-    return snapshot.horizon.next_offset
-
-
-def _times(
-    spark: SparkSession,
-    kafka: KafkaSource,
-    archive: DataFrame | None,
-    archived: Extent | None,
-    wal: Extent,
-) -> tuple[int, int]:
-    """The log's first and last timestamp, roughly: they decide how wide the plots' bins are."""
-    found: list[int] = []
-    if archive is not None and archived is not None:
-        low, high = archive.agg(F.min("timestamp_ms"), F.max("timestamp_ms")).first() or (0, 0)
-        found += [low, high]
-    if wal.first_offset < wal.next_offset:
-        for offset in (wal.first_offset, wal.next_offset - 1):
-            one = kafka.reader(spark, kafka.names.wal, Extent(offset, offset + 1), 1)
-            found += [row[0] for row in one.select(F.unix_millis("timestamp")).collect()]
-    return (min(found), max(found)) if found else (0, 0)
-
-
-def _tasks(records: int) -> int:
-    cores = default_parallelism()
-    return cores if records < _SMALL else 4 * cores
 
 
 # --- what to make of it ---------------------------------------------------------------------
@@ -240,11 +169,11 @@ def _tasks(records: int) -> int:
 def _examine(
     spark: SparkSession,
     kafka: KafkaSource,
-    gathered: _Gathered,
+    gathered: Gathered,
     options: AuditOptions,
     *,
     with_schemas: bool,
-) -> tuple[Plan, Findings]:
+) -> tuple[ReplayPlan, AuditFindings]:
     plan = _plan(gathered, options, with_schemas=with_schemas)
     parts = replayed(spark, gathered.log, gathered.snapshot.rows, plan)
     beats = gathered.beats
@@ -255,17 +184,21 @@ def _examine(
         first_offset=gathered.first_offset,
         horizon=gathered.snapshot.horizon,
         claims=_claims(beats),
+        strange_beats=gathered.strange_beats,
         last_beats_ms=last_beats_ms,
         chunks=_chunks(gathered, parts, plan),
         disagreements=_disagreements(spark, kafka, gathered),
         stuck_after_ms=round(options.stuck_after_s * 1000),
         orphaned_after_ms=round(options.orphaned_after_s * 1000),
+        to_end=gathered.to_end,
         segment_ends=lambda left: ask_kafka(kafka.connection, kafka.names.prefix, left),
+        segment_edges=lambda left: read_edges(kafka.connection, kafka.names.prefix, left),
+        tolerance_ms=plan.tolerance_ms,
     )
     return plan, judged(parts, plan, context)
 
 
-def _claims(beats: Sequence[Beat]) -> list[Claim]:
+def _claims(beats: Sequence[StampedHeartbeat]) -> list[Claim]:
     """Each thing that a node said, once, however often it said it."""
     found = {
         Claim(beat.beat.broker, beat.beat.next_offset, beat.beat.digest): None for beat in beats
@@ -273,7 +206,7 @@ def _claims(beats: Sequence[Beat]) -> list[Claim]:
     return list(found)
 
 
-def _plan(gathered: _Gathered, options: AuditOptions, *, with_schemas: bool) -> Plan:
+def _plan(gathered: Gathered, options: AuditOptions, *, with_schemas: bool) -> ReplayPlan:
     first, end = gathered.first_offset, gathered.wal.next_offset
     offsets = {beat.beat.next_offset for beat in gathered.beats}
     times: dict[str, list[int]] = {}
@@ -284,8 +217,8 @@ def _plan(gathered: _Gathered, options: AuditOptions, *, with_schemas: bool) -> 
             times.setdefault(name, []).append(beat.log_ms)
     horizon = gathered.snapshot.horizon
     size = end - first
-    return Plan(
-        parts=options.parts or _tasks(size),
+    return ReplayPlan(
+        parts=options.parts or tasks_for(size),
         next_offset=end,
         horizon=horizon.next_offset if horizon else -1,
         from_snapshot=gathered.from_snapshot,
@@ -296,6 +229,7 @@ def _plan(gathered: _Gathered, options: AuditOptions, *, with_schemas: bool) -> 
         flap_moves=options.flap_moves,
         flap_window_ms=round(options.flap_window_s * 1000),
         with_schemas=with_schemas,
+        passed_over=options.passed_over,
     )
 
 
@@ -308,7 +242,9 @@ def _bin_ms(span_ms: int) -> int:
     return minutes * 60_000
 
 
-def _chunks(gathered: _Gathered, parts: Sequence[Part], plan: Plan) -> list[Chunk] | None:
+def _chunks(
+    gathered: Gathered, parts: Sequence[PartResult], plan: ReplayPlan
+) -> list[Chunk] | None:
     """Where the log has holes; None when the replay has counted every offset once."""
     expected = plan.next_offset - gathered.first_offset
     whole = sum(part.records for part in parts) == expected
@@ -330,7 +266,7 @@ def _chunks(gathered: _Gathered, parts: Sequence[Part], plan: Plan) -> list[Chun
 
 
 def _disagreements(
-    spark: SparkSession, kafka: KafkaSource, gathered: _Gathered
+    spark: SparkSession, kafka: KafkaSource, gathered: Gathered
 ) -> list[tuple[int, int]]:
     """The stretches of offsets that archive and WAL both hold, and differ in."""
     archive, archived, wal = gathered.archive, gathered.archived, gathered.wal
@@ -342,7 +278,7 @@ def _disagreements(
             spark,
             kafka.names.wal,
             both,
-            _tasks(both.next_offset - both.first_offset),
+            tasks_for(both.next_offset - both.first_offset),
             headers=True,
         )
     )

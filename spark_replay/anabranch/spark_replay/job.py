@@ -16,9 +16,9 @@ from anabranch.spark_replay.replay import (
     LOG_ROW,
     SCHEMA_NEEDED,
     SNAPSHOT_ROW,
-    Part,
-    Plan,
-    Replay,
+    PartReplay,
+    PartResult,
+    ReplayPlan,
     SchemaNeededError,
 )
 from anabranch.spark_replay.sources import AuditError, divided, partition_tokens
@@ -28,8 +28,8 @@ _SCHEMA = pa.schema([("part", pa.binary()), ("failure", pa.string())])
 
 
 def replayed(
-    spark: SparkSession, log: DataFrame, snapshot: DataFrame | None, plan: Plan
-) -> list[Part]:
+    spark: SparkSession, log: DataFrame, snapshot: DataFrame | None, plan: ReplayPlan
+) -> list[PartResult]:
     """What every part finds in the log; `snapshot` has the newest value of each key.
 
     Raises AuditError when the log holds records of a newer release, and SchemaNeededError when that
@@ -58,13 +58,13 @@ def replayed(
             raise SchemaNeededError(failure)
         if failure:
             raise AuditError(failure)
-    return [msgspec.msgpack.decode(bytes(part), type=Part) for part, _ in found]
+    return [msgspec.msgpack.decode(bytes(part), type=PartResult) for part, _ in found]
 
 
-def _folder(plan: Plan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+def _folder(plan: ReplayPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        replay = Replay(plan, context.partitionId() if context else 0)
+        replay = PartReplay(plan, context.partitionId() if context else 0)
         # Nothing here makes cycles, and the collector would walk the state again and again.
         gc.disable()
         try:
@@ -80,7 +80,7 @@ def _folder(plan: Plan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Reco
     return fold
 
 
-def _feed(replay: Replay, batch: pa.RecordBatch) -> None:
+def _feed(replay: PartReplay, batch: pa.RecordBatch) -> None:
     rank = batch.column("rank").to_numpy()
     named = batch.schema.get_field_index("schema") >= 0
     replay.feed(

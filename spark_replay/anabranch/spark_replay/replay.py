@@ -16,14 +16,15 @@ from typing import Final
 
 import msgspec
 
-from anabranch.channel.codec import SCHEMA_HEADER, decode_entity, knows_record, read_entry
+from anabranch.channel.codec import SCHEMA_HEADER, knows_record, read_entry, read_state
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.registry import MARKER
-from anabranch.core import digest as digests
-from anabranch.core.digest import EMPTY, Digest
-from anabranch.core.fold import UNREADABLE, evolve
-from anabranch.core.outcome import Outcome
-from anabranch.core.records import (
+from anabranch.core.bundles.unit import LEADERSHIP, Move
+from anabranch.core.log import digest as digests
+from anabranch.core.log.digest import EMPTY, Digest
+from anabranch.core.log.fold import UNREADABLE, evolve
+from anabranch.core.log.outcome import Outcome
+from anabranch.core.log.records import (
     ClusterSettings,
     NamespaceChange,
     Record,
@@ -33,10 +34,9 @@ from anabranch.core.records import (
     UnitMove,
     scope_of,
 )
-from anabranch.core.state import Change, Entity, FoldedState, StateReader
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.units import LEADERSHIP, Move
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.state import Change, Entity, FoldedState, StateReader
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.topics.guards import controller_of
 from anabranch.spark_replay.checks.coverage import Coverage
 from anabranch.spark_replay.checks.leadership import LEADERS_MOVES, Leadership
 from anabranch.spark_replay.checks.leases import Leases
@@ -46,7 +46,7 @@ from anabranch.spark_replay.checks.topics import TopicChecks, TopicsLeft
 from anabranch.spark_replay.checks.unsettled import Loose, loose_ends
 from anabranch.spark_replay.checks.versions import Versions
 from anabranch.spark_replay.statistics import KIND_PLACE, NOT_COUNTED, Figures, Statistics, kind_of
-from anabranch.spark_replay.tally import CheckName, Tally
+from anabranch.spark_replay.tally import CheckName, CheckTally
 
 Rule = Callable[[StateReader, Record, int, int], Outcome]
 
@@ -63,7 +63,7 @@ class SchemaNeededError(Exception):
     """An unreadable entry may be a later release's; only its schema header can tell."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ReplayPlan(msgspec.Struct, frozen=True):
     """What every part must know before it starts."""
 
     parts: int
@@ -77,15 +77,16 @@ class Plan(msgspec.Struct, frozen=True):
     flap_moves: int
     flap_window_ms: int
     with_schemas: bool = True  # the rows bring their schema headers along
+    passed_over: frozenset[int] = frozenset()  # offsets whose word of a newer release is not heard
 
 
-class Part(msgspec.Struct):
+class PartResult(msgspec.Struct):
     """What one part has found."""
 
     part: int
     records: int
     repeated: int  # rows that came again under an offset, and were left out
-    tallies: dict[CheckName, Tally]
+    tallies: dict[CheckName, CheckTally]
     digests: list[tuple[int, str]]  # offset -> what its keys add to the digest there
     loose: Loose
     topics: TopicsLeft
@@ -94,7 +95,7 @@ class Part(msgspec.Struct):
     last_ms: int
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class LogRow(msgspec.Struct, frozen=True, gc=False):
     """One input row, as tests give it; Spark's come as columns."""
 
     shared: bool
@@ -111,10 +112,10 @@ def part_of(scope: str, parts: int) -> int:
     return zlib.crc32(scope.encode()) % parts if scope else 0
 
 
-class Replay:
+class PartReplay:
     """Folds the rows of one part in order. `rule` is the core's, or a broken one in a test."""
 
-    def __init__(self, plan: Plan, part: int, rule: Rule = evolve) -> None:
+    def __init__(self, plan: ReplayPlan, part: int, rule: Rule = evolve) -> None:
         self._plan = plan
         self._part = part
         self._rule = rule
@@ -187,7 +188,7 @@ class Replay:
         self._last_offset = last
         self._statistics.count(timestamps_ms, codes)
 
-    def feed_rows(self, rows: Iterable[Row]) -> None:
+    def feed_rows(self, rows: Iterable[LogRow]) -> None:
         """The same, from rows in order."""
         columns = [
             (r.shared, r.kind, r.offset, r.timestamp_ms, r.key, r.value, r.schema) for r in rows
@@ -195,10 +196,10 @@ class Replay:
         if columns:
             self.feed(*(list(column) for column in zip(*columns, strict=True)))
 
-    def result(self) -> Part:
+    def result(self) -> PartResult:
         """The end of the log is reached."""
         self._reach(_NEVER)
-        return Part(
+        return PartResult(
             self._part,
             self._statistics.records,
             self._again,
@@ -223,6 +224,8 @@ class Replay:
         self, offset: int, key: bytes | None, value: bytes | None, schema: bytes | None
     ) -> None:
         """Raises NewerSchemaError when an unreadable entry says that a later release wrote it."""
+        if offset in self._plan.passed_over:
+            return
         if not self._plan.with_schemas:
             if value is not None and value.startswith(MARKER) and not knows_record(value):
                 raise SchemaNeededError(SCHEMA_NEEDED)
@@ -293,7 +296,7 @@ class Replay:
         self._ownership.used(offset, record.key, bundle, record.actor)
         if type(record) is TopicChange:
             self._topics.topic(offset, record, changes)
-            self._statistics.topic(timestamp_ms, record)
+            self._statistics.topic(timestamp_ms, record, changes)
         elif type(record) is SubscriptionChange:
             self._topics.subscription(offset, record, changes)
 
@@ -327,10 +330,14 @@ class Replay:
         name = key.decode(errors="replace")
         if not self._plan.from_snapshot and not self._owns(name):
             return  # compared by the primary part
+        if value is None:
+            self._snapshot.row(name, None)
+            return
         try:
-            entity = None if value is None else decode_entity(value)
-        except UnreadableError:
-            self._snapshot.unreadable(self._plan.horizon, name)
+            _, entity = read_state(key, value)
+        except (UnreadableError, NewerSchemaError):
+            # Nodes leave it out; if it was state, it will be missing.
+            self._snapshot.unreadable(name)
             return
         self._snapshot.row(name, entity)
 

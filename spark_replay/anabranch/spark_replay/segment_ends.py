@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from anabranch.channel.connection import LATEST_OFFSET, KafkaConnection, close_consumer
-from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.spark_replay.checks.segments import SegmentEnds
 from anabranch.spark_replay.checks.topics import SealedSegment, StreamDrain, TopicsLeft
 

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from anabranch.channel.embedded.jars import resolve
-from anabranch.channel.embedded.java import find_java
+from anabranch.jars.cache import resolve
+from anabranch.jars.java import find_java
 
 _HOST: Final = "127.0.0.1"
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _FIXED: Final = {
     "spark.master": "local[*]",
@@ -52,8 +57,7 @@ def local_session(
     """A Spark session whose files are below `scratch` (default: a temporary directory).
 
     Its process runs there too, since it makes a directory where it runs: what it is to read or
-    write must be named by an absolute path. Raises EmbeddedError when Java or the connectors' jars
-    are missing.
+    write must be named by an absolute path. Raises JavaUnavailableError or JarsUnavailableError.
     """
     find_java()
     connectors = os.pathsep.join(str(jar) for jar in resolve("spark"))
@@ -78,13 +82,83 @@ def local_session(
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _stderr_to(home / "spark.log"), chdir(home):
-        spark = builder.getOrCreate()
     try:
+        with _interrupts_noted() as note, _stderr_to(home / "spark.log"), chdir(home):
+            SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+            note()  # a context takes the signal for itself
+            spark = builder.getOrCreate()
         yield spark
-    finally:
         spark.stop()
-        shutil.rmtree(home, ignore_errors=True)
+    except BaseException as error:
+        with _undisturbed():
+            interrupted = _is_from_interrupt(error)
+            if interrupted:
+                _kill_jvm()  # it may be in the middle of an answer: nothing else can be asked
+            elif SparkContext._active_spark_context is not None:
+                SparkContext._active_spark_context.stop()
+        if interrupted and not isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        with _undisturbed():
+            shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[Callable[[], None]]:
+    """Whoever wants to end us waits until Spark has started: else nobody knows what to end.
+
+    Yields what takes the signals again where something else has taken them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    noted: list[int] = []
+
+    def note() -> None:
+        for each in _ENDING:
+            signal.signal(each, lambda number, _: noted.append(number))
+
+    before = {each: signal.getsignal(each) for each in _ENDING}
+    note()
+    try:
+        yield note
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if noted:
+        signal.raise_signal(noted[0])
+
+
+def _is_from_interrupt(error: BaseException | None) -> bool:
+    """Whether it came of a Ctrl-C: what tidies up behind that may fail in other words."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
+
+
+def _kill_jvm() -> None:
+    """Ends the one that this process started; it would write where we are to leave nothing."""
+    gateway = SparkContext._gateway
+    started: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if started is not None:
+        started.kill()
+        started.wait()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not leave half of what the first one was to end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.channel.codec import (
+    HEADERS_MAX,
     HORIZON_KEY,
     SCHEMA_HEADER,
     Horizon,
@@ -25,18 +26,17 @@ from anabranch.channel.codec import (
     decode_horizon,
 )
 from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.errors import UnreadableError
+from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.kafka_log import offsets
 from anabranch.channel.topics import Topics
 from anabranch.core.errors import AnabranchError
-from anabranch.core.leases import Heartbeat
-from anabranch.core.records import TENANT_KINDS
+from anabranch.core.log.records import TENANT_KINDS
+from anabranch.core.sessions.lease import Heartbeat
 from anabranch.spark_replay.kafka_options import spark_options
 
 LOG_COLUMNS: Final = ("offset", "timestamp_ms", "key", "value", "schema")
 METADATA_LOG: Final = "_spark_metadata"
 _DEADLINE_S: Final = 10.0
-_HEADERS_MAX: Final = 4  # of a record that are looked at
 _SNAPSHOT_ATTEMPTS_MAX: Final = 5
 
 
@@ -51,7 +51,7 @@ class Extent(msgspec.Struct, frozen=True):
     next_offset: int
 
 
-class Beat(msgspec.Struct, frozen=True):
+class StampedHeartbeat(msgspec.Struct, frozen=True):
     """A heartbeat and the log's time of it."""
 
     beat: Heartbeat
@@ -79,7 +79,7 @@ class KafkaSource(msgspec.Struct, frozen=True):
 
     def extent(self, topic: str) -> Extent:
         """First offset and end of a topic's only partition. Raises AnabranchError."""
-        consumer = self.connection.consumer(isolation_level="read_committed")
+        consumer = self.connection.consumer(isolation_level=self._isolation(topic))
         try:
             found = consumer.list_topics(topic, timeout=_DEADLINE_S).topics[topic]
             if found.error is not None or not found.partitions:
@@ -92,6 +92,10 @@ class KafkaSource(msgspec.Struct, frozen=True):
             raise self.connection.explained(error, f"to find the ends of {topic}") from None
         finally:
             consumer.close()
+
+    def _isolation(self, topic: str) -> str:
+        """Nodes fold whatever is in the log, also what a stranger writes in a transaction."""
+        return "read_uncommitted" if topic == self.names.wal else "read_committed"
 
     def options(self) -> dict[str, str]:
         """How Spark's connector gets to Kafka."""
@@ -116,7 +120,7 @@ class KafkaSource(msgspec.Struct, frozen=True):
             .option("minPartitions", tasks)
             .option("includeHeaders", str(headers).lower())
             .option("failOnDataLoss", "true")
-            .option("kafka.isolation.level", "read_committed")
+            .option("kafka.isolation.level", self._isolation(topic))
             # A task asks for much at once, so that it seldom waits.
             .option("kafka.max.poll.records", 10_000)
             .option("kafka.fetch.max.bytes", 50 * 2**20)
@@ -129,7 +133,7 @@ class KafkaSource(msgspec.Struct, frozen=True):
 def log_columns(kafka: DataFrame) -> DataFrame:
     """A reader's rows as the archive holds them; without headers, no schema is named."""
     # One header is ours; looking for it by place is compiled code, a filter would not be.
-    places = [F.get("headers", F.lit(place)) for place in range(_HEADERS_MAX)]
+    places = [F.get("headers", F.lit(place)) for place in range(HEADERS_MAX)]
     schemas = [F.when(header["key"] == SCHEMA_HEADER, header["value"]) for header in places]
     schema = F.coalesce(*schemas) if "headers" in kafka.columns else F.lit(None).cast("binary")
     return kafka.select(
@@ -205,8 +209,8 @@ def read_snapshot(spark: SparkSession, kafka: KafkaSource, tasks: int) -> Snapsh
     return Snapshot(newest_of_each, decode_horizon(bytes(value)), rows)
 
 
-def read_beats(spark: SparkSession, kafka: KafkaSource) -> list[Beat]:
-    """Every heartbeat that is still in its topic, in its order."""
+def read_beats(spark: SparkSession, kafka: KafkaSource) -> tuple[list[StampedHeartbeat], int]:
+    """Every heartbeat that is still in its topic, in its order, and how many cannot be read."""
     extent = kafka.extent(kafka.names.brokers)
     rows = (
         kafka.reader(spark, kafka.names.brokers, extent, 1)
@@ -214,13 +218,14 @@ def read_beats(spark: SparkSession, kafka: KafkaSource) -> list[Beat]:
         .select("offset", F.unix_millis("timestamp"), "value")
         .collect()
     )
-    beats: list[Beat] = []
+    beats: list[StampedHeartbeat] = []
+    strange = 0
     for _, log_ms, value in sorted(rows):
         try:
-            beats.append(Beat(decode_heartbeat(bytes(value)), log_ms))
-        except UnreadableError:
-            continue  # a newer release's, or damage: it proves nothing either way
-    return beats
+            beats.append(StampedHeartbeat(decode_heartbeat(bytes(value)), log_ms))
+        except (UnreadableError, NewerSchemaError):
+            strange += 1  # a newer release's, or a stranger's: it proves nothing either way
+    return beats, strange
 
 
 # --- dividing -------------------------------------------------------------------------------

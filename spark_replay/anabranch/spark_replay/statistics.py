@@ -6,13 +6,16 @@ Counts and histograms of milliseconds only, so that the parts of a divided repla
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 
-from anabranch.core.records import (
+from anabranch.core.archives.archive import ArchiveOp
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
+from anabranch.core.log.records import (
+    ArchiveChange,
     ClusterSettings,
     NamespaceChange,
     PolicyOp,
@@ -24,14 +27,16 @@ from anabranch.core.records import (
     TopicChange,
     UnitMove,
 )
-from anabranch.core.state import Change, Entity
-from anabranch.core.subscriptions import SubscriptionOp
-from anabranch.core.topics import TopicMove
-from anabranch.core.units import LEADERSHIP, Move, Unit
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.state import Change, Entity
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.subscriptions.subscription import SubscriptionOp
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic, TopicMove
 
 UNITS_DRAWN_MAX: Final = 2_000  # a part keeps the holders over time of so many units,
 SPANS_MAX: Final = 400  # and of each so many spans; the report shows the busiest few
+TOPICS_DRAWN_MAX: Final = 200  # likewise of topics, and so many segments of each
+SEGMENTS_MAX: Final = 2_000
 
 _KINDS: Final[tuple[str, ...]] = (
     *(f"unit {move.name}" for move in Move),
@@ -40,6 +45,7 @@ _KINDS: Final[tuple[str, ...]] = (
     *(f"namespace {op.name}" for op in PolicyOp),
     *(f"topic {move.name}" for move in TopicMove),
     *(f"subscription {op.name}" for op in SubscriptionOp),
+    *(f"archive {op.name}" for op in ArchiveOp),
     "cluster settings",
     "unreadable",
 )
@@ -48,7 +54,8 @@ _TENANT: Final = _SESSION + len(SessionOp)
 _NAMESPACE: Final = _TENANT + len(PolicyOp)
 _TOPIC: Final = _NAMESPACE + len(PolicyOp)
 _SUBSCRIPTION: Final = _TOPIC + len(TopicMove)
-_CLUSTER: Final = _SUBSCRIPTION + len(SubscriptionOp)
+_ARCHIVE: Final = _SUBSCRIPTION + len(SubscriptionOp)
+_CLUSTER: Final = _ARCHIVE + len(ArchiveOp)
 _UNREADABLE: Final = _CLUSTER + 1
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.
 _OWN, _RELEASE, _HAND_OVER = Move.OWN, Move.RELEASE, Move.HAND_OVER
@@ -57,10 +64,22 @@ KIND_PLACE: Final = 100  # counts are kept by one number: bin, kind and verdict
 NOT_COUNTED: Final = -1  # instead of a code, which is kind and verdict
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True):
+class OwnershipSpan(msgspec.Struct, frozen=True, array_like=True):
     """A broker held a unit; `until_ms` -1: to the end of the log."""
 
     broker: str
+    since_ms: int
+    until_ms: int
+
+
+class SegmentSpan(msgspec.Struct, frozen=True, array_like=True):
+    """A segment took messages of the hashes `start` to `end`, inclusive; for times see
+    `OwnershipSpan`.
+    """
+
+    segment_id: int
+    start: int
+    end: int
     since_ms: int
     until_ms: int
 
@@ -82,11 +101,13 @@ class Figures(msgspec.Struct):
     last_signs: dict[int, int] = {}  # fail-overs, measured from the last heartbeat
     reshapes: dict[int, int] = {}  # from a topic's BEGIN to its COMMIT
     held: dict[str, dict[int, int]] = {}  # broker -> bin -> units gained less units lost
-    spans: dict[str, list[Span]] = {}
+    spans: dict[str, list[OwnershipSpan]] = {}
     moves: dict[str, int] = {}  # of the units in `spans`: how often they changed hands
     flaps: list[Flap] = []
     flapping: int = 0
     units: int = 0
+    expired: list[tuple[int, str]] = []  # when the session of which broker was ended by another
+    segments: dict[str, list[SegmentSpan]] = {}  # topic -> its segments, in the order of their ids
 
 
 def split_count_key(key: int) -> tuple[int, str, Verdict]:
@@ -111,6 +132,8 @@ def kind_of(record: Record | None) -> int:
             return _TOPIC + record.move
         case SubscriptionChange():
             return _SUBSCRIPTION + record.op
+        case ArchiveChange():
+            return _ARCHIVE + record.op
         case ClusterSettings():
             return _CLUSTER
         case _:
@@ -133,7 +156,7 @@ class Statistics:
         self._reshapes: Counter[int] = Counter()
         self._begun: dict[str, int] = {}  # topic with an operation under way -> since when
         self._held: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-        self._spans: dict[str, list[Span]] = {}
+        self._spans: dict[str, list[OwnershipSpan]] = {}
         self._holding: dict[str, tuple[str, int]] = {}
         self._released: dict[str, int] = {}
         self._lost: dict[str, tuple[int, int]] = {}
@@ -142,6 +165,8 @@ class Statistics:
         self._gains: dict[str, deque[int]] = {}
         self._moves: defaultdict[str, int] = defaultdict(int)
         self._flaps: dict[str, Flap] = {}
+        self._expired: list[tuple[int, str]] = []
+        self._segments: dict[str, dict[int, SegmentSpan]] = {}
 
     def count(self, timestamps_ms: Sequence[int], codes: Sequence[int]) -> None:
         """The records of a batch: their codes, or NOT_COUNTED for a row that is none of ours."""
@@ -162,14 +187,22 @@ class Statistics:
         """A replay from a snapshot starts with this."""
         if isinstance(entity, Unit) and entity.holder and key != LEADERSHIP:
             self._gain(key, entity.holder, timestamp_ms)
+        elif isinstance(entity, ScalableTopic):
+            self._reshaped(key, entity.segments, timestamp_ms)
 
     def session(self, timestamp_ms: int, record: SessionChange) -> None:
         """An accepted record about a session."""
         if record.op is not SessionOp.OPEN:
             self._ended[record.broker] = (record.evidence_ms or timestamp_ms, timestamp_ms)
+        if record.op is SessionOp.EXPIRE:
+            self._expired.append((timestamp_ms, record.broker))
 
-    def topic(self, timestamp_ms: int, record: TopicChange) -> None:
+    def topic(self, timestamp_ms: int, record: TopicChange, changes: tuple[Change, ...]) -> None:
         """An accepted move of a scalable topic."""
+        for key, entity in changes:
+            if key == record.key:
+                parts = entity.segments if isinstance(entity, ScalableTopic) else ()
+                self._reshaped(key, parts, timestamp_ms)
         if record.move is TopicMove.BEGIN:
             self._begun[record.topic] = timestamp_ms
         elif record.move is TopicMove.COMMIT and record.topic in self._begun:
@@ -233,9 +266,24 @@ class Statistics:
             return
         broker, since_ms = holding
         self._held[broker][timestamp_ms // self._bin_ms] -= 1
-        self._span(unit, Span(broker, since_ms, timestamp_ms))
+        self._span(unit, OwnershipSpan(broker, since_ms, timestamp_ms))
 
-    def _span(self, unit: str, span: Span) -> None:
+    def _reshaped(self, key: str, parts: Iterable[SegmentInfo], timestamp_ms: int) -> None:
+        """A topic has these segments now, some of them sealed."""
+        drawn = self._segments.get(key)
+        if drawn is None:
+            if len(self._segments) >= TOPICS_DRAWN_MAX:
+                return
+            drawn = self._segments[key] = {}
+        active = {part.segment_id: part for part in parts if part.is_active}
+        for number, span in drawn.items():
+            if span.until_ms < 0 and number not in active:
+                drawn[number] = msgspec.structs.replace(span, until_ms=timestamp_ms)
+        for number, part in active.items():
+            if number not in drawn and len(drawn) < SEGMENTS_MAX:
+                drawn[number] = SegmentSpan(number, part.start, part.end, timestamp_ms, -1)
+
+    def _span(self, unit: str, span: OwnershipSpan) -> None:
         spans = self._spans.get(unit)
         if spans is None:
             if len(self._spans) >= UNITS_DRAWN_MAX:
@@ -247,7 +295,7 @@ class Statistics:
     def figures(self) -> Figures:
         """All of it, at the end of the log."""
         for unit, (broker, since_ms) in self._holding.items():
-            self._span(unit, Span(broker, since_ms, -1))
+            self._span(unit, OwnershipSpan(broker, since_ms, -1))
         flaps = sorted(self._flaps.values(), key=lambda flap: (-flap.moves, flap.unit))
         return Figures(
             dict(self._counts),
@@ -261,6 +309,8 @@ class Statistics:
             flaps[:100],
             len(flaps),
             len(self._owners),
+            self._expired,
+            {key: list(spans.values()) for key, spans in self._segments.items()},
         )
 
 
@@ -285,6 +335,8 @@ def summed(parts: list[Figures]) -> Figures:
         whole.flaps = whole.flaps + part.flaps
         whole.flapping += part.flapping
         whole.units += part.units
+        whole.expired = whole.expired or part.expired  # every part sees them all
+        whole.segments = whole.segments | part.segments
     whole.counts = dict(counts)
     whole.hand_overs, whole.fail_overs, whole.last_signs, whole.reshapes = map(dict, histograms)
     whole.held = {broker: dict(bins) for broker, bins in held.items()}

@@ -27,6 +27,7 @@ class CheckName(StrEnum):
     STUCK = "stuck"
     ORPHANS = "orphans"
     SEGMENTS = "segments"
+    ORDER = "order"
     SNAPSHOT = "snapshot"
     DIGESTS = "digests"
 
@@ -38,7 +39,7 @@ class Witness(msgspec.Struct, frozen=True, order=True):
     text: str
 
 
-class Tally(msgspec.Struct):
+class CheckTally(msgspec.Struct):
     """How often a check looked and what it disliked; witnesses are the earliest ones."""
 
     examined: int = 0
@@ -51,14 +52,14 @@ class Tally(msgspec.Struct):
         if len(self.witnesses) < WITNESSES_MAX:
             self.witnesses.append(Witness(offset, text))
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: CheckTally) -> CheckTally:
         witnesses = sorted([*self.witnesses, *other.witnesses])[:WITNESSES_MAX]
-        return Tally(self.examined + other.examined, self.violated + other.violated, witnesses)
+        return CheckTally(self.examined + other.examined, self.violated + other.violated, witnesses)
 
 
-def total(tallies: Iterable[Tally]) -> Tally:
+def total(tallies: Iterable[CheckTally]) -> CheckTally:
     """The sum of a check's tallies over all parts."""
-    result = Tally()
+    result = CheckTally()
     for tally in tallies:
         result = result + tally
     return result

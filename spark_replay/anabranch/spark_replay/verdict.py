@@ -11,14 +11,15 @@ import msgspec
 from anabranch.channel.codec import Horizon
 from anabranch.spark_replay.checks.digests import Claim, check_digests, digests_at
 from anabranch.spark_replay.checks.offsets import Chunk, check_offsets
+from anabranch.spark_replay.checks.order import Edges, check_order
 from anabranch.spark_replay.checks.orphans import check_orphans
 from anabranch.spark_replay.checks.segments import SegmentEnds, check_segments
 from anabranch.spark_replay.checks.stuck import check_stuck
 from anabranch.spark_replay.checks.topics import TopicsLeft, left_by_all
-from anabranch.spark_replay.checks.unsettled import gathered
-from anabranch.spark_replay.replay import Part, Plan
+from anabranch.spark_replay.checks.unsettled import Loose, gathered
+from anabranch.spark_replay.replay import PartResult, ReplayPlan
 from anabranch.spark_replay.statistics import Figures, summed
-from anabranch.spark_replay.tally import CheckName, Tally, Witness, total
+from anabranch.spark_replay.tally import WITNESSES_MAX, CheckName, CheckTally, Witness, total
 
 PROVES: Final[Mapping[CheckName, str]] = {
     CheckName.OFFSETS: "archive and WAL together hold every offset once, and agree",
@@ -33,6 +34,7 @@ PROVES: Final[Mapping[CheckName, str]] = {
     CheckName.STUCK: "nothing was in flight for too long at the end",
     CheckName.ORPHANS: "nothing was left with a broker that is gone",
     CheckName.SEGMENTS: "Kafka has no data after a seal, and what is drained was committed",
+    CheckName.ORDER: "no key had two writable buckets at once, by brokers' time-stamps",
     CheckName.SNAPSHOT: "the snapshot is what the log adds up to at its horizon",
     CheckName.DIGESTS: "every node's state was the log's, where it said what it had",
 }
@@ -41,6 +43,7 @@ _FROM_THE_BEGINNING: Final = (
     *(CheckName.VERSIONS, CheckName.OWNERSHIP, CheckName.LEASES, CheckName.LEADERSHIP),
     *(CheckName.COVERAGE, CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING),
 )
+_AT_EVERY_OFFSET: Final = (CheckName.OFFSETS, *_FROM_THE_BEGINNING, CheckName.DIGESTS)
 
 
 @unique
@@ -75,11 +78,15 @@ class Context(msgspec.Struct, frozen=True):
     disagreements: Sequence[tuple[int, int]]
     stuck_after_ms: int
     orphaned_after_ms: int
+    to_end: bool = True  # else the log goes on behind a gap, and nothing is said of its end
+    strange_beats: int = 0  # that cannot be read: a newer release's, or a stranger's
     # Asks Kafka about what the log leaves of topics; None: Kafka is not asked.
     segment_ends: Callable[[TopicsLeft], SegmentEnds] | None = None
+    segment_edges: Callable[[TopicsLeft], Edges] | None = None
+    tolerance_ms: int = 0  # by which the clocks of two of Kafka's brokers may differ
 
 
-class Findings(msgspec.Struct, frozen=True):
+class AuditFindings(msgspec.Struct, frozen=True):
     """The checks' verdicts and what else the parts add up to."""
 
     checks: list[CheckReport]
@@ -94,7 +101,7 @@ class Findings(msgspec.Struct, frozen=True):
         return all(check.result is not CheckResult.VIOLATED for check in self.checks)
 
 
-def judged(parts: Sequence[Part], plan: Plan, context: Context) -> Findings:
+def judged(parts: Sequence[PartResult], plan: ReplayPlan, context: Context) -> AuditFindings:
     """All checks' verdicts."""
     tallies = {
         name: total(part.tallies[name] for part in parts if name in part.tallies)
@@ -118,19 +125,17 @@ def judged(parts: Sequence[Part], plan: Plan, context: Context) -> Findings:
         chunks, first, plan.next_offset, context.disagreements
     )
     topics = left_by_all([part.topics for part in parts])
-    tallies[CheckName.STUCK] = check_stuck(loose, topics, log_end_ms, context.stuck_after_ms)
-    tallies[CheckName.ORPHANS] = check_orphans(
-        loose, context.last_beats_ms, log_end_ms, context.orphaned_after_ms
-    )
-    if context.segment_ends is not None and topics.sealed:
-        ends = context.segment_ends(topics)
-        tallies[CheckName.SEGMENTS] = check_segments(topics, ends, log_end_ms)
+    if context.to_end:
+        _judge_end(tallies, notes, context, loose, topics, log_end_ms)
     notes[CheckName.SEGMENTS] = _segments_note(topics, tallies[CheckName.SEGMENTS])
     tallies[CheckName.DIGESTS] = check_digests(context.claims, folded, first, plan.next_offset)
     if not context.claims:
         notes[CheckName.DIGESTS] = "no heartbeat is in the brokers topic"
     elif not tallies[CheckName.DIGESTS].examined:
         notes[CheckName.DIGESTS] = "every heartbeat is older than the log that is left"
+    if context.strange_beats:
+        strange = f"{context.strange_beats} heartbeats of no known schema are left out"
+        notes[CheckName.DIGESTS] = "; ".join(filter(None, (notes.get(CheckName.DIGESTS), strange)))
     if context.horizon is None:
         notes[CheckName.SNAPSHOT] = "there is no snapshot yet"
     else:
@@ -140,7 +145,7 @@ def judged(parts: Sequence[Part], plan: Plan, context: Context) -> Findings:
         notes |= dict.fromkeys(_FROM_THE_BEGINNING, limited)
         notes[CheckName.SNAPSHOT] = "its digest only: the replay starts from it"
     reports = [_report(name, tallies[name], notes.get(name, "")) for name in CheckName]
-    return Findings(
+    return AuditFindings(
         reports,
         summed([part.figures for part in parts]),
         records,
@@ -150,7 +155,61 @@ def judged(parts: Sequence[Part], plan: Plan, context: Context) -> Findings:
     )
 
 
-def _segments_note(topics: TopicsLeft, tally: Tally) -> str:
+def _judge_end(
+    tallies: dict[CheckName, CheckTally],
+    notes: dict[CheckName, str],
+    context: Context,
+    loose: Loose,
+    topics: TopicsLeft,
+    log_end_ms: int,
+) -> None:
+    tallies[CheckName.STUCK] = check_stuck(loose, topics, log_end_ms, context.stuck_after_ms)
+    tallies[CheckName.ORPHANS] = check_orphans(
+        loose, context.last_beats_ms, log_end_ms, context.orphaned_after_ms
+    )
+    if context.segment_ends is not None and topics.sealed:
+        ends = context.segment_ends(topics)
+        tallies[CheckName.SEGMENTS] = check_segments(topics, ends, log_end_ms)
+    if context.segment_edges is not None and topics.sealed:
+        edges = context.segment_edges(topics)
+        tallies[CheckName.ORDER], unjudged = check_order(topics, edges, context.tolerance_ms)
+        notes[CheckName.ORDER] = _order_note(tallies[CheckName.ORDER], unjudged)
+
+
+def joined(
+    before: AuditFindings, after: AuditFindings, gap_from: int, judged_from: int
+) -> AuditFindings:
+    """The findings on both sides of a gap: nothing is said of what lies between."""
+    limited = f"not between offsets {gap_from} and {judged_from - 1}: a gap"
+    checks = [
+        _of_both(one, other, limited)
+        for one, other in zip(before.checks, after.checks, strict=True)
+    ]
+    return AuditFindings(
+        checks,
+        summed([before.figures, after.figures]),
+        before.records + after.records,
+        after.entities,
+        after.log_end_ms,
+        after.final_digest,
+    )
+
+
+def _of_both(before: CheckReport, after: CheckReport, limited: str) -> CheckReport:
+    results = (before.result, after.result)
+    order = (CheckResult.VIOLATED, CheckResult.OK, CheckResult.NOT_APPLICABLE)
+    return CheckReport(
+        before.name,
+        next(result for result in order if result in results),
+        before.proves,
+        before.examined + after.examined,
+        before.violated + after.violated,
+        [*before.witnesses, *after.witnesses][:WITNESSES_MAX],
+        limited if before.name in _AT_EVERY_OFFSET else after.note,
+    )
+
+
+def _segments_note(topics: TopicsLeft, tally: CheckTally) -> str:
     if not topics.sealed_count:
         return "no segment is sealed"
     if not tally.examined:
@@ -160,7 +219,18 @@ def _segments_note(topics: TopicsLeft, tally: Tally) -> str:
     return ""
 
 
-def _snapshot_digest(tally: Tally, horizon: Horizon, folded: Mapping[int, str], plan: Plan) -> None:
+def _order_note(tally: CheckTally, unjudged: int) -> str:
+    if unjudged:
+        return (
+            f"{unjudged:,} of {unjudged + tally.examined:,} successions cannot be judged: their "
+            "time-stamps are the senders' (CreateTime)"
+        )
+    return "" if tally.examined else "no child begins with a key of which its parent has a message"
+
+
+def _snapshot_digest(
+    tally: CheckTally, horizon: Horizon, folded: Mapping[int, str], plan: ReplayPlan
+) -> None:
     tally.examined += 1
     if horizon.next_offset > plan.next_offset:
         tally.violate(
@@ -176,7 +246,7 @@ def _snapshot_digest(tally: Tally, horizon: Horizon, folded: Mapping[int, str], 
         )
 
 
-def _report(name: CheckName, tally: Tally, note: str) -> CheckReport:
+def _report(name: CheckName, tally: CheckTally, note: str) -> CheckReport:
     if tally.violated:
         result = CheckResult.VIOLATED
     elif not tally.examined:

@@ -103,7 +103,7 @@ class SegmentBuckets(_message.Message):
     def __init__(self, segment_id: _Optional[int] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FeatureFlags(_message.Message):
-    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation", "supports_repl_dedup_by_lid_and_eid", "supports_topic_watcher_reconcile", "supports_scalable_topics", "supports_tc_metadata_discovery")
+    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation", "supports_repl_dedup_by_lid_and_eid", "supports_topic_watcher_reconcile", "supports_scalable_topics", "supports_tc_metadata_discovery", "reads_kafka")
     SUPPORTS_AUTH_REFRESH_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_BROKER_ENTRY_METADATA_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_PARTIAL_PRODUCER_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +113,7 @@ class FeatureFlags(_message.Message):
     SUPPORTS_TOPIC_WATCHER_RECONCILE_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_SCALABLE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_TC_METADATA_DISCOVERY_FIELD_NUMBER: _ClassVar[int]
+    READS_KAFKA_FIELD_NUMBER: _ClassVar[int]
     supports_auth_refresh: bool
     supports_broker_entry_metadata: bool
     supports_partial_producer: bool
@@ -122,7 +123,8 @@ class FeatureFlags(_message.Message):
     supports_topic_watcher_reconcile: bool
     supports_scalable_topics: bool
     supports_tc_metadata_discovery: bool
-    def __init__(self, supports_auth_refresh: _Optional[bool] = ..., supports_broker_entry_metadata: _Optional[bool] = ..., supports_partial_producer: _Optional[bool] = ..., supports_topic_watchers: _Optional[bool] = ..., supports_get_partitioned_metadata_without_auto_creation: _Optional[bool] = ..., supports_repl_dedup_by_lid_and_eid: _Optional[bool] = ..., supports_topic_watcher_reconcile: _Optional[bool] = ..., supports_scalable_topics: _Optional[bool] = ..., supports_tc_metadata_discovery: _Optional[bool] = ...) -> None: ...
+    reads_kafka: bool
+    def __init__(self, supports_auth_refresh: _Optional[bool] = ..., supports_broker_entry_metadata: _Optional[bool] = ..., supports_partial_producer: _Optional[bool] = ..., supports_topic_watchers: _Optional[bool] = ..., supports_get_partitioned_metadata_without_auto_creation: _Optional[bool] = ..., supports_repl_dedup_by_lid_and_eid: _Optional[bool] = ..., supports_topic_watcher_reconcile: _Optional[bool] = ..., supports_scalable_topics: _Optional[bool] = ..., supports_tc_metadata_discovery: _Optional[bool] = ..., reads_kafka: _Optional[bool] = ...) -> None: ...
 
 class CommandConnect(_message.Message):
     __slots__ = ("client_version", "auth_data", "protocol_version", "auth_method_name", "feature_flags")
@@ -255,7 +257,7 @@ class SegmentBrokerAddress(_message.Message):
     def __init__(self, segment_id: _Optional[int] = ..., broker_url: _Optional[str] = ..., broker_url_tls: _Optional[str] = ...) -> None: ...
 
 class ScalableTopicDAG(_message.Message):
-    __slots__ = ("epoch", "segments", "segment_brokers", "controller_broker_url", "controller_broker_url_tls", "bootstrap_servers", "children", "parents_under_way", "incarnation", "sealing", "max_message_bytes", "deleted")
+    __slots__ = ("epoch", "segments", "segment_brokers", "controller_broker_url", "controller_broker_url_tls", "bootstrap_servers", "children", "parents_under_way", "incarnation", "sealing", "max_message_bytes", "deleted", "version")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_BROKERS_FIELD_NUMBER: _ClassVar[int]
@@ -268,6 +270,7 @@ class ScalableTopicDAG(_message.Message):
     SEALING_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     segments: _containers.RepeatedCompositeFieldContainer[SegmentInfoProto]
     segment_brokers: _containers.RepeatedCompositeFieldContainer[SegmentBrokerAddress]
@@ -280,7 +283,8 @@ class ScalableTopicDAG(_message.Message):
     sealing: bool
     max_message_bytes: int
     deleted: bool
-    def __init__(self, epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentInfoProto, _Mapping]]] = ..., segment_brokers: _Optional[_Iterable[_Union[SegmentBrokerAddress, _Mapping]]] = ..., controller_broker_url: _Optional[str] = ..., controller_broker_url_tls: _Optional[str] = ..., bootstrap_servers: _Optional[str] = ..., children: _Optional[_Iterable[_Union[SegmentInfoProto, _Mapping]]] = ..., parents_under_way: _Optional[_Iterable[int]] = ..., incarnation: _Optional[int] = ..., sealing: _Optional[bool] = ..., max_message_bytes: _Optional[int] = ..., deleted: _Optional[bool] = ...) -> None: ...
+    version: int
+    def __init__(self, epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentInfoProto, _Mapping]]] = ..., segment_brokers: _Optional[_Iterable[_Union[SegmentBrokerAddress, _Mapping]]] = ..., controller_broker_url: _Optional[str] = ..., controller_broker_url_tls: _Optional[str] = ..., bootstrap_servers: _Optional[str] = ..., children: _Optional[_Iterable[_Union[SegmentInfoProto, _Mapping]]] = ..., parents_under_way: _Optional[_Iterable[int]] = ..., incarnation: _Optional[int] = ..., sealing: _Optional[bool] = ..., max_message_bytes: _Optional[int] = ..., deleted: _Optional[bool] = ..., version: _Optional[int] = ...) -> None: ...
 
 class CommandScalableTopicLookup(_message.Message):
     __slots__ = ("session_id", "topic", "create_if_missing")
@@ -313,7 +317,7 @@ class CommandScalableTopicClose(_message.Message):
     def __init__(self, session_id: _Optional[int] = ...) -> None: ...
 
 class ScalableAssignedSegment(_message.Message):
-    __slots__ = ("segment_id", "hash_start", "hash_end", "segment_topic", "bucket_ranges", "kafka_topic", "buckets", "end_offsets")
+    __slots__ = ("segment_id", "hash_start", "hash_end", "segment_topic", "bucket_ranges", "kafka_topic", "buckets", "end_offsets", "start_offsets")
     SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
     HASH_START_FIELD_NUMBER: _ClassVar[int]
     HASH_END_FIELD_NUMBER: _ClassVar[int]
@@ -322,6 +326,7 @@ class ScalableAssignedSegment(_message.Message):
     KAFKA_TOPIC_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     END_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     segment_id: int
     hash_start: int
     hash_end: int
@@ -330,10 +335,19 @@ class ScalableAssignedSegment(_message.Message):
     kafka_topic: str
     buckets: _containers.RepeatedScalarFieldContainer[int]
     end_offsets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, segment_id: _Optional[int] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., segment_topic: _Optional[str] = ..., bucket_ranges: _Optional[_Iterable[_Union[IntRange, _Mapping]]] = ..., kafka_topic: _Optional[str] = ..., buckets: _Optional[_Iterable[int]] = ..., end_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+    start_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, segment_id: _Optional[int] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., segment_topic: _Optional[str] = ..., bucket_ranges: _Optional[_Iterable[_Union[IntRange, _Mapping]]] = ..., kafka_topic: _Optional[str] = ..., buckets: _Optional[_Iterable[int]] = ..., end_offsets: _Optional[_Iterable[int]] = ..., start_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DeadLetterPolicy(_message.Message):
+    __slots__ = ("topic", "deliveries_max")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    deliveries_max: int
+    def __init__(self, topic: _Optional[str] = ..., deliveries_max: _Optional[int] = ...) -> None: ...
 
 class ScalableConsumerAssignment(_message.Message):
-    __slots__ = ("layout_epoch", "segments", "incarnation", "group_id", "session_timeout_ms", "bootstrap_servers", "sequence")
+    __slots__ = ("layout_epoch", "segments", "incarnation", "group_id", "session_timeout_ms", "bootstrap_servers", "sequence", "dead_letter")
     LAYOUT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -341,6 +355,7 @@ class ScalableConsumerAssignment(_message.Message):
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     BOOTSTRAP_SERVERS_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     layout_epoch: int
     segments: _containers.RepeatedCompositeFieldContainer[ScalableAssignedSegment]
     incarnation: int
@@ -348,10 +363,11 @@ class ScalableConsumerAssignment(_message.Message):
     session_timeout_ms: int
     bootstrap_servers: str
     sequence: int
-    def __init__(self, layout_epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[ScalableAssignedSegment, _Mapping]]] = ..., incarnation: _Optional[int] = ..., group_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., bootstrap_servers: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
+    dead_letter: DeadLetterPolicy
+    def __init__(self, layout_epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[ScalableAssignedSegment, _Mapping]]] = ..., incarnation: _Optional[int] = ..., group_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., bootstrap_servers: _Optional[str] = ..., sequence: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetterPolicy, _Mapping]] = ...) -> None: ...
 
 class CommandScalableTopicSubscribe(_message.Message):
-    __slots__ = ("request_id", "topic", "subscription", "consumer_name", "consumer_id", "consumer_type", "holdings", "drained", "group_id", "instance")
+    __slots__ = ("request_id", "topic", "subscription", "consumer_name", "consumer_id", "consumer_type", "holdings", "drained", "group_id", "instance", "start", "dead_letter")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -362,6 +378,8 @@ class CommandScalableTopicSubscribe(_message.Message):
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     topic: str
     subscription: str
@@ -372,7 +390,9 @@ class CommandScalableTopicSubscribe(_message.Message):
     drained: _containers.RepeatedCompositeFieldContainer[SegmentBuckets]
     group_id: str
     instance: int
-    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., consumer_id: _Optional[int] = ..., consumer_type: _Optional[_Union[ScalableConsumerType, str]] = ..., holdings: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., group_id: _Optional[str] = ..., instance: _Optional[int] = ...) -> None: ...
+    start: int
+    dead_letter: DeadLetterPolicy
+    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., consumer_id: _Optional[int] = ..., consumer_type: _Optional[_Union[ScalableConsumerType, str]] = ..., holdings: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., group_id: _Optional[str] = ..., instance: _Optional[int] = ..., start: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetterPolicy, _Mapping]] = ...) -> None: ...
 
 class CommandScalableTopicSubscribeResponse(_message.Message):
     __slots__ = ("request_id", "error", "message", "assignment")
@@ -492,14 +512,112 @@ class Unserved5(_message.Message):
     request_id: int
     def __init__(self, request_id: _Optional[int] = ...) -> None: ...
 
-class Unserved8(_message.Message):
-    __slots__ = ("request_id",)
+class UnservedSend(_message.Message):
+    __slots__ = ("producer_id", "sequence_id")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    sequence_id: int
+    def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ...) -> None: ...
+
+class UnservedAck(_message.Message):
+    __slots__ = ("consumer_id", "request_id")
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
     request_id: int
-    def __init__(self, request_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
+
+class UnservedWatch(_message.Message):
+    __slots__ = ("watch_id",)
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    def __init__(self, watch_id: _Optional[int] = ...) -> None: ...
+
+class RefusedPartitions(_message.Message):
+    __slots__ = ("request_id", "response", "error", "message")
+    class Response(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        Success: _ClassVar[RefusedPartitions.Response]
+        Failed: _ClassVar[RefusedPartitions.Response]
+    Success: RefusedPartitions.Response
+    Failed: RefusedPartitions.Response
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    response: RefusedPartitions.Response
+    error: ServerError
+    message: str
+    def __init__(self, request_id: _Optional[int] = ..., response: _Optional[_Union[RefusedPartitions.Response, str]] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Refused23(_message.Message):
+    __slots__ = ("request_id", "error", "message")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    error: ServerError
+    message: str
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Refused45(_message.Message):
+    __slots__ = ("request_id", "error", "message")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    error: ServerError
+    message: str
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class RefusedSend(_message.Message):
+    __slots__ = ("producer_id", "sequence_id", "error", "message")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    sequence_id: int
+    error: ServerError
+    message: str
+    def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class RefusedAck(_message.Message):
+    __slots__ = ("consumer_id", "error", "message", "request_id")
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    error: ServerError
+    message: str
+    request_id: int
+    def __init__(self, consumer_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ..., request_id: _Optional[int] = ...) -> None: ...
+
+class RefusedTopicsWatch(_message.Message):
+    __slots__ = ("watch_id", "error", "message")
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    error: ServerError
+    message: str
+    def __init__(self, watch_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class RefusedTcWatch(_message.Message):
+    __slots__ = ("watch_id", "error", "message")
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    error: ServerError
+    message: str
+    def __init__(self, watch_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class BaseCommand(_message.Message):
-    __slots__ = ("type", "connect", "connected", "success", "error", "close_consumer", "ping", "pong", "lookupTopic", "lookupTopicResponse", "scalableTopicLookup", "scalableTopicUpdate", "scalableTopicClose", "scalableTopicSubscribe", "scalableTopicSubscribeResponse", "scalableTopicAssignmentUpdate", "scalableTopicUnsubscribe", "scalableConsumerReport", "scalableTrafficReport", "scalableTrafficReportResponse", "subscribe", "producer", "send", "message", "ack", "flow", "unsubscribe", "close_producer", "redeliverUnacknowledgedMessages", "partitionMetadata", "consumerStats", "seek", "getLastMessageId", "getTopicsOfNamespace", "getSchema", "authResponse", "getOrCreateSchema", "newTxn", "addPartitionToTxn", "addSubscriptionToTxn", "endTxn", "endTxnOnPartition", "endTxnOnSubscription", "tcClientConnectRequest", "watchTopicList", "watchTopicListClose", "watchScalableTopics", "watchScalableTopicsClose", "watchTcAssignments", "watchTcAssignmentsClose")
+    __slots__ = ("type", "connect", "connected", "success", "error", "close_consumer", "ping", "pong", "lookupTopic", "lookupTopicResponse", "scalableTopicLookup", "scalableTopicUpdate", "scalableTopicClose", "scalableTopicSubscribe", "scalableTopicSubscribeResponse", "scalableTopicAssignmentUpdate", "scalableTopicUnsubscribe", "scalableConsumerReport", "scalableTrafficReport", "scalableTrafficReportResponse", "subscribe", "producer", "send", "message", "ack", "flow", "unsubscribe", "close_producer", "redeliverUnacknowledgedMessages", "partitionMetadata", "consumerStats", "seek", "getLastMessageId", "getTopicsOfNamespace", "getSchema", "authResponse", "getOrCreateSchema", "newTxn", "addPartitionToTxn", "addSubscriptionToTxn", "endTxn", "endTxnOnPartition", "endTxnOnSubscription", "tcClientConnectRequest", "watchTopicList", "watchTopicListClose", "watchScalableTopics", "watchScalableTopicsClose", "watchTcAssignments", "watchTcAssignmentsClose", "send_error", "partitionMetadataResponse", "consumerStatsResponse", "getSchemaResponse", "ackResponse", "getOrCreateSchemaResponse", "newTxnResponse", "addPartitionToTxnResponse", "addSubscriptionToTxnResponse", "endTxnResponse", "endTxnOnPartitionResponse", "endTxnOnSubscriptionResponse", "tcClientConnectResponse", "watchScalableTopicsUpdate", "watchTcAssignmentsUpdate")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CONNECT: _ClassVar[BaseCommand.Type]
@@ -700,6 +818,21 @@ class BaseCommand(_message.Message):
     WATCHSCALABLETOPICSCLOSE_FIELD_NUMBER: _ClassVar[int]
     WATCHTCASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     WATCHTCASSIGNMENTSCLOSE_FIELD_NUMBER: _ClassVar[int]
+    SEND_ERROR_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONMETADATARESPONSE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERSTATSRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    GETSCHEMARESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ACKRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    GETORCREATESCHEMARESPONSE_FIELD_NUMBER: _ClassVar[int]
+    NEWTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ADDPARTITIONTOTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ADDSUBSCRIPTIONTOTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ENDTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ENDTXNONPARTITIONRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ENDTXNONSUBSCRIPTIONRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    TCCLIENTCONNECTRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    WATCHSCALABLETOPICSUPDATE_FIELD_NUMBER: _ClassVar[int]
+    WATCHTCASSIGNMENTSUPDATE_FIELD_NUMBER: _ClassVar[int]
     type: BaseCommand.Type
     connect: CommandConnect
     connected: CommandConnected
@@ -722,9 +855,9 @@ class BaseCommand(_message.Message):
     scalableTrafficReportResponse: CommandScalableTrafficReportResponse
     subscribe: Unserved5
     producer: Unserved3
-    send: Unserved
+    send: UnservedSend
     message: Unserved
-    ack: Unserved8
+    ack: UnservedAck
     flow: Unserved
     unsubscribe: Unserved2
     close_producer: Unserved2
@@ -746,8 +879,23 @@ class BaseCommand(_message.Message):
     tcClientConnectRequest: Unserved1
     watchTopicList: Unserved1
     watchTopicListClose: Unserved1
-    watchScalableTopics: Unserved
+    watchScalableTopics: UnservedWatch
     watchScalableTopicsClose: Unserved
-    watchTcAssignments: Unserved
+    watchTcAssignments: UnservedWatch
     watchTcAssignmentsClose: Unserved
-    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., scalableTopicLookup: _Optional[_Union[CommandScalableTopicLookup, _Mapping]] = ..., scalableTopicUpdate: _Optional[_Union[CommandScalableTopicUpdate, _Mapping]] = ..., scalableTopicClose: _Optional[_Union[CommandScalableTopicClose, _Mapping]] = ..., scalableTopicSubscribe: _Optional[_Union[CommandScalableTopicSubscribe, _Mapping]] = ..., scalableTopicSubscribeResponse: _Optional[_Union[CommandScalableTopicSubscribeResponse, _Mapping]] = ..., scalableTopicAssignmentUpdate: _Optional[_Union[CommandScalableTopicAssignmentUpdate, _Mapping]] = ..., scalableTopicUnsubscribe: _Optional[_Union[CommandScalableTopicUnsubscribe, _Mapping]] = ..., scalableConsumerReport: _Optional[_Union[CommandScalableConsumerReport, _Mapping]] = ..., scalableTrafficReport: _Optional[_Union[CommandScalableTrafficReport, _Mapping]] = ..., scalableTrafficReportResponse: _Optional[_Union[CommandScalableTrafficReportResponse, _Mapping]] = ..., subscribe: _Optional[_Union[Unserved5, _Mapping]] = ..., producer: _Optional[_Union[Unserved3, _Mapping]] = ..., send: _Optional[_Union[Unserved, _Mapping]] = ..., message: _Optional[_Union[Unserved, _Mapping]] = ..., ack: _Optional[_Union[Unserved8, _Mapping]] = ..., flow: _Optional[_Union[Unserved, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unserved2, _Mapping]] = ..., close_producer: _Optional[_Union[Unserved2, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[Unserved, _Mapping]] = ..., partitionMetadata: _Optional[_Union[Unserved2, _Mapping]] = ..., consumerStats: _Optional[_Union[Unserved1, _Mapping]] = ..., seek: _Optional[_Union[Unserved2, _Mapping]] = ..., getLastMessageId: _Optional[_Union[Unserved2, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[Unserved1, _Mapping]] = ..., getSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., authResponse: _Optional[_Union[Unserved, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., newTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addSubscriptionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnPartition: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnSubscription: _Optional[_Union[Unserved1, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicList: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[Unserved1, _Mapping]] = ..., watchScalableTopics: _Optional[_Union[Unserved, _Mapping]] = ..., watchScalableTopicsClose: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignments: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignmentsClose: _Optional[_Union[Unserved, _Mapping]] = ...) -> None: ...
+    send_error: RefusedSend
+    partitionMetadataResponse: RefusedPartitions
+    consumerStatsResponse: Refused23
+    getSchemaResponse: Refused23
+    ackResponse: RefusedAck
+    getOrCreateSchemaResponse: Refused23
+    newTxnResponse: Refused45
+    addPartitionToTxnResponse: Refused45
+    addSubscriptionToTxnResponse: Refused45
+    endTxnResponse: Refused45
+    endTxnOnPartitionResponse: Refused45
+    endTxnOnSubscriptionResponse: Refused45
+    tcClientConnectResponse: Refused23
+    watchScalableTopicsUpdate: RefusedTopicsWatch
+    watchTcAssignmentsUpdate: RefusedTcWatch
+    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., scalableTopicLookup: _Optional[_Union[CommandScalableTopicLookup, _Mapping]] = ..., scalableTopicUpdate: _Optional[_Union[CommandScalableTopicUpdate, _Mapping]] = ..., scalableTopicClose: _Optional[_Union[CommandScalableTopicClose, _Mapping]] = ..., scalableTopicSubscribe: _Optional[_Union[CommandScalableTopicSubscribe, _Mapping]] = ..., scalableTopicSubscribeResponse: _Optional[_Union[CommandScalableTopicSubscribeResponse, _Mapping]] = ..., scalableTopicAssignmentUpdate: _Optional[_Union[CommandScalableTopicAssignmentUpdate, _Mapping]] = ..., scalableTopicUnsubscribe: _Optional[_Union[CommandScalableTopicUnsubscribe, _Mapping]] = ..., scalableConsumerReport: _Optional[_Union[CommandScalableConsumerReport, _Mapping]] = ..., scalableTrafficReport: _Optional[_Union[CommandScalableTrafficReport, _Mapping]] = ..., scalableTrafficReportResponse: _Optional[_Union[CommandScalableTrafficReportResponse, _Mapping]] = ..., subscribe: _Optional[_Union[Unserved5, _Mapping]] = ..., producer: _Optional[_Union[Unserved3, _Mapping]] = ..., send: _Optional[_Union[UnservedSend, _Mapping]] = ..., message: _Optional[_Union[Unserved, _Mapping]] = ..., ack: _Optional[_Union[UnservedAck, _Mapping]] = ..., flow: _Optional[_Union[Unserved, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unserved2, _Mapping]] = ..., close_producer: _Optional[_Union[Unserved2, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[Unserved, _Mapping]] = ..., partitionMetadata: _Optional[_Union[Unserved2, _Mapping]] = ..., consumerStats: _Optional[_Union[Unserved1, _Mapping]] = ..., seek: _Optional[_Union[Unserved2, _Mapping]] = ..., getLastMessageId: _Optional[_Union[Unserved2, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[Unserved1, _Mapping]] = ..., getSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., authResponse: _Optional[_Union[Unserved, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., newTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addSubscriptionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnPartition: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnSubscription: _Optional[_Union[Unserved1, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicList: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[Unserved1, _Mapping]] = ..., watchScalableTopics: _Optional[_Union[UnservedWatch, _Mapping]] = ..., watchScalableTopicsClose: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignments: _Optional[_Union[UnservedWatch, _Mapping]] = ..., watchTcAssignmentsClose: _Optional[_Union[Unserved, _Mapping]] = ..., send_error: _Optional[_Union[RefusedSend, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[RefusedPartitions, _Mapping]] = ..., consumerStatsResponse: _Optional[_Union[Refused23, _Mapping]] = ..., getSchemaResponse: _Optional[_Union[Refused23, _Mapping]] = ..., ackResponse: _Optional[_Union[RefusedAck, _Mapping]] = ..., getOrCreateSchemaResponse: _Optional[_Union[Refused23, _Mapping]] = ..., newTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., addPartitionToTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., addSubscriptionToTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., endTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., endTxnOnPartitionResponse: _Optional[_Union[Refused45, _Mapping]] = ..., endTxnOnSubscriptionResponse: _Optional[_Union[Refused45, _Mapping]] = ..., tcClientConnectResponse: _Optional[_Union[Refused23, _Mapping]] = ..., watchScalableTopicsUpdate: _Optional[_Union[RefusedTopicsWatch, _Mapping]] = ..., watchTcAssignmentsUpdate: _Optional[_Union[RefusedTcWatch, _Mapping]] = ...) -> None: ...

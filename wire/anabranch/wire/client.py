@@ -17,7 +17,7 @@ from anabranch.wire.anabranch_pb2 import (
     FeatureFlags,
     ServerError,
 )
-from anabranch.wire.connection import DEFAULT_LIMITS, PROTOCOL_VERSION, Connection, Limits
+from anabranch.wire.connection import DEFAULT_LIMITS, PROTOCOL_VERSION, Connection, ConnectionLimits
 from anabranch.wire.errors import (
     ConnectError,
     ConnectionLostError,
@@ -37,7 +37,7 @@ def _ignore(_command: BaseCommand) -> None:
 class ClientConnection(Connection):
     """A connection to a node; `connect` makes it."""
 
-    def __init__(self, on_push: Push = _ignore, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, on_push: Push = _ignore, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
         super().__init__(limits)
         self.server: CommandConnected = CommandConnected()  # what the node said of itself
         self.welcomed: asyncio.Future[None] = self._loop.create_future()
@@ -116,7 +116,7 @@ async def connect(
     on_push: Push = _ignore,
     timeout_s: float = _CONNECT_S_MAX,
     client_version: str = "anabranch",
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
 ) -> ClientConnection:
     """A connection on which the handshake is done. Raises ConnectError."""
     loop = asyncio.get_running_loop()
@@ -131,7 +131,7 @@ async def connect(
                 CommandConnect(
                     client_version=client_version,
                     protocol_version=PROTOCOL_VERSION,
-                    feature_flags=FeatureFlags(supports_scalable_topics=True),
+                    feature_flags=FeatureFlags(supports_scalable_topics=True, reads_kafka=True),
                 )
             )
             await connection.welcomed

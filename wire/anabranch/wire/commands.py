@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -27,17 +28,23 @@ _PAYLOADS: Final = {
 _NUMBERS: Final = {
     field.message_type.full_name: field.number
     for field in BaseCommand.DESCRIPTOR.fields
-    if field.message_type is not None and not field.message_type.name.startswith("Unserved")
+    if field.message_type is not None
+    and not field.message_type.name.startswith(("Unserved", "Refused"))  # they have several
 }
 
 
 def envelope(message: Message) -> BaseCommand:
     """The command that carries the message, one of the .proto file's Command... messages."""
     number = _NUMBERS[message.DESCRIPTOR.full_name]
-    command = BaseCommand(type=name_of(number))
-    payload = getattr(command, _PAYLOADS[number])
-    payload.SetInParent()
-    payload.CopyFrom(message)
+    command = empty(number)
+    getattr(command, _PAYLOADS[number]).CopyFrom(message)
+    return command
+
+
+def empty(type_number: int) -> BaseCommand:
+    """The command of that type with nothing set in what it carries."""
+    command = BaseCommand(type=name_of(type_number))
+    getattr(command, _PAYLOADS[type_number]).SetInParent()
     return command
 
 
@@ -101,3 +108,40 @@ def lacking(command: BaseCommand) -> str:
     anything: Any = command  # the stub lacks the next method
     missing: list[str] = anything.FindInitializationErrors()
     return ", ".join(name for name in missing if name != "type")
+
+
+def _texts(form: Any) -> Any:
+    own = [field.name for field in form.fields if field.type == FieldDescriptor.TYPE_STRING]
+    inner = [
+        (field.name, field.is_repeated, _texts(field.message_type))
+        for field in form.fields
+        if field.message_type is not None
+    ]
+    return own, [each for each in inner if any(each[2])]
+
+
+_TEXTS: Final[dict[int, Any]] = {
+    field.number: _texts(field.message_type)
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None
+}
+
+
+def garbled(command: BaseCommand) -> str:
+    """The first field whose text is not UTF-8, which the parser lets pass; "" if all are."""
+    payload = payload_of(command)
+    return _garbled(payload, _TEXTS[type_of(command)]) if payload is not None else ""
+
+
+def _garbled(message: Any, texts: Any) -> str:
+    own, inner = texts
+    for name in own:
+        if isinstance(getattr(message, name), bytes):  # as the parser leaves it then
+            return str(name)
+    for name, is_repeated, its in inner:
+        held = getattr(message, name) if is_repeated else (getattr(message, name),)
+        for each in held:
+            found = _garbled(each, its)
+            if found:
+                return f"{name}.{found}"
+    return ""

@@ -5,8 +5,8 @@ How it is used:
 - A node calls `server.serve(open_session, host=..., port=...)`. For each client that has said
   CONNECT, `open_session(peer)` returns the session's routes: command type -> coroutine function
   that takes the BaseCommand. Commands are begun in the order in which they came and run side by
-  side (at most `Limits.requests_max` of a connection; then nothing more is read from it), so what
-  must keep the order happens before a route's first `await`. A route answers with
+  side (at most `ConnectionLimits.requests_max` of a connection; then nothing more is read from it),
+  so what must keep the order happens before a route's first `await`. A route answers with
   `peer.send(...)`; a RefusedError that it raises becomes the CommandError for its request.
   `peer.closed` is done once the client is gone; routes that still run are cancelled then.
 - A client calls `await client.connect(host, port, on_push=...)`, then
@@ -15,9 +15,10 @@ How it is used:
 - Both sides send messages bare, like `pb.CommandSuccess(request_id=7)`; the envelope comes by
   itself.
 
-`send` never waits. What the other side has not taken yet is kept up to `Limits.unsent_bytes_max`;
-a side that takes nothing for `Limits.unread_s_max`, or that lets more than that pile up, is
-disconnected. Who has much to send, or only wants to send the newest, awaits `drained()` first.
+`send` never waits. What the other side has not taken yet is kept, up to `unsent_bytes_max` of the
+`ConnectionLimits`. A side that takes nothing for `unread_s_max`, or that lets more than that pile
+up, is disconnected. Who has much to send, or only wants to send the newest, awaits `drained()`
+first.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandPing, CommandPong
 from anabranch.wire.errors import FrameError
 from anabranch.wire.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
-from anabranch.wire.log import get_logger
+from anabranch.wire.logging import get_logger
 
 PROTOCOL_VERSION: Final = 21  # the newest that Pulsar's protocol has
 _HIGH_WATER_BYTES: Final = 256 * 1024
@@ -40,7 +41,7 @@ _PING: Final = commands.envelope(CommandPing())
 _PONG: Final = commands.envelope(CommandPong())
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ConnectionLimits(msgspec.Struct, frozen=True):
     """What a connection may use up; times in seconds."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX
@@ -49,15 +50,19 @@ class Limits(msgspec.Struct, frozen=True):
     keep_alive_s: float = 30.0  # silence before a PING, and again before giving up
     handshake_s_max: float = 10.0
     requests_max: int = 1_000  # under way at once
+    frame_s_max: float = 30.0  # from its first byte to its last
+    # Of a node, over all connections.
+    connections_max: int = 10_000
+    unfinished_bytes_max: int = 256 * 1024 * 1024  # of frames that are not there yet
 
 
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = ConnectionLimits()
 
 
 class Connection(asyncio.Protocol):
     """What both sides have in common: frames in and out, keep-alive, one end with one reason."""
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
         self.limits = limits
         self.address = "?"  # host:port of the other side
         self._loop = asyncio.get_running_loop()
@@ -73,6 +78,8 @@ class Connection(asyncio.Protocol):
         self._drained = asyncio.Event()
         self._drained.set()
         self._alarm: asyncio.TimerHandle | None = None
+        self._frame_alarm: asyncio.TimerHandle | None = None
+        self._frames = 0  # that were there whole
         self._stalled: asyncio.TimerHandle | None = None
 
     # --- for users ----------------------------------------------------------------------
@@ -92,6 +99,11 @@ class Connection(asyncio.Protocol):
     async def drained(self) -> None:
         """Returns once the other side has taken nearly all that was sent, or is gone."""
         await self._drained.wait()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the other side has taken nearly all that was sent, or is gone."""
+        return self._drained.is_set()
 
     def close(self, why: str) -> None:
         """Ends the connection once what was sent is out, in any case after a while."""
@@ -115,6 +127,10 @@ class Connection(asyncio.Protocol):
         """Takes the next command that is no part of the keep-alive. May raise FrameError."""
         raise NotImplementedError
 
+    def pinged(self) -> bool:
+        """Whether a PING that has come is to be answered."""
+        return True
+
     def ended(self, reason: str) -> None:
         """Takes leave; called once, when the connection is gone."""
 
@@ -131,6 +147,7 @@ class Connection(asyncio.Protocol):
             self._take_commands()
             if not self._holding and self.is_open:
                 self._transport.resume_reading()
+                self._watch_frame()
 
     def _send(self, command: BaseCommand) -> None:
         if not self.is_open or self._transport is None:
@@ -157,6 +174,7 @@ class Connection(asyncio.Protocol):
         if self.is_open:
             self._decoder.feed(data)
             self._take_commands()
+            self._watch_frame()
 
     def eof_received(self) -> bool:
         try:
@@ -180,7 +198,7 @@ class Connection(asyncio.Protocol):
         if not self._reason:
             self._reason = f"{type(exc).__name__}: {exc}" if exc else "closed by the other side"
         self._transport = None
-        for timer in (self._alarm, self._stalled):
+        for timer in (self._alarm, self._frame_alarm, self._stalled):
             if timer is not None:
                 timer.cancel()
         self._drained.set()
@@ -196,6 +214,7 @@ class Connection(asyncio.Protocol):
                 data = self._decoder.next_command()
                 if data is None:
                     return
+                self._frames += 1
                 self._take(commands.parse(data))
         except FrameError as error:
             self._log.warning("wire.garbage", why=str(error))
@@ -204,11 +223,33 @@ class Connection(asyncio.Protocol):
     def _take(self, command: BaseCommand) -> None:
         match commands.type_of(command):
             case BaseCommand.PING:
-                self._send(_PONG)
+                if self.pinged():
+                    self._send(_PONG)
             case BaseCommand.PONG:
                 pass  # that something came is what counts
             case _:
                 self.received(command)
+
+    def _watch_frame(self) -> None:
+        """Sees to it that a frame that has begun comes to its end."""
+        if self._frame_alarm is None and self._decoder.unfinished_bytes and not self._holding:
+            self._frame_alarm = self._loop.call_later(
+                self.limits.frame_s_max, self._frame_due, self._frames
+            )
+
+    def _frame_due(self, frames: int) -> None:
+        self._frame_alarm = None
+        unfinished = self._decoder.unfinished_bytes
+        if not unfinished or not self.is_open:
+            return
+        if self._frames == frames and not self._holding:
+            self._log.warning("wire.unfinished", bytes=unfinished)
+            self.abort(
+                f"a frame was not there whole within {self.limits.frame_s_max:g} s, after "
+                f"{unfinished} bytes of it"
+            )
+        else:  # another one since, so later
+            self._watch_frame()
 
     def _keep_alive(self) -> None:
         if self._heard or self._holding:

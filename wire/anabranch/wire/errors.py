@@ -7,7 +7,7 @@ from anabranch.wire.anabranch_pb2 import ServerError
 
 
 class WireError(AnabranchError):
-    """Root of the family."""
+    """Root of the errors of the binary protocol."""
 
 
 class FrameError(WireError):

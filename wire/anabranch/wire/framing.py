@@ -43,6 +43,11 @@ class FrameDecoder:
             self._position = 0
         self._buffer += data
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of what was fed, how much was not returned yet."""
+        return len(self._buffer) - self._position
+
     def next_command(self) -> bytes | None:
         """The next whole command; None when more bytes are needed. Raises FrameError."""
         left = len(self._buffer) - self._position

@@ -12,14 +12,17 @@ from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandConnected,
     CommandError,
+    CommandPing,
     FeatureFlags,
     ServerError,
 )
-from anabranch.wire.connection import DEFAULT_LIMITS, PROTOCOL_VERSION, Connection, Limits
+from anabranch.wire.connection import DEFAULT_LIMITS, PROTOCOL_VERSION, Connection, ConnectionLimits
 from anabranch.wire.errors import RefusedError
+from anabranch.wire.refusals import refusal
 
 _BACKLOG: Final = 1024
-_CONNECTIONS_MAX: Final = 10_000
+_SDK: Final = "anabranch"  # as its versions before the flag say who they are
+KAFKA_CLIENTS: Final = "use Anabranch's SDK or its command line, or a client of Kafka"
 
 Route = Callable[[BaseCommand], Awaitable[None]]
 Routes = Mapping[int, Route]
@@ -33,6 +36,8 @@ class Peer(Connection):
         super().__init__(server.limits)
         self.client_version = ""
         self.protocol_version = 0
+        self.reads_kafka = False  # where the messages are: Pulsar's own clients do not
+        self.unfinished_bytes = 0  # as the server counts them
         self._server = server
         self._routes: Routes | None = None  # None until the handshake is done
         self._running: set[asyncio.Task[None]] = set()
@@ -41,20 +46,40 @@ class Peer(Connection):
         )
 
     def refuse(self, command: BaseCommand, code: ServerError, reason: str) -> None:
-        """Answers a command with an error."""
+        """Answers a command with an error, in the form that its client expects."""
+        self._send(refusal(command, code, reason))
+
+    def turn_away(self, reason: str) -> None:
+        """Ends the connection with a word, before anything was asked."""
         self.send(
-            CommandError(request_id=commands.request_id_of(command), error=code, message=reason)
+            CommandError(
+                request_id=commands.NO_REQUEST, error=ServerError.TooManyRequests, message=reason
+            )
         )
+        self.close(reason)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._server.joined(self)
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._count(self._decoder.unfinished_bytes if self.is_open else 0)
+
+    def _count(self, unfinished: int) -> None:
+        more, self.unfinished_bytes = unfinished - self.unfinished_bytes, unfinished
+        self._server.keeps(more)
+
     def received(self, command: BaseCommand) -> None:
         number = commands.type_of(command)
         name = commands.name_of(number)
         missing = commands.lacking(command)
-        if missing:
+        garbled = "" if missing else commands.garbled(command)
+        if garbled:
+            self.refuse(
+                command, ServerError.NotAllowedError, f"{name}: {garbled} is not UTF-8 text"
+            )
+        elif missing:
             self.refuse(
                 command,
                 ServerError.UnsupportedVersionError,
@@ -73,10 +98,17 @@ class Peer(Connection):
                 command,
                 ServerError.NotAllowedError,
                 f"{name} is not served here: this node serves look-ups and scalable topics, whose "
-                "messages are on Kafka",
+                f"messages are on Kafka; {KAFKA_CLIENTS}",
             )
 
+    def pinged(self) -> bool:
+        if self._routes is not None:
+            return True
+        self._too_early(commands.envelope(CommandPing()), "PING")
+        return False
+
     def ended(self, reason: str) -> None:
+        self._count(0)
         self._greeting.cancel()
         for task in self._running:
             task.cancel()
@@ -90,12 +122,13 @@ class Peer(Connection):
 
     def _greet(self, command: BaseCommand, name: str) -> None:
         if command.type != BaseCommand.CONNECT:
-            self.refuse(command, ServerError.NotAllowedError, f"{name} came before CONNECT")
-            self.close(f"{name} came before CONNECT")
+            self._too_early(command, name)
             return
         self._greeting.cancel()
         self.client_version = command.connect.client_version
         self.protocol_version = min(command.connect.protocol_version, PROTOCOL_VERSION)
+        flags = command.connect.feature_flags
+        self.reads_kafka = flags.reads_kafka or self.client_version == _SDK
         self.send(
             CommandConnected(
                 server_version=self._server.version,
@@ -105,6 +138,11 @@ class Peer(Connection):
             )
         )
         self._routes = self._server.open_session(self)
+
+    def _too_early(self, command: BaseCommand, name: str) -> None:
+        reason = f"{name} came before CONNECT"
+        self.refuse(command, ServerError.NotAllowedError, reason)
+        self.close(reason)
 
     def _begin(self, route: Route, command: BaseCommand) -> None:
         task = asyncio.create_task(self._run(route, command))
@@ -133,14 +171,12 @@ class Peer(Connection):
 class WireServer:
     """Accepts clients until it is stopped; `serve` makes it."""
 
-    def __init__(
-        self, open_session: OpenSession, version: str, limits: Limits, connections_max: int
-    ) -> None:
+    def __init__(self, open_session: OpenSession, version: str, limits: ConnectionLimits) -> None:
         self.open_session = open_session
         self.version = version
         self.limits = limits
         self.peers: set[Peer] = set()
-        self._connections_max = connections_max
+        self._unfinished_bytes = 0
         self._server: asyncio.Server | None = None
 
     @property
@@ -173,12 +209,25 @@ class WireServer:
     def joined(self, peer: Peer) -> None:
         """A client has connected."""
         self.peers.add(peer)
-        if len(self.peers) > self._connections_max:
-            peer.abort(f"the node has {self._connections_max} connections already")
+        most = self.limits.connections_max
+        if len(self.peers) > most:
+            reason = f"this node has {most} clients, which is brokerMaxConnections; try another one"
+            peer.turn_away(reason)
 
     def left(self, peer: Peer) -> None:
         """A client is gone."""
         self.peers.discard(peer)
+
+    def keeps(self, more_bytes: int) -> None:
+        """So much more, or less, of frames that are not there yet is kept for clients."""
+        self._unfinished_bytes += more_bytes
+        if more_bytes > 0 and self._unfinished_bytes > self.limits.unfinished_bytes_max:
+            greatest = max(self.peers, key=lambda peer: peer.unfinished_bytes)
+            greatest.abort(
+                "the frames that clients have begun fill the node's memory for them, "
+                f"brokerMaxUnfinishedFramesMemory, and {greatest.unfinished_bytes} bytes are of "
+                "this one"
+            )
 
     def _accept(self) -> Peer:
         return Peer(self)
@@ -191,10 +240,9 @@ async def serve(
     port: int = 0,
     held: socket.socket | None = None,
     version: str = "anabranch",
-    limits: Limits = DEFAULT_LIMITS,
-    connections_max: int = _CONNECTIONS_MAX,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
 ) -> WireServer:
     """A server that accepts clients: on `held`, a bound socket that becomes its own, or a port."""
-    server = WireServer(open_session, version, limits, connections_max)
+    server = WireServer(open_session, version, limits)
     await server.start(host, port, held)
     return server

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.binary.forms import ClientSettings, assignment_form, buckets_of
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.errors import PreconditionError
-from anabranch.broker.log import get_logger
-from anabranch.broker.topics.access import parse
 from anabranch.broker.topics.consumers import (
     Asked,
     ConsumerBusyError,
@@ -21,12 +17,13 @@ from anabranch.broker.topics.consumers import (
     SessionOverError,
     SubscriptionGoneError,
 )
-from anabranch.broker.topics.wide import AT_ONCE
-from anabranch.core.coordinator import Assignment
+from anabranch.broker.topics.subscriptions import DeadLetterPolicy, DeadLetters
+from anabranch.channel.positions import EARLIEST, LATEST
 from anabranch.core.errors import AnabranchError
-from anabranch.core.names import full_name
-from anabranch.core.state import StateReader
-from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.core.log.state import StateReader
+from anabranch.core.names import full_name, parse_scalable_topic
+from anabranch.core.subscriptions.coordinator import ConsumerAssignment
+from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandCloseConsumer,
@@ -47,7 +44,7 @@ _KINDS: Final = {
     ScalableConsumerType.CHECKPOINT: SubscriptionKind.CHECKPOINT,
     ScalableConsumerType.QUEUE: SubscriptionKind.QUEUE,
 }
-_WAITING_MAX: Final = 16  # assignments of one consumer of a wide topic
+_TIME_MAX: Final = 2**62
 _INSTANCE_MAX: Final = 2**63 - 1  # the log's numbers have a sign
 _CODES: Final[dict[type[AnabranchError], ServerError]] = {
     ConsumerBusyError: ServerError.ConsumerBusy,
@@ -64,60 +61,22 @@ class _Link:
     ) -> None:
         self.session: Session | None = None
         self.refusal = ""  # why its first assignment could not be sent
-        self._waiting: deque[Callable[[], ScalableConsumerAssignment]] = deque()
-        self._making: asyncio.Task[None] | None = None
         self._client = client
         self._consumer_id = consumer_id
         self._request_id: int | None = request_id
         self._topic = topic
         self._subscription = subscription
 
-    def assigned(self, assignment: Assignment) -> None:
-        """What the consumer may serve from now on; it is dropped if no message holds that.
-
-        Of a wide topic it is made in a thread: that takes a second, in which nobody else would be
-        served. None is left out, however soon the next follows: what the consumer never hears that
-        it was granted, it never releases.
-        """
+    def assigned(self, assignment: ConsumerAssignment) -> None:
+        """Tells what the consumer may serve from now on; drops it if no message holds that."""
         client = self._client
         topic = client.view.topic(self._topic)
         known = client.view.subscription(self._topic, self._subscription)
         if topic is None or known is None:
             return
-        name, subscription = self._topic, self._subscription
-
-        def make() -> ScalableConsumerAssignment:
-            return assignment_form(client.settings, name, topic, subscription, known, assignment)
-
-        if len(topic.segments) <= AT_ONCE and self._making is None:
-            self._tell(make())
-            return
-        self._waiting.append(make)
-        if len(self._waiting) > _WAITING_MAX:
-            self.dropped("its assignment changes faster than it can be told")
-        elif self._making is None:
-            self._making = asyncio.create_task(self._make(), name="wide assignments")
-
-    async def made(self) -> None:
-        """Returns once all that was assigned is told."""
-        if self._making is not None:
-            await asyncio.wait([self._making])
-
-    def stop(self) -> None:
-        """Nothing is sent any more."""
-        if self._making is not None:
-            self._making.cancel()
-
-    async def _make(self) -> None:
-        try:
-            while self._waiting:
-                self._tell(await asyncio.to_thread(self._waiting.popleft()))
-        except Exception as error:  # noqa: BLE001 - a consumer must not wait for ever
-            self._client.failed(error)
-        finally:
-            self._making = None
-
-    def _tell(self, form: ScalableConsumerAssignment) -> None:
+        form = assignment_form(
+            client.settings, self._topic, topic, self._subscription, known, assignment
+        )
         try:
             self._send(form)
         except FrameError as error:
@@ -157,13 +116,19 @@ class _Link:
 class _Client:
     """The consumers behind one connection."""
 
-    def __init__(self, peer: Peer, consumers: Consumers, settings: ClientSettings) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        consumers: Consumers,
+        dead_letters: DeadLetters,
+        settings: ClientSettings,
+    ) -> None:
         self.peer = peer
         self.settings = settings
         self._consumers = consumers
+        self._dead_letters = dead_letters
         self._links: dict[int, _Link] = {}
         self._instance = secrets.randbits(63)  # of consumers that do not name theirs
-        self._log = get_logger()
         peer.closed.add_done_callback(lambda _: self._end())
 
     @property
@@ -179,13 +144,20 @@ class _Client:
             link = _Link(
                 self, asked.consumer_id, asked.request_id, wanted.topic, wanted.subscription
             )
-            link.session = await self._consumers.subscribe(wanted, link)
+
+            async def register() -> Session:
+                if asked.HasField("dead_letter") and not asked.group_id:
+                    said = asked.dead_letter
+                    policy = DeadLetterPolicy(said.topic, said.deliveries_max)
+                    await self._dead_letters.make(wanted, policy)
+                return await self._consumers.subscribe(wanted, link)
+
+            link.session = await self._consumers.proposals.decided(register)
         except AnabranchError as error:
             self._answer(asked, _code(error), str(error))
             return
         self.drop(asked.consumer_id, self._links.get(asked.consumer_id))
         self._links[asked.consumer_id] = link
-        await link.made()
         if not link.is_answered:
             self.drop(asked.consumer_id, link)
             if link.refusal:
@@ -223,7 +195,6 @@ class _Client:
         if link is None or self._links.get(consumer_id) is not link:
             return
         del self._links[consumer_id]
-        link.stop()
         if link.session is not None:
             self._consumers.closed(link.session)
 
@@ -239,11 +210,6 @@ class _Client:
                 )
             )
 
-    def failed(self, error: Exception) -> None:
-        """A fault, after which a silent consumer would be worse than one that begins anew."""
-        self._log.error("wire.fault", command="assignment", exc_info=error)
-        self.peer.close("a fault in the node ended this connection's consumers; subscribe anew")
-
     def _session(self, consumer_id: int) -> Session:
         link = self._links.get(consumer_id)
         if link is None or link.session is None:
@@ -254,10 +220,10 @@ class _Client:
         return link.session
 
     def _wanted(self, asked: CommandScalableTopicSubscribe) -> Asked:
-        name = parse(asked.topic)
+        name = parse_scalable_topic(asked.topic)
         topic = self.view.topic(name)
-        if asked.instance > _INSTANCE_MAX:
-            raise PreconditionError(f"instance is {asked.instance}: at most {_INSTANCE_MAX}")
+        if asked.HasField("instance") and not 0 < asked.instance <= _INSTANCE_MAX:
+            raise PreconditionError(f"instance is {asked.instance}: 1 to {_INSTANCE_MAX}")
         return Asked(
             topic=name,
             subscription=asked.subscription,
@@ -267,6 +233,7 @@ class _Client:
             group_id=asked.group_id,
             holdings=buckets_of(asked.holdings, topic),
             drained=buckets_of(asked.drained, topic),
+            start_ms=_start_of(asked.start),
         )
 
     def _answer(self, asked: CommandScalableTopicSubscribe, code: ServerError, why: str) -> None:
@@ -281,11 +248,13 @@ class _Client:
             self.drop(consumer_id, link)
 
 
-def consumer_sessions(consumers: Consumers, settings: ClientSettings) -> OpenSession:
+def consumer_sessions(
+    consumers: Consumers, dead_letters: DeadLetters, settings: ClientSettings
+) -> OpenSession:
     """The part that serves consumers."""
 
     def open_session(peer: Peer) -> Routes:
-        client = _Client(peer, consumers, settings)
+        client = _Client(peer, consumers, dead_letters, settings)
         return {
             BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: client.subscribe,
             BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: client.unsubscribe,
@@ -293,6 +262,16 @@ def consumer_sessions(consumers: Consumers, settings: ClientSettings) -> OpenSes
         }
 
     return open_session
+
+
+def _start_of(start: int) -> int:
+    """Raises PreconditionError."""
+    if not EARLIEST <= start <= _TIME_MAX:
+        raise PreconditionError(
+            f"start is {start}: milliseconds since 1970 of the first messages to come, "
+            f"{EARLIEST} for the earliest, or {LATEST} for what comes after the latest"
+        )
+    return start
 
 
 def _code(error: AnabranchError) -> ServerError:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 import msgspec
 
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.topics.watches import Mark, Seen
-from anabranch.broker.topics.wide import Shared, beside
-from anabranch.core.coordinator import Assignment
-from anabranch.core.hashing import bucket_starts
-from anabranch.core.instances import Bucket
-from anabranch.core.segment_topics import kafka_group, kafka_topic, segment_topic
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.subscriptions import Subscription
-from anabranch.core.topics import ScalableTopic, TopicState
+from anabranch.core.hashing import RING16, bucket_starts
+from anabranch.core.names import full_name
+from anabranch.core.subscriptions.coordinator import ConsumerAssignment
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic, TopicState
 from anabranch.wire.anabranch_pb2 import (
+    IntRange,
     ScalableAssignedSegment,
     ScalableConsumerAssignment,
     ScalableTopicDAG,
+    SegmentBrokerAddress,
     SegmentBuckets,
     SegmentInfoProto,
     SegmentState,
@@ -28,6 +31,7 @@ from anabranch.wire.anabranch_pb2 import (
 
 _DAGS_MAX: Final = 256
 _FEW: Final = 10_000
+_ADDRESSED_MAX: Final = 500  # segments
 
 
 class ClientSettings(msgspec.Struct, frozen=True):
@@ -40,28 +44,20 @@ class ClientSettings(msgspec.Struct, frozen=True):
 
 
 class Dags:
-    """Layouts as messages; the last few are kept, since many clients ask for the same one.
-
-    A wide one is made in a thread, once for all who wait for it: it takes a second, in which
-    nobody else would be served.
-    """
+    """Layouts as messages; the last few are kept, since many clients ask for the same one."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._known: dict[str, tuple[Mark, ScalableTopicDAG]] = {}
-        self._shared: Shared[ScalableTopicDAG] = Shared()
 
-    async def of(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
+    def of(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
         """The message, which must not be changed."""
         known = self._known.get(name)
         if known is not None and known[0] == seen.mark:
             return known[1]
-        return await self._shared.of(name, topic, seen.mark, lambda: self._kept(name, topic, seen))
-
-    async def _kept(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
-        dag = await beside(topic, lambda: self._made(name, topic, seen))
         while len(self._known) >= _DAGS_MAX:
             del self._known[next(iter(self._known))]
+        dag = self._made(name, topic, seen)
         self._known[name] = (seen.mark, dag)
         return dag
 
@@ -72,7 +68,9 @@ class Dags:
 
         return ScalableTopicDAG(
             epoch=topic.epoch,
+            version=topic.version,
             segments=[form(part) for part in topic.segments],
+            segment_brokers=_brokers(topic, seen),
             controller_broker_url=seen.service_url or None,
             bootstrap_servers=self._settings.bootstrap_servers,
             children=[form(part) for part in topic.children],
@@ -81,6 +79,20 @@ class Dags:
             sealing=topic.state is TopicState.SEALING,
             max_message_bytes=self._settings.max_message_bytes,
         )
+
+
+def _brokers(topic: ScalableTopic, seen: Seen) -> list[SegmentBrokerAddress]:
+    """The node that answers for each active segment: the topic's controller, for all of them.
+
+    A layout of many segments does without, for it has to fit one message.
+    """
+    if not seen.service_url or len(topic.segments) > _ADDRESSED_MAX:
+        return []
+    return [
+        SegmentBrokerAddress(segment_id=part.segment_id, broker_url=seen.service_url)
+        for part in topic.segments
+        if part.is_active
+    ]
 
 
 def _segment(part: SegmentInfo, where: str) -> SegmentInfoProto:
@@ -109,7 +121,7 @@ def assignment_form(
     topic: ScalableTopic,
     subscription: str,
     known: Subscription,
-    assignment: Assignment,
+    assignment: ConsumerAssignment,
 ) -> ScalableConsumerAssignment:
     """What a consumer may serve, with all it must know to do so."""
     form = ScalableConsumerAssignment(
@@ -120,7 +132,11 @@ def assignment_form(
         bootstrap_servers=settings.bootstrap_servers,
         sequence=assignment.sequence,
     )
+    if known.deliveries_max:
+        form.dead_letter.topic = full_name(known.dead_letter)
+        form.dead_letter.deliveries_max = known.deliveries_max
     parts = {part.segment_id: part for part in topic.segments}
+    starts = {each.segment_id: each.offsets for each in known.positions}
     for segment_id, buckets in assignment.shares:
         part = parts.get(segment_id)
         if part is not None:
@@ -130,12 +146,22 @@ def assignment_form(
                     hash_start=part.start,
                     hash_end=part.end,
                     segment_topic=segment_topic(name, part),
+                    bucket_ranges=bucket_ranges(part) if len(buckets) < part.buckets else (),
                     kafka_topic=kafka_topic(settings.topic_prefix, name, topic.incarnation, part),
                     buckets=buckets,
                     end_offsets=part.end_offsets,
+                    start_offsets=[starts[segment_id][b] for b in buckets]
+                    if segment_id in starts
+                    else (),
                 )
             )
     return form
+
+
+def bucket_ranges(part: SegmentInfo) -> Iterator[IntRange]:
+    """All of a segment's buckets, by the hashes that they hold; only a shared one's are told."""
+    for start, end in pairwise((0, *bucket_starts(part.buckets), RING16)):
+        yield IntRange(start=start, end=end - 1)
 
 
 def buckets_of(forms: Sequence[SegmentBuckets], topic: ScalableTopic | None) -> tuple[Bucket, ...]:

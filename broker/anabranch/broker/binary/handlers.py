@@ -20,14 +20,16 @@ from anabranch.broker.errors import (
 from anabranch.broker.operations import Operations
 from anabranch.core import names
 from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandLookupTopicResponse,
     ServerError,
 )
 from anabranch.wire.errors import RefusedError, WireError
-from anabranch.wire.server import OpenSession, Peer, Route, Routes
+from anabranch.wire.server import KAFKA_CLIENTS, OpenSession, Peer, Route, Routes
 
+_BEGINNINGS: Final = (BaseCommand.SCALABLE_TOPIC_LOOKUP, BaseCommand.SCALABLE_TOPIC_SUBSCRIBE)
 CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
     InvalidInputError: ServerError.InvalidTopicName,
     NotFoundError: ServerError.TopicNotFound,
@@ -62,6 +64,30 @@ def open_sessions(*parts: OpenSession) -> OpenSession:
     return open_session
 
 
+def on_kafka(part: OpenSession) -> OpenSession:
+    """The part, refused to clients that do not say that they read Kafka.
+
+    Pulsar's would take the layout, look for its segments at brokers, and hang.
+    """
+
+    def open_session(peer: Peer) -> Routes:
+        routes = part(peer)
+        if peer.reads_kafka:
+            return routes
+        return {number: _refused if number in _BEGINNINGS else routes[number] for number in routes}
+
+    return open_session
+
+
+async def _refused(command: BaseCommand) -> None:
+    name = commands.name_of(commands.type_of(command))
+    raise RefusedError(
+        ServerError.NotAllowedError,
+        f"{name} is refused to a client that does not read Kafka, where the messages of scalable "
+        f"topics are: {KAFKA_CLIENTS}",
+    )
+
+
 def lookups(operations: Operations) -> OpenSession:
     """The part that answers LOOKUP."""
 
@@ -94,7 +120,7 @@ def lookups(operations: Operations) -> OpenSession:
 
 async def _locate(operations: Operations, topic: str) -> str:
     name, namespace = names.parse_topic(topic)
-    located = await operations.lookup(name, namespace)
+    located = await operations.lookups.lookup(name, namespace)
     if not located.service_url:
         raise UnavailableError(
             f"{located.broker} owns the bundle of {name} and serves no binary protocol"

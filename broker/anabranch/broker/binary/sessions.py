@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.broker.binary.consuming import consumer_sessions
 from anabranch.broker.binary.forms import ClientSettings
-from anabranch.broker.binary.handlers import lookups, open_sessions
+from anabranch.broker.binary.handlers import lookups, on_kafka, open_sessions
 from anabranch.broker.binary.traffic import traffic_reports
 from anabranch.broker.binary.watching import layout_watches
 from anabranch.broker.operations import Operations
@@ -24,7 +24,7 @@ def sessions(operations: Operations, settings: Settings) -> OpenSession:
     topics = operations.topics
     return open_sessions(
         lookups(operations),
-        layout_watches(topics.watches, told),
-        consumer_sessions(topics.consumers, told),
+        on_kafka(layout_watches(topics.watches, told)),
+        on_kafka(consumer_sessions(topics.consumers, topics.dead_letters, told)),
         traffic_reports(topics.access, operations.traffic),
     )

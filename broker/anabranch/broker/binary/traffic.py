@@ -7,9 +7,9 @@ from typing import Final
 
 from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.load.traffic import Report, Said, TrafficReports
-from anabranch.broker.topics.access import Access, parse
-from anabranch.core.names import full_name
-from anabranch.core.topics import ScalableTopic
+from anabranch.broker.topics.access import Access
+from anabranch.core.names import full_name, parse_scalable_topic
+from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandScalableTrafficReportResponse,
@@ -26,7 +26,7 @@ def traffic_reports(access: Access, reports: TrafficReports) -> OpenSession:
     def open_session(peer: Peer) -> Routes:
         async def report(command: BaseCommand) -> None:
             said = command.scalableTrafficReport
-            topic = parse(said.topic)
+            topic = parse_scalable_topic(said.topic)
             access.must_control(topic)
             found = access.topic(topic)
             if found.incarnation != said.incarnation:

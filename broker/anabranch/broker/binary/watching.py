@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.log import get_logger
-from anabranch.broker.topics.access import parse
-from anabranch.broker.topics.watches import Mark, Watches
+from anabranch.broker.topics.watches import Mark, Seen, Watches
 from anabranch.core.errors import AnabranchError
-from anabranch.core.names import full_name
-from anabranch.core.topics import TopicState
+from anabranch.core.names import full_name, parse_scalable_topic
+from anabranch.core.topics.topic import TopicState
+from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandScalableTopicUpdate,
@@ -23,6 +24,7 @@ from anabranch.wire.errors import FrameError
 from anabranch.wire.server import OpenSession, Peer, Routes
 
 _SESSIONS_MAX: Final = 10_000  # of one connection
+_SLICE_S: Final = 0.005  # of pushes, before others have their turn: heartbeats above all
 
 
 class _Session:
@@ -39,11 +41,34 @@ class _Session:
         self._pushes.due(self)
 
 
+class _Pace:
+    """Lets the clients of a node be told one after the other, a slice of time each.
+
+    A change that 100,000 watches are to hear of is seconds of work: without a pause the node would
+    lose its lease meanwhile.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.turn = asyncio.Lock()
+        self._now = now
+        self._until = 0.0
+
+    def begin(self) -> None:
+        """A slice begins."""
+        self._until = self._now() + _SLICE_S
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the slice is over."""
+        return self._now() >= self._until
+
+
 class _Pushes:
     """What goes to one client: of each watch the newest only, and no faster than it reads."""
 
-    def __init__(self, peer: Peer, watches: Watches, dags: Dags) -> None:
+    def __init__(self, peer: Peer, watches: Watches, dags: Dags, pace: _Pace) -> None:
         self._peer = peer
+        self._pace = pace
         self._watches = watches
         self._dags = dags
         self._sessions: dict[int, _Session] = {}
@@ -58,13 +83,14 @@ class _Pushes:
         asked = command.scalableTopicLookup
         mark = self._opening[asked.session_id] = object()
         try:
-            topic = parse(asked.topic)
+            topic = parse_scalable_topic(asked.topic)
             if len(self._sessions) >= _SESSIONS_MAX:
                 self._refuse(asked.session_id, ServerError.TooManyRequests, "too many watches")
                 return
             await self._watches.appears(topic)
         except AnabranchError as error:
-            self._refuse(asked.session_id, code_of(error), str(error))
+            if self._opening.get(asked.session_id) is mark:  # else it was closed meanwhile
+                self._refuse(asked.session_id, code_of(error), str(error))
             return
         finally:
             wanted = self._opening.get(asked.session_id) is mark
@@ -93,28 +119,42 @@ class _Pushes:
         try:
             while self._due:
                 await self._peer.drained()
-                session = self._due.pop(next(iter(self._due)))
-                if self._sessions.get(session.number) is session:
-                    await self._push(session)
+                async with self._pace.turn:
+                    self._push_some()
+                    await asyncio.sleep(0)  # nobody else's slice lies in the same turn of the loop
         except Exception as error:  # noqa: BLE001 - a silent watch is worse than one begun again
             self._log.error("wire.fault", command="watch", exc_info=error)
             self._peer.close("a fault in the node ended this connection's watches; open them anew")
         finally:
             self._task = None
 
-    async def _push(self, session: _Session) -> None:
+    def _push_some(self) -> None:
+        """Tells as many as one slice allows."""
+        self._pace.begin()
+        while self._due and self._peer.is_drained:
+            session = self._due.pop(next(iter(self._due)))
+            if self._sessions.get(session.number) is session:
+                self._push(session)
+            if self._pace.is_over:
+                break
+
+    def _push(self, session: _Session) -> None:
+        seen = self._news(session)
+        if seen is not None and seen.topic is not None:
+            self._tell(session, seen, self._dags.of(session.topic, seen.topic, seen))
+
+    def _news(self, session: _Session) -> Seen | None:
+        """What the client is to be told of its topic; None if it knows, or has no more to hear."""
         seen = self._watches.look(session.topic)
         if seen.mark == session.told:
-            return
+            return None
         topic = seen.topic
         if topic is None or topic.state is TopicState.DELETING:
             self._gone(session)
-            return
-        if not topic.is_open:
-            return  # it is being made
-        dag = await self._dags.of(session.topic, topic, seen)
-        if self._sessions.get(session.number) is not session:
-            return  # it was closed, or opened anew, meanwhile
+            return None
+        return seen if topic.is_open else None  # else it is being made
+
+    def _tell(self, session: _Session, seen: Seen, dag: ScalableTopicDAG) -> None:
         session.told = seen.mark
         update = CommandScalableTopicUpdate(
             session_id=session.number,
@@ -155,12 +195,15 @@ class _Pushes:
             self._drop(number)
 
 
-def layout_watches(watches: Watches, settings: ClientSettings) -> OpenSession:
+def layout_watches(
+    watches: Watches, settings: ClientSettings, now: Callable[[], float] = clock.now
+) -> OpenSession:
     """The part that serves watches."""
     dags = Dags(settings)
+    pace = _Pace(now)
 
     def open_session(peer: Peer) -> Routes:
-        pushes = _Pushes(peer, watches, dags)
+        pushes = _Pushes(peer, watches, dags, pace)
         return {
             BaseCommand.SCALABLE_TOPIC_LOOKUP: pushes.open,
             BaseCommand.SCALABLE_TOPIC_CLOSE: pushes.close,

@@ -9,7 +9,7 @@ import click
 
 from anabranch.broker.cli.flags import report_flags
 from anabranch.broker.cli.numbers import NOT_NEGATIVE, POSITIVE
-from anabranch.broker.cli.spark import check_spark
+from anabranch.broker.cli.spark import tidy_when_terminated
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _LOAD = click.Path(path_type=Path)
@@ -24,7 +24,7 @@ _LOAD = click.Path(path_type=Path)
     multiple=True,
     type=_LOAD,
     help="Parquet, or CSV, with topic, time and rates; may be repeated.  [default: a sample of "
-    "real loads]",
+    "real loads, scaled so that policies have something to do]",
 )
 @click.option(
     "--load-archive",
@@ -40,13 +40,12 @@ _LOAD = click.Path(path_type=Path)
     "--policy",
     "policies",
     multiple=True,
-    default=("default",),
-    show_default=True,
     metavar="NAME[=FILE]",
-    help="`default`, NAME=FILE or NAME={...}: JSON of what differs from it; may be repeated.",
+    help="`default`, NAME=FILE or NAME={...}: JSON of what differs from it; may be repeated.  "
+    "[default: default; with the sample, one that merges later beside it]",
 )
 @report_flags
-@click.option("--factor", type=POSITIVE, default=1.0, show_default=True, help="Of all rates.")
+@click.option("--factor", type=POSITIVE, help="Multiply all rates.")
 @click.option(
     "--mean-rate", type=POSITIVE, help="Scale each topic to that mean of messages a second."
 )
@@ -114,7 +113,7 @@ def backtest(
     policies: tuple[str, ...],
     json_path: str,
     html_path: Path | None,
-    factor: float,
+    factor: float | None,
     mean_rate: float | None,
     message_bytes: float,
     subscriptions: float,
@@ -124,8 +123,8 @@ def backtest(
 
     Exit status 0: done. 2: could not run, or something was left out, which standard error names.
     """
-    check_spark()
-    if mean_rate is not None and factor != 1.0:
+    tidy_when_terminated()
+    if mean_rate is not None and factor is not None:
         raise click.UsageError("give --factor or --mean-rate, not both")
     if given["archive_dir"] is not None and given["load_archive"] is None:
         raise click.UsageError("--archive-dir goes with --load-archive")
@@ -142,7 +141,7 @@ def backtest(
         html_path=html_path,
         step_s=given["step"],
         factor=factor,
-        mean_rate=mean_rate or 0.0,
+        mean_rate=mean_rate,
         spread=given["spread"],
         seed=given["seed"],
         assumed=Assumed(message_bytes, subscriptions),

@@ -15,12 +15,14 @@ from anabranch.broker.cli.api import json_lines_option, url_option
 from anabranch.broker.cli.numbers import POSITIVE
 from anabranch.broker.cli.output import said_as
 from anabranch.broker.cli.sdk import client_options, open_client, run_stoppable, unless_stopped
-from anabranch.client.checkpoint import Checkpoint, CheckpointConsumer
-from anabranch.client.errors import DeadlineError
-from anabranch.client.messages import PRODUCER_HEADER
-from anabranch.client.queue import QueueConsumer
-from anabranch.client.received import Message
-from anabranch.client.stream import StreamConsumer
+from anabranch.client import (
+    Checkpoint,
+    CheckpointConsumer,
+    DeadlineError,
+    Message,
+    QueueConsumer,
+    StreamConsumer,
+)
 from anabranch.core.errors import InvalidInputError
 
 _BATCH_MAX: Final = 1_000
@@ -95,7 +97,7 @@ def consume(
     """
     if (kind == "checkpoint") != (file is not None):
         raise click.UsageError("--type checkpoint and --checkpoint FILE go together")
-    show = _print_json if as_json else _print_line
+    show = print_json if as_json else print_line
     known = stored(file) if file and file.exists() else None
 
     async def main(stopping: asyncio.Event) -> DeadlineError | None:
@@ -234,19 +236,19 @@ def merged(before: Checkpoint | None, now: Checkpoint) -> Checkpoint:
     return Checkpoint(now.incarnation, positions)
 
 
-def _print_line(message: Message) -> None:
+def print_line(message: Message) -> None:
+    """With its place, between tabs."""
     where = f"{message.segment_id}/{message.bucket}@{message.offset}"
     key = "-" if message.key is None else _text(message.key)
     click.echo(f"{where}\t{key}\t{_text(message.value)}")
 
 
-def _print_json(message: Message) -> None:
+def print_json(message: Message) -> None:
+    """As a document of its own."""
     said = {
         **said_as("key", message.key),
         **said_as("value", message.value),
-        "headers": [
-            [name, _text(value)] for name, value in message.headers if name != PRODUCER_HEADER
-        ],
+        "headers": [[name, _text(value)] for name, value in message.headers],
         "eventTimeMs": message.event_time_ms,
         "segmentId": message.segment_id,
         "bucket": message.bucket,

@@ -16,14 +16,15 @@ import msgspec
 from anabranch.broker.cli.api import json_option
 from anabranch.broker.cli.flags import collect, setting_flags, setting_help
 from anabranch.broker.cli.output import table, write_json
+from anabranch.broker.http.server import bind
 from anabranch.broker.settings import Settings, SettingsError
-from anabranch.broker.startup import connect
-from anabranch.channel.embedded import jars, ports
-from anabranch.channel.embedded.artifacts import JAR_SETS, Artifact, JarSet
-from anabranch.channel.embedded.errors import EmbeddedError, JarsUnavailableError
-from anabranch.channel.embedded.java import find_java
-from anabranch.channel.topics import check_kafka
+from anabranch.broker.startup import connect, topic_settings
+from anabranch.channel.topics import Topics, inspect_topics
 from anabranch.core.errors import AnabranchError
+from anabranch.jars import cache
+from anabranch.jars.artifacts import JAR_SETS, Artifact, JarSet
+from anabranch.jars.errors import JarsUnavailableError
+from anabranch.jars.java import find_java
 
 _DISK_BYTES_MIN: Final = 1 << 30
 _JAVA_SECONDS_MAX: Final = 60.0
@@ -90,7 +91,7 @@ class _NotWellError(AnabranchError):
 def _checked(check: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(check, ok=True, found=look())
-    except (AnabranchError, EmbeddedError) as error:
+    except AnabranchError as error:
         return Finding(check, ok=False, found=str(error))
     except OSError as error:
         return Finding(check, ok=False, found=f"{error.strerror or error}")
@@ -108,7 +109,7 @@ def _jars(jar_set: JarSet) -> str:
     def refuse(_artifacts: Sequence[Artifact], _folder: Path) -> None:
         raise JarsUnavailableError("not fetched yet; `make jars` fetches them, or the first use")
 
-    found = jars.resolve(jar_set, fetch=refuse)
+    found = cache.resolve(jar_set, fetch=refuse)
     return f"{len(found)} jars in {found[0].parent}"
 
 
@@ -134,14 +135,32 @@ def _port(settings: Settings) -> str:
         "brokerServicePort": settings.broker_service_port,
     }
     for setting, port in wanted.items():
-        if not ports.is_free(address, port):
-            raise _NotWellError(
-                f"{port} of {address} is in use; stop what listens there or name another {setting}"
-            )
+        bind(address, port, setting).close()
     return " and ".join(f"{port} of {address}" for port in wanted.values()) + " free"
 
 
 def _kafka(settings: Settings) -> str:
     connection = connect(settings)
-    count = check_kafka(connection, _KAFKA_SECONDS_MAX)
-    return f"{settings.bootstrap_servers} answers, {count} broker{'s' if count > 1 else ''}"
+    topics = Topics(settings.topic_prefix)
+    found = inspect_topics(connection, topics, topic_settings(settings), _KAFKA_SECONDS_MAX)
+    _check_replicas(settings, found.brokers)
+    told = [f"{settings.bootstrap_servers} answers", _counted(found.brokers, "broker")]
+    if found.sound:
+        told.append(f"{_counted(len(found.sound), 'topic')} there and sound")
+    if found.missing:
+        told.append(f"{_counted(len(found.missing), 'topic')} that a node would make")
+    return ", ".join(told)
+
+
+def _check_replicas(settings: Settings, brokers: int) -> None:
+    """The cluster's topics may be there with more: those of segments are made anew all the time."""
+    if settings.replication_factor > brokers:
+        raise _NotWellError(
+            f"replicationFactor is {settings.replication_factor}, but "
+            f"{settings.bootstrap_servers} has {_counted(brokers, 'broker')}, so no scalable topic "
+            "can be made: start more Kafka brokers, or set replicationFactor to what there are"
+        )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import traceback
 
@@ -11,7 +10,7 @@ def describe(error: BaseException) -> str | None:
     """What to print for an error; None when it has no message made for people."""
     from anabranch.core.errors import AnabranchError
 
-    if isinstance(error, (AnabranchError, _embedded_error())):
+    if isinstance(error, AnabranchError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         where = f" ({error.filename})" if error.filename else ""
@@ -26,13 +25,3 @@ def keep(error: BaseException) -> str:
     ) as file:
         traceback.print_exception(error, file=file)
     return f"a fault, {type(error).__name__}: {error}; please report it, with {file.name}"
-
-
-def _embedded_error() -> type[Exception]:
-    module = sys.modules.get("anabranch.channel.embedded.errors")
-    found: type[Exception] = module.EmbeddedError if module else _NeverError
-    return found
-
-
-class _NeverError(Exception):
-    """Stands for a class that was never imported, so that nothing was raised of it."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
+from itertools import chain
 from typing import Any, Final
 
 import click
@@ -13,16 +14,15 @@ import msgspec
 
 from anabranch.broker.cli.api import json_lines_option
 from anabranch.broker.cli.flags import collect, setting_flags
+from anabranch.broker.snapshot_fault import snapshot_state
 from anabranch.broker.startup import connect
-from anabranch.channel.bootstrap import SnapshotReader
-from anabranch.channel.codec import decode_entity
 from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.errors import SnapshotLostError
 from anabranch.channel.kafka_log import KafkaLogReader, offsets
+from anabranch.channel.log import Entry, read_until
 from anabranch.channel.topics import Topics, check_kafka
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.outcome import Folded
-from anabranch.core.records import (
+from anabranch.core.log.records import (
     ClusterSettings,
     Record,
     SessionChange,
@@ -30,10 +30,10 @@ from anabranch.core.records import (
     TopicChange,
     UnitMove,
 )
-from anabranch.core.replica import MemoryReplica
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.state import Entity
-from anabranch.core.topics import TopicMove
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import TopicMove
 
 _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.25
@@ -64,7 +64,8 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     """Print the log's records, winners and losers, each with its verdict.
 
     Verdicts depend on all that came before, so the log is folded from its beginning, or from the
-    snapshot where its beginning was trimmed, whatever --from says.
+    snapshot where its beginning was trimmed, whatever --from says. What the log still holds of the
+    time before that snapshot is shown without verdicts (`?`, or null).
     """
     settings = collect(http_port=None, **given).load()
     connection = connect(settings)
@@ -76,37 +77,64 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     finally:
         close_consumer(probe, _KAFKA_S_MAX)
     replica = _replica(connection, topics, first)
-    begin, note = shown_from(start, replica.next_offset, end)
-    if note:
+    begin, notes = shown_from(start, first, replica.next_offset, end)
+    for note in notes:
         click.echo(f"anabranch: {note}", err=True)
+    reader = KafkaLogReader(
+        connection,
+        topics.wal,
+        max(first, min(begin, replica.next_offset)),
+        passed_over=settings.passed_over,
+        to_end=not follow,
+    )
+    entries = (
+        _endless(reader)
+        if follow
+        else read_until(reader, end, lambda: connection.unreachable(f"to read {topics.wal}"))
+    )
     try:
-        for folded in _folded(connection, topics, replica, None if follow else end):
-            if folded.offset >= begin:
-                sys.stdout.write(_json(folded) if as_json else _line(folded))
+        for shown in _judged(chain.from_iterable(entries), replica):
+            if shown.offset >= begin:
+                sys.stdout.write(_json(shown) if as_json else _line(shown))
                 sys.stdout.flush()
     except KeyboardInterrupt:
         pass  # the way to end it
+    finally:
+        reader.close()
     return 0
 
 
-def shown_from(start: str | None, oldest: int, end: int) -> tuple[int, str]:
-    """The first offset to print, and what to say about it, or "". Raises InvalidInputError.
+class Shown(msgspec.Struct, frozen=True):
+    """A line: an entry of the log and, where that is known, its verdict."""
 
-    `oldest`: the first that can be judged; all before it is in the snapshot alone.
+    offset: int
+    timestamp_ms: int
+    record: Record | None
+    verdict: Verdict | None
+
+
+def shown_from(start: str | None, first: int, judged: int, end: int) -> tuple[int, list[str]]:
+    """The first offset to print, and what to say about it. Raises InvalidInputError.
+
+    `first`: that the log holds; `judged`: where verdicts begin, since the snapshot stands for it.
     """
     if start == "end":
-        return end, ""
+        return end, []
     if start is not None and not start.isdecimal():
         raise InvalidInputError(f"--from {start!r} is neither an offset nor `end`")
-    first = 0 if start is None else int(start)
-    if first > end:
-        return first, f"--from {first} lies behind the end of the log, which is {end}"
-    if first < oldest:
-        return oldest, (
-            f"what lies before offset {oldest} was trimmed or can no longer be judged; "
-            "the archive has it"
+    asked = 0 if start is None else int(start)
+    if asked > end:
+        return asked, [f"--from {asked} lies behind the end of the log, which is {end}"]
+    notes = []
+    if asked < first:
+        notes.append(f"the log begins at offset {first}: what came before was trimmed")
+    begin = max(asked, first)
+    if begin < judged:
+        notes.append(
+            f"offsets {begin} to {judged - 1} are shown without verdicts: these depend on what was "
+            f"trimmed, and the snapshot, from which they are known, stands for offset {judged}"
         )
-    return first, ""
+    return begin, notes
 
 
 def _replica(connection: KafkaConnection, topics: Topics, first_offset: int) -> MemoryReplica:
@@ -114,47 +142,43 @@ def _replica(connection: KafkaConnection, topics: Topics, first_offset: int) -> 
     replica = MemoryReplica()
     if first_offset == 0:
         return replica
-    snapshot = SnapshotReader(connection, topics)
-    entities: dict[str, Entity] = {}
-    for batch in snapshot.batches():
-        for key, value in batch:
-            if value is None:
-                entities.pop(key.decode(), None)
-            else:
-                entities[key.decode()] = decode_entity(value)
-    if snapshot.horizon is None:
+    entities, horizon = snapshot_state(connection, topics)
+    if horizon is None:
         raise SnapshotLostError(
             f"{topics.wal} begins at {first_offset} and {topics.snapshot} holds no snapshot: "
             "what the records before it did is not known, so no verdict is"
         )
-    replica.load(entities.items(), snapshot.horizon.next_offset)
+    replica.load(entities.items(), horizon.next_offset)
     return replica
 
 
-def _folded(
-    connection: KafkaConnection, topics: Topics, replica: MemoryReplica, end: int | None
-) -> Iterator[Folded]:
-    """Every entry from the replica's place on; up to an offset, or without end."""
-    reader = KafkaLogReader(connection, topics.wal, replica.next_offset)
-    try:
-        while end is None or reader.next_offset < end:
-            for entry in reader.poll(_BATCH_MAX, _POLL_S):
-                yield replica.read(entry.record(), entry.offset, entry.timestamp_ms)
-    finally:
-        reader.close()
+def _endless(reader: KafkaLogReader) -> Iterator[list[Entry]]:
+    """What comes, until somebody ends it."""
+    while True:
+        yield reader.poll(_BATCH_MAX, _POLL_S)
 
 
-def _json(folded: Folded) -> str:
-    record = folded.record
-    shown = {
-        "offset": folded.offset,
-        "timestampMs": folded.timestamp_ms,
-        "verdict": folded.outcome.verdict.name,
+def _judged(entries: Iterable[Entry], replica: MemoryReplica) -> Iterator[Shown]:
+    """What bytes of no schema are told needs no state; every other verdict does."""
+    for entry in entries:
+        record = entry.record()
+        verdict = Verdict.UNREADABLE if record is None else None
+        if entry.offset >= replica.next_offset:
+            verdict = replica.read(record, entry.offset, entry.timestamp_ms).outcome.verdict
+        yield Shown(entry.offset, entry.timestamp_ms, record, verdict)
+
+
+def _json(shown: Shown) -> str:
+    record = shown.record
+    fields = {
+        "offset": shown.offset,
+        "timestampMs": shown.timestamp_ms,
+        "verdict": shown.verdict.name if shown.verdict is not None else None,
         "key": record.key if record else None,
         "type": type(record).__name__ if record else None,
         "record": _fields(record) if record else None,
     }
-    return msgspec.json.encode(shown).decode() + "\n"
+    return msgspec.json.encode(fields).decode() + "\n"
 
 
 def _fields(record: Record) -> dict[str, Any]:
@@ -170,14 +194,15 @@ def _shown(value: Any) -> Any:
     return [_shown(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _line(folded: Folded) -> str:
-    when = datetime.fromtimestamp(folded.timestamp_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
-    verdict = folded.outcome.verdict.name
-    what = _sentence(folded.record) if folded.record else "bytes of no known schema"
-    return f"{folded.offset:>8}  {when}  {verdict:<16}  {what}\n"
+def _line(shown: Shown) -> str:
+    when = datetime.fromtimestamp(shown.timestamp_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+    verdict = shown.verdict.name if shown.verdict is not None else "?"
+    what = sentence(shown.record) if shown.record else "bytes of no known schema"
+    return f"{shown.offset:>8}  {when}  {verdict:<16}  {what}\n"
 
 
-def _sentence(record: Record) -> str:
+def sentence(record: Record) -> str:
+    """What a record asks for, in words."""
     match record:
         case UnitMove():
             target = f" to {record.broker}" if record.broker else ""

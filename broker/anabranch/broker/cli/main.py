@@ -7,33 +7,47 @@ import importlib
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
-# name: (module, attribute, one line for the list). Only the module of the command run is imported.
+from anabranch.core.errors import AnabranchError
+
+# name: (module, attribute, one line for the list). Only the module of the command run is imported,
+# and by name: so the tools are no part of what a node or the SDK imports.
 _COMMANDS: Final = {
-    "dev": ("dev", "dev", "Run an embedded Kafka and some nodes on this machine."),
-    "node": ("node", "node", "Run one node."),
-    "demo": ("demo", "demo", "Show a cluster at work on a real trace, with failures and an audit."),
-    "lookup": ("cluster", "lookup", "Say which broker serves a topic."),
-    "bundles": ("cluster", "bundles", "List a namespace's bundles with owners and states."),
-    "brokers": ("cluster", "brokers", "List the brokers, and who leads."),
-    "topics": ("topics", "topics", "Scalable topics: create, show, split, merge, produce ..."),
-    "policy": ("policy", "policy", "When topics split and merge by themselves: show, set."),
-    "log": ("log", "log", "Read the log: `log tail`."),
-    "archive": ("spark", "archive", "Copy the log to Parquet, exactly once."),
-    "audit": ("spark", "audit", "Replay the whole log with Spark and check every promise."),
-    "backtest": ("backtest", "backtest", "Try auto-scale policies on loads of the past."),
-    "doctor": ("doctor", "doctor", "Check Java, Kafka, settings, disk and port."),
+    "dev": ("anabranch.devkit.dev", "dev", "Run an embedded Kafka and some nodes on this machine."),
+    "node": (".node", "node", "Run one node."),
+    "demo": (
+        *("anabranch.devkit.demo.command", "demo"),
+        "Show a cluster at work on a real trace, with failures and an audit.",
+    ),
+    "lookup": (".cluster", "lookup", "Say which broker serves a topic."),
+    "tenants": (".tenants", "tenants", "Tenants: list, show, create, update, delete."),
+    "namespaces": (".namespaces", "namespaces", "Namespaces and their bundles: create, split ..."),
+    "bundles": (".cluster", "bundles", "List a namespace's bundles with owners and states."),
+    "brokers": (".cluster", "brokers", "List the brokers, and who leads."),
+    "explain": (".cluster", "explain", "Say what may become of a bundle or a topic now."),
+    "topics": (".topics", "topics", "Scalable topics: create, show, split, merge, produce ..."),
+    "policy": (".policy", "policy", "When topics split and merge by themselves: show, set."),
+    "log": (".log", "log", "Read the log: `log tail`."),
+    "archive": (".spark", "archive", "Copy the log to Parquet, exactly once."),
+    "audit": (".spark", "audit", "Replay the whole log with Spark and check every promise."),
+    "backtest": (".backtest", "backtest", "Try auto-scale policies on loads of the past."),
+    "settings": (".settings", "settings", "List a node's settings, what they mean and default to."),
+    "doctor": (".doctor", "doctor", "Check Java, Kafka, settings, disk and port."),
 }
+
+# What brings the packages that a command misses; the commands of the SDK miss none.
+_OF_SPARK: Final = frozenset({"dev", "demo", "archive", "audit", "backtest"})
 
 _EPILOG: Final = """\b
 Exit status:
   0  done
   1  done, and the answer is bad: refused, or violations found
   2  could not be done: wrong usage or settings, or nothing answers
-  3  `topics consume --timeout`: nothing came for so long
+  3  `topics consume --timeout`: nothing came for so long; `audit`: no violations, but a gap
+  130  interrupted, or a question was answered with no
 
 \b
 Environment:
@@ -48,7 +62,29 @@ Examples:
 """
 
 
+class ExtraMissingError(AnabranchError):
+    """The extra is not installed that a command needs."""
+
+    def __init__(self, command: str, package: str | None) -> None:
+        extra = "spark" if command in _OF_SPARK else "node"
+        super().__init__(
+            f'`{command}` needs {package}, which is not installed: pip install "anabranch[{extra}]"'
+        )
+
+
 class _LazyGroup(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            raise ExtraMissingError(ctx.invoked_subcommand or "", error.name) from error
+        except AnabranchError as error:
+            api = sys.modules.get("anabranch.broker.cli.api")  # not there, it raised nothing
+            said = api.told(error) if api else error
+            if said is error:
+                raise
+            raise said from error
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -56,7 +92,10 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
-        found = importlib.import_module(f"anabranch.broker.cli.{module}")
+        try:
+            found = importlib.import_module(module, __package__)
+        except ModuleNotFoundError as error:
+            raise ExtraMissingError(cmd_name, error.name) from error
         command: click.Command = getattr(found, attribute)
         return command
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from typing import Any
@@ -41,9 +42,7 @@ def node(end_with_parent: bool, **given: Any) -> int:
     from anabranch.broker.log import configure_logging
 
     if end_with_parent:
-        from anabranch.broker.cli.children import end_with_parent as watch
-
-        threading.Thread(target=watch, name="parent", daemon=True).start()
+        threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     settings = collect(**given).load()
     configure_logging(settings)
     import uvloop
@@ -54,6 +53,8 @@ def node(end_with_parent: bool, **given: Any) -> int:
 async def run(settings: Settings) -> int:
     """Starts the node and its two ports; returns the exit status once all have ended."""
     from anabranch.broker.binary.sessions import sessions
+    from anabranch.broker.descriptors import fit_connections
+    from anabranch.broker.figures import measure_connections
     from anabranch.broker.http.app import create_app
     from anabranch.broker.http.server import HttpServer, bind
     from anabranch.broker.node import Node
@@ -70,17 +71,16 @@ async def run(settings: Settings) -> int:
     ):
         # Others must be told the port that was free, not that any would do.
         settings = settings.model_copy(update={"broker_service_port": binary.getsockname()[1]})
+        settings = fit_connections(settings)
         running = Node(settings)
         await running.start()
-        server = HttpServer(create_app(running.operations, settings, running.metrics), held)
+        app = create_app(running.operations, settings, running.metrics)
+        server = HttpServer(app, held, settings.http_limits)
         try:
             await server.start()
-            wire = await serve(sessions(running.operations, settings), held=binary)
-            running.metrics.gauge(
-                "anabranch_client_connections",
-                "Connections of clients to the binary port.",
-                lambda: len(wire.peers),
-            )
+            served = sessions(running.operations, settings)
+            wire = await serve(served, held=binary, limits=settings.wire_limits)
+            measure_connections(lambda: len(wire.peers), server.connections, running.metrics)
             ended = asyncio.create_task(running.wait_ended())
             asked = asyncio.create_task(stopping.wait())
             await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
@@ -92,6 +92,13 @@ async def run(settings: Settings) -> int:
     if not how.clean:
         click.echo(f"anabranch: {how.reason}", err=True)
     return 0 if how.clean else 1
+
+
+def _end_with_parent() -> None:
+    """Ends the process once nobody holds the other end of stdin."""
+    while os.read(0, 64):
+        pass
+    os._exit(1)
 
 
 def _stop(stopping: asyncio.Event) -> None:

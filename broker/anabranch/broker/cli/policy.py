@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 
-from anabranch.broker.cli.api import Api, json_option, quoted, url_option
+from anabranch.admin import Admin, AutoScaleOverride
+from anabranch.broker.cli.api import connect, json_option, url_option
 from anabranch.broker.cli.output import table, write_json
-from anabranch.core.autoscale_policy import OVERRIDE_FIELDS
+from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.names import parse_namespace, parse_scalable_topic
+from anabranch.core.names import parse_scalable_topic
+from anabranch.core.quantities import plain_form
 
 # Shown with a policy's fields, and the same on every node.
 NODE_SETTINGS: Final = {
     "maxEntryBucketsPerSegment": "scalableTopicEntryBucketMaxPerSegment",
     "entryBucketBudget": "scalableTopicEntryBucketBudget",
 }
+_FIELDS: Final = frozenset(OVERRIDE_FIELDS)
 _EXAMPLES = """\b
 Examples:
   anabranch policy show public/default/orders
-  anabranch policy set public/default/orders maxSegments=16 splitCooldownSeconds=30
+  anabranch policy set public/default/orders maxSegments=16 splitCooldown=30s
   anabranch policy set public/default enabled=false
   anabranch policy remove public/default/orders maxSegments
 """
@@ -43,18 +46,19 @@ def policy() -> None:
 @json_option
 def show(target: str, url: str, as_json: bool) -> None:
     """Show the policy in force for a topic, field by field, or what a namespace overrides."""
-    api = Api(url)
+    admin = connect(url)
+    shown: Any
     if _is_namespace(target):
-        found = api.get(_path(target)) or {}
+        shown = found = _overridden(admin, target)
         rows = [(field, found[field], "namespace") for field in OVERRIDE_FIELDS if field in found]
     else:
-        scale = api.get(_path(target).rpartition("/")[0] + "/stats")["autoScale"]
-        found = scale["policy"]
-        rows = [(field, one["value"], one["level"]) for field, one in found.items()]
-        if scale["fault"]:
-            click.echo(f"anabranch: not used, {scale['fault']}", err=True)
+        scale = admin.scalable_topics.get_stats(_topic(target)).auto_scale
+        shown = scale.policy
+        rows = [(field, one.value, one.level) for field, one in scale.policy.items()]
+        if scale.fault:
+            click.echo(f"anabranch: not used, {scale.fault}", err=True)
     if as_json:
-        write_json(found)
+        write_json(shown)
     elif rows:
         table(("FIELD", "VALUE", "SET BY"), [(f, _text(value), level) for f, value, level in rows])
     else:
@@ -68,9 +72,8 @@ def show(target: str, url: str, as_json: bool) -> None:
 def set_fields(target: str, fields: tuple[str, ...], url: str) -> None:
     """Override the fields named; what TARGET overrides besides stays."""
     wanted = _fields(fields)
-    api = Api(url)
-    path = _path(target)
-    api.send("POST", path, {**(api.get(path) or {}), **wanted})
+    admin = connect(url)
+    _override(admin, target, {**_overridden(admin, target), **wanted})
     click.echo(f"{target}: " + ", ".join(f"{name}={_text(v)}" for name, v in wanted.items()))
 
 
@@ -80,17 +83,13 @@ def set_fields(target: str, fields: tuple[str, ...], url: str) -> None:
 @url_option
 def remove(target: str, fields: tuple[str, ...], url: str) -> None:
     """Let the level above decide again, about the fields named or, without any, about all."""
-    api = Api(url)
-    path = _path(target)
+    fields = tuple(plain_form(name, None, _FIELDS)[0] for name in fields)
     for name in fields:
         _must_be_field(name)
-    before = (api.get(path) or {}) if fields else {}  # what cannot be read can be removed
+    admin = connect(url)
+    before = _overridden(admin, target) if fields else {}  # what cannot be read can be removed
     left = {name: value for name, value in before.items() if name not in fields}
-    if fields and left:
-        api.send("POST", path, left)
-    else:
-        api.send("DELETE", path)
-        left = {}
+    _override(admin, target, left)
     click.echo(f"{target} overrides " + (", ".join(left) or "nothing"))
 
 
@@ -98,29 +97,49 @@ def _is_namespace(target: str) -> bool:
     return "://" not in target and target.count("/") == 1
 
 
-def _path(target: str) -> str:
-    """The REST path of a policy. Raises InvalidInputError."""
-    if _is_namespace(target):
-        parts = parse_namespace(target).split("/")
-        return "/".join(("/admin/v2/namespaces", *map(quoted, parts))) + (
-            "/scalableTopicAutoScalePolicy"
-        )
+def _topic(target: str) -> str:
+    """Raises InvalidInputError."""
     try:
-        parts = parse_scalable_topic(target).split("/")
+        return parse_scalable_topic(target)
     except InvalidInputError as error:
         raise InvalidInputError(f"{error}; or name a namespace: tenant/namespace") from None
-    return "/".join(("/admin/v2/scalable", *map(quoted, parts))) + "/autoScalePolicy"
+
+
+def _overridden(admin: Admin, target: str) -> dict[str, Any]:
+    """What the target overrides, by field."""
+    if _is_namespace(target):
+        return dict(admin.namespaces.get_scalable_topic_auto_scale_policy(target))
+    return dict(admin.scalable_topics.get_auto_scale_policy(_topic(target)))
+
+
+def _override(admin: Admin, target: str, fields: dict[str, Any]) -> None:
+    """Replaces what the target overrides; without any field it overrides nothing."""
+    wanted = cast(AutoScaleOverride, fields)
+    home, topics = admin.namespaces, admin.scalable_topics
+    match _is_namespace(target), bool(fields):
+        case True, True:
+            home.set_scalable_topic_auto_scale_policy(target, wanted)
+        case True, False:
+            home.remove_scalable_topic_auto_scale_policy(target)
+        case False, True:
+            topics.set_auto_scale_policy(_topic(target), wanted)
+        case _:
+            topics.remove_auto_scale_policy(_topic(target))
 
 
 def _fields(given: Sequence[str]) -> dict[str, Any]:
     """`name=value`, repeated. Raises BadParameter."""
     found: dict[str, Any] = {}
     for one in given:
-        name, sep, text = one.partition("=")
-        _must_be_field(name)
+        written, sep, text = one.partition("=")
         if not sep:
             raise click.BadParameter(f"{one!r} is not of the form FIELD=VALUE")
-        found[name] = _value(name, text)
+        try:
+            name, value = plain_form(written, text, _FIELDS)
+        except InvalidInputError as error:
+            raise click.BadParameter(f"{written}: {error}") from None
+        _must_be_field(name)
+        found[name] = _value(name, value) if isinstance(value, str) else value
     return found
 
 

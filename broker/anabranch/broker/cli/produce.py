@@ -15,9 +15,7 @@ import msgspec
 from anabranch.broker.cli.api import json_lines_option, url_option
 from anabranch.broker.cli.output import said_as
 from anabranch.broker.cli.sdk import client_options, open_client, run_stoppable, unless_stopped
-from anabranch.client.errors import ClientError, TopicNotFoundError
-from anabranch.client.messages import DeliveryResult
-from anabranch.client.producer import Producer
+from anabranch.client import ClientError, DeliveryResult, Producer, TopicNotFoundError
 from anabranch.core.errors import InvalidInputError
 
 _CHUNK_BYTES: Final = 64 * 1024

@@ -13,19 +13,20 @@ from typing import Any, Final, TextIO, TypeVar
 
 import click
 
-from anabranch.broker.cli.api import Api, RefusedError, UnreachableError
-from anabranch.channel.connection import KafkaConnection
+from anabranch.admin import Admin, AdminError
+from anabranch.broker.cli.api import RefusedError, connect
+from anabranch.channel.connection import KafkaConnection, read_properties
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.topics import check_kafka
-from anabranch.client.client import Client
-from anabranch.client.errors import (
+from anabranch.client import (
+    Client,
     ConsumerBusyError,
     RefusedByNodeError,
     SubscriptionError,
     TopicNotFoundError,
 )
 from anabranch.core.errors import AnabranchError
-from anabranch.wire.log import ROOT as LOG_ROOT
+from anabranch.wire.logging import ROOT as LOG_ROOT
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -66,8 +67,6 @@ async def open_client(
     """A client for one topic while the block runs. What a node refuses is a RefusedError, as over
     REST; that Kafka does not let us in is a KafkaUnreachableError.
     """
-    from anabranch.broker.startup import read_properties
-
     configure_sdk_log(sys.stderr)
     nodes = service_url if service_url else await asyncio.to_thread(_service_urls, url)
     properties = read_properties(kafka_properties)
@@ -140,18 +139,18 @@ async def unless_stopped(what: Awaitable[_T], stopping: asyncio.Event) -> _T | N
 
 def _service_urls(url: str) -> str:
     """The client port of the node asked first, then those of others that run."""
-    api = Api(url)
-    found = [_service_url(api, url)]
-    me = api.get("/admin/v2/brokers/status")["brokerId"]
-    for broker in api.get("/admin/v2/brokers"):
+    admin = connect(url)
+    found = [_service_url(admin, url)]
+    me = admin.brokers.get_status().broker_id
+    for broker in admin.brokers.get_active_brokers():
         if broker != me and len(found) < _NODES_MAX:
-            with contextlib.suppress(UnreachableError, RefusedError, NoServiceError):
-                found.append(_service_url(Api(f"http://{broker}"), broker))
+            with contextlib.suppress(AdminError, NoServiceError):
+                found.append(_service_url(connect(broker), broker))
     return found[0] + "".join("," + each.partition("://")[2] for each in found[1:])
 
 
-def _service_url(api: Api, name: str) -> str:
-    found = api.get("/admin/v2/brokers/status").get("serviceUrl")
+def _service_url(admin: Admin, name: str) -> str:
+    found = admin.brokers.get_status().service_url
     if not found:
         raise NoServiceError(f"{name} does not say its port for clients; give --service-url")
-    return str(found)
+    return found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import click
@@ -10,24 +13,26 @@ import click
 from anabranch.broker.cli.flags import collect, report_flags, setting_flags
 from anabranch.broker.cli.numbers import NOT_NEGATIVE, Finite
 from anabranch.broker.settings import Settings
-from anabranch.core.errors import AnabranchError
 
 _KAFKA_S_MAX: Final = 10.0
 _ARCHIVE_DIR = click.Path(file_okay=False, path_type=Path)
 
 
-class SparkMissingError(AnabranchError):
-    """The extra that brings Spark is not installed."""
+def tidy_when_terminated() -> None:
+    """Makes SIGTERM end the command as Ctrl-C does, which leaves no files of Spark's behind.
+
+    The bridge to Spark (py4j) logs a trace of what interrupts a call, and raises it as well.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    logging.getLogger().addFilter(_tells_more_than_that_it_was_interrupted)
 
 
-def check_spark() -> None:
-    """Raises SparkMissingError."""
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        raise SparkMissingError(
-            "Spark is not installed; `make setup` installs it, or pip install 'anabranch[spark]'"
-        ) from None
+def _tells_more_than_that_it_was_interrupted(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _kafka(settings: Settings) -> dict[str, Any]:
@@ -48,7 +53,7 @@ def _kafka(settings: Settings) -> dict[str, Any]:
     epilog="Example: anabranch archive --bootstrap-servers localhost:9092 --archive-dir /srv/river"
 )
 @setting_flags
-@click.option("--archive-dir", type=_ARCHIVE_DIR, required=True, help="Where the Parquet goes.")
+@click.option("--archive-dir", type=_ARCHIVE_DIR, help="Where the Parquet goes.")
 @click.option("--once", is_flag=True, help="Archive what is there, then end.")
 @click.option(
     "--interval",
@@ -63,16 +68,38 @@ def _kafka(settings: Settings) -> dict[str, Any]:
     help="Archive what segments' loads were, for `backtest`, not the log; in a directory of its "
     "own.",
 )
-def archive(archive_dir: Path, once: bool, interval: float, loads: bool, **given: Any) -> int:
+@click.option(
+    "--list", "listed", is_flag=True, help="Show the archives that the log knows, and how far."
+)
+@click.option(
+    "--retire",
+    metavar="ID",
+    help="Let the log forget an archive that is gone for good: nothing is kept for it any more.",
+)
+def archive(
+    archive_dir: Path | None,
+    once: bool,
+    interval: float,
+    loads: bool,
+    listed: bool,
+    retire: str | None,
+    **given: Any,
+) -> int:
     """Copy the log to Parquet, each record exactly once, until stopped.
 
-    May be killed at any time; the next run goes on where this one ended. What it has archived, and
-    nothing else, may be trimmed from the log.
+    May be killed at any time; the next run goes on where this one ended. The log knows each
+    archive, and only what all of them hold is trimmed from it.
 
-    Exit status 0: stopped, or done with --once. 2: could not go on.
+    Exit status 0: stopped, or done with --once, --list, --retire. 2: could not go on.
     """
-    check_spark()
     settings = collect(**given).load()
+    if (archive_dir is not None) + listed + (retire is not None) != 1:
+        raise click.UsageError("give one of --archive-dir, --list and --retire")
+    if archive_dir is None:
+        from anabranch.broker.cli.archives import list_archives, retire_archive
+
+        return list_archives(settings) if retire is None else retire_archive(settings, retire)
+    tidy_when_terminated()
     from anabranch.spark_replay.archive import ArchiveOptions, run_archive
 
     options = ArchiveOptions(
@@ -80,6 +107,7 @@ def archive(archive_dir: Path, once: bool, interval: float, loads: bool, **given
         loads=loads,
         once=once,
         interval_s=interval,
+        passed_over=settings.passed_over,
         **_kafka(settings),
     )
     return run_archive(options)
@@ -116,9 +144,9 @@ def audit(
 ) -> int:
     """Replay the whole log with Spark, archive and Kafka as one, and check every promise.
 
-    Exit status 0: sound. 1: violations found. 2: could not run.
+    Exit status 0: sound. 1: violations found. 2: could not run. 3: no violations, but a gap.
     """
-    check_spark()
+    tidy_when_terminated()
     settings = collect(**given).load()
     from anabranch.spark_replay.audit import AuditOptions, run_audit
 
@@ -128,6 +156,7 @@ def audit(
         html_path=html_path,
         stuck_after_s=stuck_after,
         orphaned_after_s=orphaned_after,
+        passed_over=settings.passed_over,
         **_kafka(settings),
     )
     return run_audit(options)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
 
 import click
 
-from anabranch.broker.cli.api import Api, RefusedError, json_option, url_option
+from anabranch.admin import Admin, Place, SubscriptionStats, SubscriptionType
+from anabranch.broker.cli.api import RefusedError, as_seen_by, connect, json_option, url_option
+from anabranch.broker.cli.dead_letters import dead_letters
 from anabranch.broker.cli.output import table, write_json
-from anabranch.broker.cli.topic_paths import full_of, path_of
+from anabranch.broker.cli.topic_words import full_of
 from anabranch.core.names import subscription as subscription_name
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @click.group(epilog="Example: anabranch topics subscriptions create public/default/orders billing")
@@ -19,22 +23,25 @@ def subscriptions() -> None:
     """Subscriptions of a topic: each sees every message once."""
 
 
-def tell(found: Mapping[str, Mapping[str, Any]]) -> None:
+subscriptions.add_command(dead_letters)
+
+
+def tell(found: Mapping[str, SubscriptionStats]) -> None:
     """Prints subscriptions as `stats` has them; a backlog that is not known is `?`."""
     rows = [
         (
             name,
-            each["type"],
-            str(each["consumerCount"]),
-            "?" if each["msgBacklog"] is None else str(each["msgBacklog"]),
-            each["groupId"],
+            each.type,
+            str(each.consumer_count),
+            "?" if each.msg_backlog is None else str(each.msg_backlog),
+            each.group_id,
         )
         for name, each in found.items()
     ]
     table(("SUBSCRIPTION", "TYPE", "CONSUMERS", "BACKLOG", "KAFKA GROUP"), rows)
     for name, each in found.items():
-        if each["backlogUnknown"]:
-            click.echo(f"backlog of {name} is not known: {each['backlogUnknown']}")
+        if each.backlog_unknown:
+            click.echo(f"backlog of {name} is not known: {each.backlog_unknown}")
 
 
 @subscriptions.command(
@@ -52,28 +59,37 @@ def tell(found: Mapping[str, Mapping[str, Any]]) -> None:
     help="Of the subscription. stream: in order by key. queue: each message to any consumer. "
     "checkpoint: in order, with positions in the consumer's own hands.",
 )
+@click.option(
+    "--start",
+    default="earliest",
+    show_default=True,
+    metavar="earliest|latest|TIME",
+    help="Where it begins. TIME: ISO 8601 (UTC unless it says otherwise), or milliseconds since "
+    "1970; of the messages.",
+)
 @url_option
-def create(topic: str, name: str, kind: str, url: str) -> None:
-    """Create the subscription NAME of TOPIC, from the earliest message on."""
-    path = path_of(topic, "subscriptions", subscription_name(name))
-    api = Api(url)
-    was_there = name in _subscriptions(api, topic)
+def create(topic: str, name: str, kind: str, start: str, url: str) -> None:
+    """Create the subscription NAME of TOPIC."""
+    place = place_of(start, "--start")
+    subscription_name(name)  # before anything is asked
+    admin = connect(url)
+    wanted = cast(SubscriptionType, kind.upper())
+    was_there = name in _subscriptions(admin, topic)
     if not was_there:
-        api.send("PUT", path, type=kind.upper())
+        admin.scalable_topics.create_subscription(topic, name, wanted, place)
     # A node leaves one of another type as it is, and says nothing.
-    found = _subscriptions(Api(api.answered_by), topic).get(name, {}).get("type", kind.upper())
-    if found != kind.upper():
+    known = _subscriptions(as_seen_by(admin), topic).get(name)
+    if known is not None and known.type != wanted:
         raise RefusedError(
-            f"subscription {name} of {full_of(topic)} is there, with the type {found.lower()}: use "
-            "it as such, delete it first, or choose another name"
+            f"subscription {name} of {full_of(topic)} is there, with the type "
+            f"{known.type.lower()}: use it as such, delete it first, or choose another name"
         )
     done = "was there" if was_there else "is created"
     click.echo(f"subscription {name} of {full_of(topic)} {done}")
 
 
-def _subscriptions(api: Api, topic: str) -> dict[str, Any]:
-    found: dict[str, Any] = api.get(path_of(topic, "stats"))["subscriptions"]
-    return found
+def _subscriptions(admin: Admin, topic: str) -> dict[str, SubscriptionStats]:
+    return admin.scalable_topics.get_stats(topic).subscriptions
 
 
 @subscriptions.command(
@@ -87,7 +103,7 @@ def list_(topic: str, url: str, as_json: bool) -> None:
 
     JSON also has consumers, and backlogs by segment.
     """
-    found = _subscriptions(Api(url), topic)
+    found = _subscriptions(connect(url), topic)
     if as_json:
         write_json(found)
     elif found:
@@ -100,10 +116,11 @@ def list_(topic: str, url: str, as_json: bool) -> None:
 )
 @click.argument("topic")
 @click.argument("name")
+@click.option("--force", is_flag=True, help="Also if it has consumers, which end.")
 @url_option
-def delete(topic: str, name: str, url: str) -> None:
+def delete(topic: str, name: str, force: bool, url: str) -> None:
     """Delete the subscription NAME of TOPIC, with its positions."""
-    Api(url).send("DELETE", path_of(topic, "subscriptions", subscription_name(name)))
+    connect(url).scalable_topics.delete_subscription(topic, name, force=force)
     click.echo(f"subscription {name} of {full_of(topic)} is deleted")
 
 
@@ -128,10 +145,7 @@ def seek(topic: str, name: str, to: str, url: str) -> None:
     All its consumers go on with what has that time or a later one. What is acknowledged already
     comes again if it lies behind that place.
     """
-    query: dict[str, Any] = {"position": to} if to in ("earliest", "latest") else {}
-    query = query or {"timestamp": _milliseconds(to)}
-    path = path_of(topic, "subscriptions", subscription_name(name), "seek")
-    Api(url).send("POST", path, **query)
+    connect(url).scalable_topics.seek_subscription(topic, name, place_of(to, "--to"))
     click.echo(f"subscription {name} of {full_of(topic)} goes on at {to}")
 
 
@@ -147,25 +161,27 @@ def skip_all(topic: str, name: str, url: str) -> None:
 
     It goes on with what comes after; what is there now is not read by it any more.
     """
-    path = path_of(topic, "subscriptions", subscription_name(name), "skip-all")
-    Api(url).send("POST", path)
+    connect(url).scalable_topics.skip_all(topic, name)
     click.echo(f"subscription {name} of {full_of(topic)} has nothing left to read")
 
 
-def _milliseconds(given: str) -> int:
-    """Raises BadParameter."""
-    if given.isascii() and given.isdecimal():
-        return int(given)
+def place_of(given: str, option: str) -> Place:
+    """Where an option says to begin. Raises BadParameter."""
+    if given == "earliest":
+        return "earliest"
+    if given == "latest":
+        return "latest"
     try:
+        if given.isascii() and given.isdecimal():
+            return _EPOCH + timedelta(milliseconds=int(given))
         when = datetime.fromisoformat(given)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{given!r} is not earliest, latest, a time like 2026-01-31T12:00:00Z, or "
             "milliseconds since 1970",
-            param_hint="--to",
+            param_hint=option,
         ) from None
     aware = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    milliseconds = round(aware.timestamp() * 1000)
-    if milliseconds < 0:
-        raise click.BadParameter(f"{given!r} is before 1970", param_hint="--to")
-    return milliseconds
+    if aware < _EPOCH:
+        raise click.BadParameter(f"{given!r} is before 1970", param_hint=option)
+    return aware

@@ -6,29 +6,33 @@ import contextlib
 import importlib
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import click
+import msgspec
 
+from anabranch.admin import Admin, AdminError, AutoScaleStats, LoadStats, Segment
+from anabranch.admin import RefusedError as Refusal
 from anabranch.broker.cli import dag
-from anabranch.broker.cli.api import Api, RefusedError, UnreachableError, json_option, url_option
+from anabranch.broker.cli.api import as_seen_by, connect, json_option, refused, url_option
 from anabranch.broker.cli.output import table, write_json
 from anabranch.broker.cli.subscriptions import subscriptions, tell
-from anabranch.broker.cli.topic_paths import SCALABLE, count_of, full_of, path_of, properties_of
-from anabranch.core.layout import SegmentLayout
-from anabranch.core.names import parse_namespace, parse_scalable_topic
-from anabranch.core.segment_load import rate_in_words
+from anabranch.broker.cli.topic_words import count_of, full_of, properties_of
+from anabranch.core.autoscale.load import rate_in_words
+from anabranch.core.names import parse_scalable_topic
+from anabranch.core.topics.layout import SegmentLayout
 
-_RATES: Final = {  # column: field of a segment's load
-    "MSG/S IN": "msgRateIn",
-    "BYTES/S IN": "bytesRateIn",
-    "MSG/S OUT": "msgRateOut",
-    "BYTES/S OUT": "bytesRateOut",
+_RATES: Final[dict[str, tuple[str, Callable[[LoadStats], float]]]] = {  # by column
+    "MSG/S IN": ("msgRateIn", lambda load: load.msg_rate_in),
+    "BYTES/S IN": ("bytesRateIn", lambda load: load.bytes_rate_in),
+    "MSG/S OUT": ("msgRateOut", lambda load: load.msg_rate_out),
+    "BYTES/S OUT": ("bytesRateOut", lambda load: load.bytes_rate_out),
 }
 _COLUMNS_MAX: Final = 160
 # name: module of the commands that need the SDK, which the others need not wait for.
-_WITH_SDK: Final = {"produce": "produce", "consume": "consume"}
+_WITH_SDK: Final = {"produce": "produce", "consume": "consume", "peek": "peek"}
 
 
 class _Topics(click.Group):
@@ -64,14 +68,14 @@ def topics() -> None:
 @json_option
 def create(topic: str, segments: int, given: tuple[str, ...], url: str, as_json: bool) -> None:
     """Create TOPIC."""
-    path, properties = path_of(topic), properties_of(given)
-    api = Api(url)
-    api.send("PUT", path, properties or None, numInitialSegments=segments)
+    properties = properties_of(given)
+    admin = connect(url)
+    admin.scalable_topics.create_scalable_topic(topic, segments, properties)
     if as_json:
         write_json({"topic": full_of(topic), "segments": segments, "properties": properties})
         return
     click.echo(f"{full_of(topic)} is created, with {count_of(segments, 'segment')}")
-    _say_scaling(Api(api.answered_by), topic)
+    _say_scaling(as_seen_by(admin), topic)
 
 
 @topics.command("list", epilog="Example: anabranch topics list public/default --property team=shop")
@@ -90,23 +94,48 @@ def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> No
 
     NAMESPACE is tenant/name; public/default if left out.
     """
-    home = parse_namespace(namespace)
-    wanted = [f"{name}={value}" for name, value in properties_of(given).items()]
-    query = {"property": wanted} if wanted else {}
-    found = sorted(Api(url).get(f"{SCALABLE}/{home}", **query))
+    wanted = properties_of(given)
+    found = sorted(connect(url).scalable_topics.list_scalable_topics(namespace, wanted))
     if as_json:
         write_json(found)
     else:
         click.echo("".join(f"{name}\n" for name in found), nl=False)
 
 
-@topics.command(epilog="Example: anabranch topics delete public/default/orders")
+@topics.command(epilog="Example: anabranch topics delete public/default/orders --yes")
 @click.argument("topic")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @url_option
-def delete(topic: str, url: str) -> None:
-    """Delete TOPIC with its subscriptions, segments and messages."""
-    Api(url).send("DELETE", path_of(topic))
-    click.echo(f"{full_of(topic)} is deleted")
+def delete(topic: str, yes: bool, url: str) -> None:
+    """Delete TOPIC with its subscriptions, segments and messages.
+
+    Asks before, and where nobody can be asked wants --yes.
+    """
+    admin = connect(url)
+    full = full_of(topic)
+    if not yes:
+        _ask_to_delete(admin, topic, full)
+    admin.scalable_topics.delete_scalable_topic(topic)
+    click.echo(f"{full} is deleted")
+
+
+def can_be_asked() -> bool:
+    """Whether a person is there to answer."""
+    return sys.stdin.isatty()
+
+
+def _ask_to_delete(admin: Admin, topic: str, full: str) -> None:
+    """Raises Abort when the answer is no, UsageError when nobody can give one."""
+    if not can_be_asked():
+        raise click.UsageError(
+            f"deleting {full} loses all its messages, and nobody can be asked here: say --yes"
+        )
+    found = admin.scalable_topics.get_stats(topic)
+    subscribed = count_of(len(found.subscriptions), "subscription")
+    segments = count_of(found.total_segments, "segment")
+    click.confirm(
+        f"Delete {full} with its {subscribed}, {segments} and all messages?", abort=True, err=True
+    )
 
 
 @topics.command(epilog="Example: anabranch topics show public/default/orders")
@@ -121,11 +150,11 @@ def show(topic: str, url: str, as_json: bool) -> None:
     merged into. EPOCHS: from the one that made a segment to the one that sealed it. END OFFSETS:
     where each bucket of a sealed one ends.
     """
-    found = Api(url).get(path_of(topic))
+    found = connect(url).scalable_topics.get_metadata(topic)
     if as_json:
         write_json(found)
         return
-    layout = SegmentLayout.from_metadata(found)
+    layout = SegmentLayout.from_metadata(msgspec.to_builtins(found, str_keys=True))
     active = len(layout.active)
     click.echo(
         f"{full_of(topic)}: epoch {layout.epoch}, {count_of(active, 'active segment')}, "
@@ -151,55 +180,54 @@ def stats(topic: str, url: str, as_json: bool) -> None:
     Any client of Kafka can read the segments' Kafka topics; a group is that of a subscription.
     Rates are per second; one with a ~ is an estimate.
     """
-    found = Api(url).get(path_of(topic, "stats"))
+    found = connect(url).scalable_topics.get_stats(topic)
     if as_json:
         write_json(found)
         return
-    under_way = "" if found["operation"] == "NONE" else f", {found['operation']} under way"
+    under_way = "" if found.operation == "NONE" else f", {found.operation} under way"
     click.echo(
-        f"{full_of(topic)}: epoch {found['epoch']}, "
-        f"{count_of(found['activeSegments'], 'active segment')}, {found['sealedSegments']} sealed"
+        f"{full_of(topic)}: epoch {found.epoch}, "
+        f"{count_of(found.active_segments, 'active segment')}, {found.sealed_segments} sealed"
         f"{under_way}"
     )
-    if found["lastFailure"]:
-        click.echo(f"last failure: {found['lastFailure']}")
+    if found.last_failure:
+        click.echo(f"last failure: {found.last_failure}")
     click.echo()
-    segments = sorted(found["segments"].items(), key=lambda item: int(item[0]))
     table(
         ("SEGMENT", "STATE", "BUCKETS", *_RATES, "KAFKA TOPIC"),
         [
             (
-                number,
-                each["state"],
-                str(each["entryBuckets"]),
-                *_rates(each["load"]),
-                each["kafkaTopic"],
+                str(number),
+                each.state,
+                str(each.entry_buckets),
+                *_rates(each.load),
+                each.kafka_topic,
             )
-            for number, each in segments
+            for number, each in sorted(found.segments.items())
         ],
     )
-    if found["subscriptions"]:
+    if found.subscriptions:
         click.echo()
-        tell(found["subscriptions"])
+        tell(found.subscriptions)
     click.echo()
-    _tell_scaling(found["autoScale"])
+    _tell_scaling(found.auto_scale)
 
 
-def _rates(load: dict[str, Any] | None) -> tuple[str, ...]:
+def _rates(load: LoadStats | None) -> tuple[str, ...]:
     if load is None:
         return ("-",) * len(_RATES)
     return tuple(
-        ("~" if field in load["estimated"] else "") + rate_in_words(load[field])
-        for field in _RATES.values()
+        ("~" if field in load.estimated else "") + rate_in_words(rate_of(load))
+        for field, rate_of in _RATES.values()
     )
 
 
-def _tell_scaling(scale: dict[str, Any]) -> None:
-    now = scale["now"]
-    click.echo(f"auto-scaling now: {now['action']} ({scale['fault'] or now['why']})")
-    for each in scale["decisions"]:
-        at = datetime.fromtimestamp(each["atMs"] / 1000, UTC)
-        click.echo(f"  {at:%Y-%m-%d %H:%M:%S}Z  {each['action']}: {each['why']}")
+def _tell_scaling(scale: AutoScaleStats) -> None:
+    now = scale.now
+    click.echo(f"auto-scaling now: {now.action} ({scale.fault or now.why})")
+    for each in scale.decisions:
+        at = datetime.fromtimestamp(each.at_ms / 1000, UTC)
+        click.echo(f"  {at:%Y-%m-%d %H:%M:%S}Z  {each.action}: {each.why}")
 
 
 @topics.command(
@@ -218,13 +246,13 @@ def properties(
     both = sorted(wanted.keys() & set(gone))
     if both:
         raise click.UsageError(f"{', '.join(both)} cannot be set and removed at once")
-    api, path = Api(url), path_of(topic, "properties")
+    known = connect(url).scalable_topics
     if wanted:
-        api.send("PUT", path, wanted)
+        known.update_properties(topic, wanted)
     for name in gone:
-        api.send("DELETE", path, key=name)
+        known.remove_property(topic, name)
     # The topic's controller answers, which has seen the changes.
-    found = api.get(path)
+    found = known.get_properties(topic)
     if as_json:
         write_json(found)
     else:
@@ -244,9 +272,10 @@ def split(topic: str, segment: int, url: str, as_json: bool) -> None:
 
     SEGMENT is its id, as `topics show` has it. Messages of its keys go to the two new ones.
     """
-    api = Api(url)
-    _change(api, topic, "split", segment)
-    _say_children(api, topic, [segment], f"segment {segment} is split", as_json)
+    admin = connect(url)
+    with _looking_at(topic):
+        admin.scalable_topics.split_segment(topic, segment)
+    _say_children(admin, topic, [segment], f"segment {segment} is split", as_json)
 
 
 @topics.command(epilog="Example: anabranch topics merge public/default/orders 2 3")
@@ -260,10 +289,11 @@ def merge(topic: str, first: int, second: int, url: str, as_json: bool) -> None:
 
     FIRST and SECOND are their ids, in any order, as `topics show` has them.
     """
-    api = Api(url)
-    _change(api, topic, "merge", first, second)
+    admin = connect(url)
+    with _looking_at(topic):
+        admin.scalable_topics.merge_segments(topic, first, second)
     what = f"segments {first} and {second} are merged"
-    _say_children(api, topic, [first, second], what, as_json)
+    _say_children(admin, topic, [first, second], what, as_json)
 
 
 @topics.command(epilog="Example: anabranch topics rebucket public/default/orders 1 8")
@@ -277,49 +307,50 @@ def rebucket(topic: str, segment: int, buckets: int, url: str, as_json: bool) ->
 
     SEGMENT (an id) is replaced by one of the same range with BUCKETS buckets (Kafka partitions).
     """
-    api = Api(url)
-    _change(api, topic, "rebucket", segment, bucketCount=buckets)
-    _say_children(api, topic, [segment], f"segment {segment} is replaced", as_json)
+    admin = connect(url)
+    with _looking_at(topic):
+        admin.scalable_topics.rebucket_segment(topic, segment, buckets)
+    _say_children(admin, topic, [segment], f"segment {segment} is replaced", as_json)
 
 
-def _change(api: Api, topic: str, *how: str | int, **query: int) -> None:
-    """Raises RefusedError, which says where to look if the segments are not as was thought."""
+@contextlib.contextmanager
+def _looking_at(topic: str) -> Iterator[None]:
+    """Says where to look if the segments are not as was thought. Raises RefusedError."""
     try:
-        api.send("POST", path_of(topic, *how), **query)
-    except RefusedError as error:
-        if "egment" not in error.message:
-            raise
+        yield
+    except Refusal as error:
         look = f"`anabranch topics show {parse_scalable_topic(topic)}` has the segments"
-        raise RefusedError(f"{error.message}; {look}") from None
+        raise refused(error, look if "egment" in error.reason else "") from error
 
 
-def _say_children(api: Api, topic: str, parents: list[int], what: str, as_json: bool) -> None:
+def _say_children(admin: Admin, topic: str, parents: list[int], what: str, as_json: bool) -> None:
     """What came of it; another change may have followed, or cleaned the parents away.
 
-    The node that did it is asked: others may not have read so far.
+    The node that did it is asked: another one may still tell the layout before it.
     """
-    did = Api(api.answered_by)
-    segments: dict[str, Any] = did.get(path_of(topic))["segments"]
-    ids = segments.get(str(parents[0]), {}).get("childIds", [])
-    children = [segments[str(each)] for each in ids if str(each) in segments]
+    did = as_seen_by(admin)
+    segments = did.scalable_topics.get_metadata(topic).segments
+    ids = segments[parents[0]].child_ids if parents[0] in segments else []
+    children = [segments[each] for each in ids if each in segments]
     if as_json:
         write_json({"topic": full_of(topic), "parents": parents, "children": children})
         return
-    shown = ", ".join(
-        f"{each['segmentId']} [{each['hashRange']['start']:04x}-{each['hashRange']['end']:04x}]"
-        for each in children
-    )
+    shown = ", ".join(map(_ranged, children))
     click.echo(f"{what}: {shown or 'see `topics show`'}")
     _say_scaling(did, topic)
 
 
-def _say_scaling(did: Api, topic: str) -> None:
+def _ranged(part: Segment) -> str:
+    return f"{part.segment_id} [{part.hash_range.start:04x}-{part.hash_range.end:04x}]"
+
+
+def _say_scaling(did: Admin, topic: str) -> None:
     """What may become of segments made by hand, where it may, for people; the node that made them
     is asked. What is done is done: that it cannot tell is no failure.
     """
-    with contextlib.suppress(RefusedError, UnreachableError):
-        scale = did.get(path_of(topic, "stats"))["autoScale"]
-        if scale["policy"]["enabled"]["value"] and not scale["fault"]:
+    with contextlib.suppress(AdminError):
+        scale = did.scalable_topics.get_stats(topic).auto_scale
+        if scale.policy["enabled"].value and not scale.fault:
             name = parse_scalable_topic(topic)
             click.echo(
                 "auto-scaling is on and may split and merge these segments again; to decide by "

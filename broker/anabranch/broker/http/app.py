@@ -1,12 +1,14 @@
-"""The application: every route, the errors' answers, and the short ways of reads in front."""
+"""The application: every route, the errors' answers, and the reads in front."""
 
 from __future__ import annotations
 
 from importlib.metadata import version as package_version
 
 from fastapi import FastAPI, Response
+from fastapi.responses import HTMLResponse
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from anabranch.broker.http import (
@@ -14,17 +16,19 @@ from anabranch.broker.http import (
     brokers,
     bundle_backlogs,
     bundles,
-    layouts,
-    lookup,
     namespaces,
+    reads,
     scalable,
     segment_subscriptions,
     segments,
     subscriptions,
     tenants,
 )
+from anabranch.broker.http.description import describe
+from anabranch.broker.http.docs_page import docs_page
 from anabranch.broker.http.errors import answer_errors
 from anabranch.broker.http.guard import Guard
+from anabranch.broker.http.origins import OwnPages, Site
 from anabranch.broker.metrics import Metrics
 from anabranch.broker.operations import Operations
 from anabranch.broker.settings import Settings
@@ -40,12 +44,15 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
         description="Look-ups and administration, with the paths, bodies and status codes of "
         "Pulsar's admin REST. Refusals are JSON: a `reason` that names the thing and the remedy.",
         redirect_slashes=False,
+        docs_url=None,  # FastAPI's pages load their scripts from another host
+        redoc_url=None,
     )
     api.state.operations = operations
     answer_errors(api)
-    api.add_middleware(Guard)
-    api.include_router(lookup.router(operations))
-    api.include_router(tenants.router(operations, cluster))
+    limits = settings.http_limits
+    api.add_middleware(Guard, limits=limits)
+    api.include_router(reads.router(operations))
+    api.include_router(tenants.router(operations, settings))
     api.include_router(namespaces.router(operations, cluster))
     api.include_router(bundles.router(operations))
     api.include_router(bundle_backlogs.router(operations))
@@ -62,10 +69,24 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
         """Figures for Prometheus."""
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
+    @api.get("/docs", include_in_schema=False, response_class=HTMLResponse)
+    async def get_docs() -> HTMLResponse:
+        """All of this as a page."""
+        return HTMLResponse(docs_page(api.openapi()))
+
+    describe(api)
     return api
 
 
 def create_app(operations: Operations, settings: Settings, metrics: Metrics) -> ASGIApp:
     """What a server runs."""
     api = create_api(operations, settings, metrics)
-    return lookup.LookupFirst(layouts.LayoutFirst(api, operations.topics), operations)
+    quick = reads.Reads(api, operations, settings.http_limits)
+    site = Site(settings)
+    served = OwnPages(quick, site)
+    if not site.origins:
+        return served
+    # Outermost: browsers ask before they send, and read answers only with its headers.
+    return CORSMiddleware(
+        served, allow_origins=list(site.origins), allow_methods=["*"], allow_headers=["*"]
+    )

@@ -1,4 +1,4 @@
-"""Auto-scale policies: what topics and namespaces override of the node's settings (seed 000)."""
+"""Auto-scale policies: what topics and namespaces override of the node's settings (PIP-483)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from fastapi import APIRouter, Body, Response
 from fastapi.responses import JSONResponse
 
 from anabranch.broker.http.errors import problems
-from anabranch.broker.http.paths import Home, TopicName
-from anabranch.broker.http.staleness import Marked
+from anabranch.broker.http.routing import DecidingRoute, Home, Marked, TopicName
 from anabranch.broker.topics.policies import AutoScalePolicies
-from anabranch.core.autoscale_policy import OVERRIDE_FIELDS, Override
+from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, Override
 
 _Override = Annotated[
     dict[str, Any],
@@ -25,7 +24,7 @@ _FOUND: dict[int | str, dict[str, Any]] = {
 
 def router(policies: AutoScalePolicies) -> APIRouter:
     """The routes of both levels."""
-    routes = APIRouter(prefix="/admin/v2", tags=["auto-scale policies"])
+    routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2", tags=["auto-scale policies"])
     _topics(routes, policies)
     _namespaces(routes, policies)
     return routes

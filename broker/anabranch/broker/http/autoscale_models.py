@@ -8,12 +8,12 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.core.autoscale import Demand
-from anabranch.core.autoscale_decisions import Decision, NoAction, describe
-from anabranch.core.autoscale_policy import EffectivePolicy
-from anabranch.core.autoscaler import Evaluation, Loads, demand_of, evaluate
-from anabranch.core.segment_load import SegmentLoad
-from anabranch.core.topics import ScalableTopic
+from anabranch.core.autoscale.decide import Demand
+from anabranch.core.autoscale.decisions import Decision, NoAction, describe
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.autoscale.policy import EffectivePolicy
+from anabranch.core.autoscale.schedule import Evaluation, Loads, demand_of, evaluate
+from anabranch.core.topics.topic import ScalableTopic
 
 
 class LoadStats(BaseModel):

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import json
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 from starlette.responses import PlainTextResponse
 
-from anabranch.broker.errors import NotFoundError, UnavailableError
+from anabranch.broker.errors import NotFoundError, PreconditionError, UnavailableError
 from anabranch.broker.http.errors import problems
-from anabranch.broker.http.models import LeaderBroker, NamespaceOwnershipStatus, NodeStatus
-from anabranch.broker.http.staleness import Marked
+from anabranch.broker.http.models import (
+    Explanation,
+    LeaderBroker,
+    MoveNow,
+    NamespaceOwnershipStatus,
+    NodeStatus,
+)
+from anabranch.broker.http.routing import DecidingRoute, Marked
 from anabranch.broker.operations import Operations
-from anabranch.broker.settings import Settings
+from anabranch.broker.settings import SETTING_NAMES, Settings
 from anabranch.core import names
+from anabranch.core.bundles.unit import LEADERSHIP
 from anabranch.core.effects import BrokerState
 
 
 def router(operations: Operations, settings: Settings, version: str) -> APIRouter:
     """The routes of brokers."""
-    routes = APIRouter(prefix="/admin/v2/brokers", tags=["brokers"])
+    routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/brokers", tags=["brokers"])
     _add_this_node(routes, operations, settings, version)
+    _add_configuration(routes, settings)
     cluster_name = settings.cluster_name
 
     @routes.get("", dependencies=[Marked])
@@ -33,6 +44,26 @@ def router(operations: Operations, settings: Settings, version: str) -> APIRoute
         if not leader:
             raise NotFoundError("Couldn't find leader broker: an election is under way; ask again")
         return LeaderBroker(brokerId=leader, serviceUrl=f"http://{leader}")
+
+    @routes.get("/explain", dependencies=[Marked], responses=problems(404, 412))
+    async def explain(
+        name: Annotated[
+            str, Query(description="`leadership`, tenant/namespace/range, or a scalable topic.")
+        ] = LEADERSHIP,
+    ) -> Explanation:
+        """What may become of it now, and what forbids the rest (Anabranch's own)."""
+        found = operations.explain(name)
+        return Explanation(
+            name=found.name,
+            state=found.state,
+            version=found.version,
+            moves=[
+                MoveNow(
+                    move=each.move, end=each.end, by=list(each.by), forbiddenBy=each.forbidden_by
+                )
+                for each in found.moves
+            ],
+        )
 
     @routes.get("/{cluster}", dependencies=[Marked], responses=problems(404))
     async def list_brokers_of_cluster(cluster: str) -> list[str]:
@@ -59,8 +90,11 @@ def _add_this_node(
 ) -> None:
     @routes.get("/health", response_class=PlainTextResponse, responses=problems(503))
     async def check_health() -> str:
-        """`ok` while this node holds its lease and follows the log, so that it may own bundles."""
-        return _ok(operations)
+        """`ok` while this node holds its lease and follows the log, so that it may own bundles.
+
+        What people should look at all the same follows, a line each.
+        """
+        return "\n".join((_ok(operations), *operations.concerns()))
 
     @routes.get("/ready", response_class=PlainTextResponse, responses=problems(503))
     async def check_ready() -> str:
@@ -87,12 +121,55 @@ def _add_this_node(
             digest=found.digest,
             horizon=found.horizon,
             leaseMillis=found.lease_remaining_ms,
+            concerns=operations.concerns(),
         )
+
+
+def _add_configuration(routes: APIRouter, settings: Settings) -> None:
+    path = "/configuration"
+
+    @routes.get(path)
+    async def list_dynamic_settings() -> list[str]:
+        """Settings that can be changed while a node runs: none. Policies can."""
+        return []
+
+    @routes.get(path + "/values")
+    async def get_dynamic_settings() -> dict[str, str]:
+        """Settings that were changed while nodes run: none."""
+        return {}
+
+    @routes.get(path + "/runtime")
+    async def get_settings() -> dict[str, str]:
+        """The settings that this node runs with, as text."""
+        values = settings.model_dump(mode="json", by_alias=True)
+        return {name: _plain(value) for name, value in values.items() if value is not None}
+
+    @routes.post(path + "/{setting}/{value}", responses=problems(412))
+    async def change_setting(setting: str, value: str) -> None:
+        """Always refused: a node reads its settings when it starts."""
+        raise _fixed(setting)
+
+    @routes.delete(path + "/{setting}", responses=problems(412))
+    async def reset_setting(setting: str) -> None:
+        """Always refused: nothing was changed since the node started."""
+        raise _fixed(setting)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _fixed(setting: str) -> PreconditionError:
+    known = "" if setting in SETTING_NAMES else f"; there is no setting {setting}, either"
+    return PreconditionError(
+        f"Can't update non-dynamic configuration {setting}: give it to each node when it starts, "
+        f"in its file, its environment or a flag, and restart it{known}"
+    )
 
 
 def probes(operations: Operations) -> APIRouter:
     """What load balancers and container platforms ask."""
-    routes = APIRouter(tags=["probes"])
+    routes = APIRouter(route_class=DecidingRoute, tags=["probes"])
 
     @routes.get("/livez", response_class=PlainTextResponse)
     async def check_alive() -> str:
@@ -121,4 +198,7 @@ def _ok(operations: Operations) -> str:
 
 def _check_cluster(cluster: str, mine: str) -> None:
     if cluster != mine:
-        raise NotFoundError(f"Cluster {cluster} does not exist; this one is {mine}")
+        raise NotFoundError(
+            f"there is no path of that name here, nor a cluster {cluster}: this one is {mine}, and "
+            "/openapi.json lists all paths"
+        )

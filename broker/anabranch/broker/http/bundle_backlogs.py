@@ -12,12 +12,12 @@ from fastapi import APIRouter, Path
 from anabranch.broker.errors import DeadlineError, NotFoundError, PreconditionError, listed
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
-from anabranch.broker.http.paths import Home
+from anabranch.broker.http.routing import DecidingRoute, Home
 from anabranch.broker.operations import Operations
 from anabranch.channel.positions import LATEST
 from anabranch.core.names import Namespace, full_name, parse_scalable_topic
 from anabranch.core.ring import parse_range, topic_hash
-from anabranch.core.subscriptions import SubscriptionKind
+from anabranch.core.subscriptions.subscription import SubscriptionKind
 
 _PATH: Final = "/{tenant}/{namespace}/{bundle}"
 
@@ -26,7 +26,7 @@ _Bundle = Annotated[str, Path(description="A bundle's range, such as 0x00000000_
 
 def router(operations: Operations) -> APIRouter:
     """Both, for all subscriptions or one name."""
-    routes = APIRouter(prefix="/admin/v2/namespaces", tags=["bundles"])
+    routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/namespaces", tags=["bundles"])
     refusals = problems(307, 404, 412, 500, 503, 504)
 
     @routes.post(_PATH + "/clearBacklog", status_code=204, responses=refusals)
@@ -69,7 +69,7 @@ async def _clear(operations: Operations, home: Namespace, bundle: str, subscript
         for name, kind in found.items():
             if kind is SubscriptionKind.STREAM:
                 with suppress(NotFoundError):  # it was deleted meanwhile
-                    await topics.reading.resets.reset(topic, name, LATEST)
+                    await topics.resets.reset(topic, name, LATEST)
             else:
                 left.append(f"{name} ({kind.name}) of {full_name(topic)}")
     if left:

@@ -17,14 +17,13 @@ from anabranch.broker.http.models import (
     NamespaceOwnership,
     TopicHashPositions,
 )
-from anabranch.broker.http.paths import Home
-from anabranch.broker.http.staleness import Marked
+from anabranch.broker.http.routing import DecidingRoute, Home, Marked
 from anabranch.broker.operations import Operations
 from anabranch.core import names
+from anabranch.core.bundles.unit import UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import RING_END, bundle_name, parse_range, topic_hash
-from anabranch.core.units import UnitState
 
 _HALVES: Final = "range_equally_divide"
 _POSITIONS: Final = "specified_positions_divide"
@@ -38,7 +37,7 @@ _Bundle = Annotated[str, Path(description="A bundle's range, such as 0x00000000_
 
 def router(operations: Operations) -> APIRouter:
     """The routes of bundles."""
-    routes = APIRouter(prefix="/admin/v2/namespaces", tags=["bundles"])
+    routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/namespaces", tags=["bundles"])
     _add_reads(routes, operations)
     _add_changes(routes, operations)
     return routes

@@ -22,6 +22,7 @@ from anabranch.broker.errors import (
     UnavailableError,
 )
 from anabranch.broker.http.models import Problem
+from anabranch.broker.http.routing import mark_if_stale
 from anabranch.core.errors import AnabranchError, InvalidInputError
 
 # A request that ran out of time may still be done later: 504, like any gateway that cannot know.
@@ -35,6 +36,11 @@ STATUS_OF: Final[dict[type[AnabranchError], int]] = {
     KafkaFailedError: 500,
 }
 _RETRY_SECONDS: Final = "1"
+# Topics whose messages are with Pulsar's brokers, and what belongs to those.
+_PULSARS_OWN: Final = tuple(
+    f"/admin/{rest}/"
+    for rest in ("v2/persistent", "v2/non-persistent", "v2/schemas", "v3/transactions")
+)
 _METHODS: Final = ("DELETE", "GET", "POST", "PUT")
 
 Responses = dict[int | str, dict[str, Any]]
@@ -61,8 +67,10 @@ def answer_errors(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _routing)
 
 
-async def _known(_: Request, error: Exception) -> JSONResponse:
-    return answer(error)
+async def _known(request: Request, error: Exception) -> JSONResponse:
+    told = answer(error)
+    await mark_if_stale(request, told)
+    return told
 
 
 async def _elsewhere(request: Request, error: Exception) -> JSONResponse:
@@ -117,7 +125,12 @@ async def _routing(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException):
         raise error
     path, method = request.url.path, request.method
-    if error.status_code == HTTPStatus.NOT_FOUND:
+    if error.status_code == HTTPStatus.NOT_FOUND and path.startswith(_PULSARS_OWN):
+        reason = (
+            f"there is no path {path}: the topics of this cluster are scalable ones, on Kafka; see "
+            "/admin/v2/scalable, and /openapi.json for all paths"
+        )
+    elif error.status_code == HTTPStatus.NOT_FOUND:
         reason = f"there is no path {path}; /docs and /openapi.json list all there are"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(_methods_at(request))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import MutableMapping
-from typing import Any, Final
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.broker.http.errors import refusal
 from anabranch.broker.log import get_logger
-
-BODY_BYTES_MAX: Final = 1 << 20
+from anabranch.broker.port_settings import HttpLimits
 
 _log = get_logger()
 
@@ -20,8 +19,10 @@ _log = get_logger()
 class Guard:
     """Refuses bodies that are too large, and answers 500 with an error id that is in the log."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, limits: HttpLimits) -> None:
         self._app = app
+        self._limits = limits
+        self._bodies_bytes = 0  # of all requests under way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -33,11 +34,10 @@ class Guard:
         async def receive_bounded() -> Message:
             nonlocal received
             message = await receive()
-            received += len(message.get("body", b""))
-            if received > BODY_BYTES_MAX:
-                raise HTTPException(
-                    413, f"the body has more than {BODY_BYTES_MAX} bytes; nothing here needs that"
-                )
+            count = len(message.get("body", b""))
+            received += count
+            self._bodies_bytes += count
+            self._check(received)
             return message
 
         async def send_watched(message: Message) -> None:
@@ -47,6 +47,10 @@ class Guard:
 
         try:
             await self._app(scope, receive_bounded, send_watched)
+        except HTTPException as error:  # of its own, where no route has made an answer of it
+            if started:
+                raise
+            await refusal(error.status_code, error.detail)(scope, receive, send)
         except Exception as error:
             error_id = _report(scope, error)
             if started:
@@ -57,6 +61,21 @@ class Guard:
                 f"{error_id}",
             )
             await answer(scope, receive, send)
+        finally:
+            self._bodies_bytes -= received
+
+    def _check(self, received: int) -> None:
+        most, together = self._limits.body_bytes_max, self._limits.bodies_bytes_max
+        if received > most:
+            raise HTTPException(
+                413, f"the body has more than {most} bytes, which is httpMaxRequestSize"
+            )
+        if self._bodies_bytes > together:
+            raise HTTPException(
+                503,
+                f"the bodies of requests have {together} bytes already, which is "
+                "httpMaxRequestsMemory; try again",
+            )
 
 
 def _report(scope: MutableMapping[str, Any], error: Exception) -> str:

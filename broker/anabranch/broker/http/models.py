@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -34,6 +34,13 @@ class TenantInfo(BaseModel):
     allowedClusters: _Roles
 
 
+class ClusterData(BaseModel):
+    """Addresses of a cluster."""
+
+    serviceUrl: str = Field(description="For administration and look-ups over HTTP.")
+    brokerServiceUrl: str = Field(description="For clients of the binary protocol.")
+
+
 class BundlesData(BaseModel):
     """How a namespace is divided into bundles."""
 
@@ -57,7 +64,7 @@ class BundlesWanted(BaseModel):
 class PoliciesWanted(BaseModel):
     """A new namespace's policies: the count of bundles, either way Pulsar's clients write it.
 
-    Pulsar's clients send every policy they know; those at their empty value are accepted.
+    Pulsar's clients send every policy they know; those that say nothing are accepted.
     """
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -67,6 +74,11 @@ class PoliciesWanted(BaseModel):
     replication_clusters: list[str] = Field(
         default_factory=list, description="May be left out, or name this cluster alone."
     )
+    allowed_clusters: list[str] = Field(default_factory=list, description="The same.")
+    scalableTopicAutoScalePolicy: dict[str, Any] | None = Field(
+        default=None,
+        description="What it overrides of the nodes' auto-scale policy; may be left out.",
+    )
 
 
 class Policies(BaseModel):
@@ -74,6 +86,10 @@ class Policies(BaseModel):
 
     bundles: BundlesData
     replication_clusters: list[str]
+    scalableTopicAutoScalePolicy: dict[str, bool | int | float] | None = Field(
+        default=None,
+        description="What it overrides of the nodes' auto-scale policy; absent for nothing.",
+    )
 
 
 class BundleOwnership(BaseModel):
@@ -93,12 +109,6 @@ class NamespaceOwnership(BaseModel):
 
     namespace: str
     bundles: list[BundleOwnership]
-
-
-class BundleRange(BaseModel):
-    """The bundle that a topic falls into."""
-
-    bundle: str
 
 
 class TopicHashPositions(BaseModel):
@@ -134,6 +144,24 @@ class NamespaceOwnershipStatus(BaseModel):
     is_active: bool = True
 
 
+class MoveNow(BaseModel):
+    """A move of a state machine as things are."""
+
+    move: str
+    end: str = Field(description="The state it leads to, where it is possible; else empty.")
+    by: list[str] = Field(description="The brokers that may propose it now.")
+    forbiddenBy: str = Field(description="What forbids it, where it is not possible; else empty.")
+
+
+class Explanation(BaseModel):
+    """What may become of a bundle, of the leadership or of a scalable topic now."""
+
+    name: str
+    state: str = Field(description="INIT: it is not there.")
+    version: int
+    moves: list[MoveNow]
+
+
 class NodeStatus(BaseModel):
     """How the node that was asked is doing."""
 
@@ -147,3 +175,4 @@ class NodeStatus(BaseModel):
     digest: str = Field(description="Hash of the whole applied state, equal on equal nodes.")
     horizon: int = Field(description="Offset up to which a snapshot stands; -1 for none.")
     leaseMillis: int = Field(description="What is left of its lease; 0 when lapsed.")
+    concerns: list[str] = Field(description="What people should look at, though it serves.")

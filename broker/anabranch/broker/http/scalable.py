@@ -1,4 +1,4 @@
-"""Scalable topics: `/admin/v2/scalable`, as seed 001 and Pulsar's admin REST have it."""
+"""Scalable topics: `/admin/v2/scalable`, as PIP-468 and Pulsar's admin REST have it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from fastapi import APIRouter, Body, Path, Query, Response
 from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
-from anabranch.broker.http.paths import Home, TopicName
+from anabranch.broker.http.routing import DecidingRoute, Home, Marked, TopicName
 from anabranch.broker.http.scalable_models import (
     LayoutBody,
     SegmentDetail,
     TopicStats,
-    encoded,
 )
-from anabranch.broker.http.staleness import Marked
-from anabranch.broker.http.topic_stats import StatsBodies, segment_detail
+from anabranch.broker.http.topic_stats import segment_detail, stats_body
 from anabranch.broker.topics.operations import TopicOperations, active_segments
-from anabranch.broker.topics.properties import change_properties
-from anabranch.core.topics import properties_dict
+from anabranch.core.topics.topic import properties_dict
 
 PREFIX: Final = "/admin/v2/scalable"
 _ID_MAX: Final = 2**63 - 1
@@ -38,7 +35,7 @@ _Properties = Annotated[
 
 def router(topics: TopicOperations) -> APIRouter:
     """All routes of topics, their statistics, properties and layouts."""
-    routes = APIRouter(prefix=PREFIX, tags=["scalable topics"])
+    routes = APIRouter(route_class=DecidingRoute, prefix=PREFIX, tags=["scalable topics"])
     _topics(routes, topics)
     _stats(routes, topics)
     _properties(routes, topics)
@@ -64,11 +61,9 @@ def _topics(routes: APIRouter, topics: TopicOperations) -> None:
         await topics.create(name, segments, properties or {})
 
     @routes.get(path, dependencies=[Marked], responses=problems(404, 412))
-    async def get_layout(name: TopicName, response: Response) -> LayoutBody:
+    async def get_layout(name: TopicName) -> LayoutBody:
         """The DAG of the topic's segments."""
-        found = topics.topic(name)
-        # FastAPI drops the mark of staleness when a route makes its own response.
-        return _raw(await encoded(found), response.headers)  # type: ignore[return-value]  # its bytes
+        raise NotImplementedError  # `reads.Reads` answers it
 
     @routes.delete(path, status_code=204, responses=problems(307, 404, 409, 412, 503, 504))
     async def delete_topic(
@@ -82,13 +77,13 @@ def _topics(routes: APIRouter, topics: TopicOperations) -> None:
 def _stats(routes: APIRouter, topics: TopicOperations) -> None:
     path = "/{tenant}/{namespace}/{topic}"
     refusals = problems(307, 404, 412, 503, 504)
-    bodies = StatsBodies(topics)
 
     @routes.get(path + "/stats", dependencies=[Marked], responses=refusals)
     async def get_stats(name: TopicName, response: Response) -> TopicStats:
         """Segments, and subscriptions with their consumers and what they have yet to read."""
         await topics.controlled(name, reading=True)
-        return _raw(await bodies.of(name), response.headers)  # type: ignore[return-value]  # its bytes
+        # FastAPI drops the mark of staleness when a route makes its own response.
+        return _raw(await stats_body(topics, name), response.headers)  # type: ignore[return-value]  # its bytes
 
     stats = path + "/segments/{segmentId}/stats"
 
@@ -122,7 +117,7 @@ def _properties(routes: APIRouter, topics: TopicOperations) -> None:
         properties: Annotated[dict[str, str], Body(description="Those to be set.")],
     ) -> None:
         """Sets these properties; the others stay."""
-        await change_properties(topics, name, lambda before: {**before, **properties})
+        await topics.change_properties(name, lambda before: {**before, **properties})
 
     @routes.delete(path, status_code=204, responses=refusals)
     async def remove_property(
@@ -130,8 +125,8 @@ def _properties(routes: APIRouter, topics: TopicOperations) -> None:
         key: Annotated[str, Query(description="The property's name.")],
     ) -> None:
         """Removes one property; nothing if it is not there."""
-        await change_properties(
-            topics, name, lambda before: {k: v for k, v in before.items() if k != key}
+        await topics.change_properties(
+            name, lambda before: {k: v for k, v in before.items() if k != key}
         )
 
 

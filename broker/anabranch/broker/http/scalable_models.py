@@ -1,4 +1,4 @@
-"""Bodies about scalable topics, by the field names of seed 001 and of Pulsar's admin REST."""
+"""Bodies about scalable topics, by the field names of PIP-468 and of Pulsar's admin REST."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from anabranch.broker.http.autoscale_models import (
     AutoScaleStats,
     LoadStats,
 )
-from anabranch.broker.topics.wide import beside
-from anabranch.core.autoscale_policy import override_of
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.topics import ScalableTopic
+from anabranch.core.autoscale.policy import override_of
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic
 
 
 class HashRange(BaseModel):
@@ -94,6 +93,10 @@ class SubscriptionStats(BaseModel):
         description="Sealed segments that it has read to their ends."
     )
     groupId: str = Field(description="Its consumer group, or share group, in Kafka.")
+    deadLetterTopic: str = Field(
+        description="Of a queue: the scalable topic for what nobody could process; empty for none."
+    )
+    maxDeliveries: int = Field(description="After how many deliveries; 0 where there is none.")
 
 
 class SegmentDetail(SegmentStats):
@@ -134,9 +137,9 @@ def layout_body(topic: ScalableTopic) -> dict[str, Any]:
     return body
 
 
-async def encoded(topic: ScalableTopic) -> bytes:
-    """`LayoutBody` as JSON; a wide one is made in a thread, so that the others are served."""
-    return await beside(topic, lambda: msgspec.json.encode(layout_body(topic)))
+def encoded(topic: ScalableTopic) -> bytes:
+    """`LayoutBody` as JSON."""
+    return msgspec.json.encode(layout_body(topic))
 
 
 def _derived(part: SegmentInfo) -> dict[str, Any]:

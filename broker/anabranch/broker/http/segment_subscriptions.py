@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from anabranch.broker.errors import NotFoundError, PreconditionError, UnavailableError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
-from anabranch.broker.http.paths import TopicName
+from anabranch.broker.http.routing import DecidingRoute, TopicName
 from anabranch.broker.http.segments import PREFIX
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.names import full_name
@@ -23,7 +23,7 @@ _PATH: Final = "/{tenant}/{namespace}/{topic}/{descriptor}/subscription/{subscri
 
 def router(topics: TopicOperations) -> APIRouter:
     """All routes of subscriptions in segments."""
-    routes = APIRouter(prefix=PREFIX, tags=["segments"])
+    routes = APIRouter(route_class=DecidingRoute, prefix=PREFIX, tags=["segments"])
     _existence(routes, topics)
     _positions(routes, topics)
     return routes
@@ -106,7 +106,7 @@ def _must_have(
 async def _backlog(topics: TopicOperations, name: str, descriptor: str, subscription: str) -> int:
     segment_id = _must_have(topics, name, descriptor, subscription)
     known = {each: said for each, said, _ in topics.subscriptions(name)}
-    found = (await topics.reading.backlogs.of(name, topics.topic(name), known))[subscription]
+    found = (await topics.backlogs.of(name, topics.topic(name), known))[subscription]
     messages = found.segments.get(segment_id)
     if messages is None:
         raise UnavailableError(

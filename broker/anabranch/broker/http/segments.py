@@ -1,4 +1,4 @@
-"""Single segments: `/admin/v2/segments`, as seed 001 has it.
+"""Single segments: `/admin/v2/segments`, as PIP-468 has it.
 
 There the controller makes, terminates and deletes segments by these calls. Here it does so by
 records of the log, and a call that would do it behind the log's back is refused with the way to do
@@ -14,7 +14,7 @@ from fastapi import APIRouter, Body, Query
 from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
-from anabranch.broker.http.paths import TopicName
+from anabranch.broker.http.routing import DecidingRoute, TopicName
 from anabranch.broker.topics.operations import TopicOperations, active_segments
 from anabranch.core.names import full_name
 
@@ -27,7 +27,7 @@ _Subscriptions = Annotated[
 
 def router(topics: TopicOperations) -> APIRouter:
     """All routes of single segments; a descriptor is `hexStart-hexEnd-id`."""
-    routes = APIRouter(prefix=PREFIX, tags=["segments"])
+    routes = APIRouter(route_class=DecidingRoute, prefix=PREFIX, tags=["segments"])
     path = "/{tenant}/{namespace}/{topic}/{descriptor}"
 
     @routes.put(path, status_code=204, responses=problems(404, 412))

@@ -13,9 +13,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from anabranch.broker.errors import StartError
+from anabranch.broker.http.protocol import Connections, protocol_of
+from anabranch.broker.port_settings import DEFAULT_HTTP_LIMITS, HttpLimits
 
 _BACKLOG: Final = 2048
-_CONNECTIONS_MAX: Final = 10_000
 _STOP_SECONDS_MAX: Final = 5
 
 
@@ -57,10 +58,13 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves an application on a bound socket until it is stopped."""
 
-    def __init__(self, app: ASGIApp, held: socket.socket) -> None:
+    def __init__(
+        self, app: ASGIApp, held: socket.socket, limits: HttpLimits = DEFAULT_HTTP_LIMITS
+    ) -> None:
+        self.connections = Connections(limits)
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=protocol_of(self.connections),  # type: ignore[arg-type]  # made as its own are
             ws="none",
             lifespan="off",
             access_log=False,
@@ -68,7 +72,6 @@ class HttpServer:
             server_header=False,
             date_header=False,
             backlog=_BACKLOG,
-            limit_concurrency=_CONNECTIONS_MAX,
             timeout_graceful_shutdown=_STOP_SECONDS_MAX,
         )
         self._server = _Server(config)

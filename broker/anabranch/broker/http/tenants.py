@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
+from anabranch.broker.errors import NotFoundError
 from anabranch.broker.http.errors import problems
-from anabranch.broker.http.models import TenantInfo
-from anabranch.broker.http.staleness import Marked
+from anabranch.broker.http.models import ClusterData, TenantInfo
+from anabranch.broker.http.routing import DecidingRoute, Marked
 from anabranch.broker.operations import Operations
+from anabranch.broker.settings import Settings
 from anabranch.core import names
 
 
-def router(operations: Operations, cluster: str) -> APIRouter:
+def router(operations: Operations, settings: Settings) -> APIRouter:
     """The routes of tenants and clusters."""
-    routes = APIRouter(prefix="/admin/v2", tags=["tenants"])
+    routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2", tags=["tenants"])
+    mine = settings.cluster_name
 
     @routes.get("/clusters", dependencies=[Marked])
     async def list_clusters() -> list[str]:
         """The one cluster that this node belongs to."""
-        return [cluster]
+        return [mine]
+
+    @routes.get("/clusters/{cluster}", dependencies=[Marked], responses=problems(404))
+    async def get_cluster(cluster: str) -> ClusterData:
+        """Where the cluster answers: at this node as at any other."""
+        if cluster != mine:
+            raise NotFoundError(f"Cluster {cluster} does not exist; this one is {mine}")
+        return ClusterData(serviceUrl=settings.web_url, brokerServiceUrl=settings.service_url)
 
     @routes.get("/tenants", dependencies=[Marked])
     async def list_tenants() -> list[str]:

@@ -1,8 +1,4 @@
-"""A topic's statistics as its controller knows them.
-
-What is known is looked up in the event loop. For a wide topic the rest is done in a thread, once
-for all who ask at the same time.
-"""
+"""A topic's statistics as its controller knows them."""
 
 from __future__ import annotations
 
@@ -18,14 +14,14 @@ from anabranch.broker.http.autoscale_models import (
     load_stats,
 )
 from anabranch.broker.http.scalable_models import SegmentDetail
-from anabranch.broker.topics.backlogs import Backlog
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.broker.topics.wide import Shared, beside
-from anabranch.core.segment_load import SegmentLoad
-from anabranch.core.segment_topics import kafka_group, kafka_topic, segment_topic
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.subscriptions import Subscription
-from anabranch.core.topics import ScalableTopic
+from anabranch.broker.topics.positions import Backlog
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.names import full_name
+from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic
 
 Subscribed = tuple[str, Subscription, dict[str, bool]]  # a name, and who is connected
 
@@ -42,38 +38,22 @@ class _Facts(msgspec.Struct, frozen=True):
     auto_scale: AutoScaleFacts
 
 
-class StatsBodies:
-    """`TopicStats` as JSON. To be used in the event loop."""
-
-    def __init__(self, topics: TopicOperations) -> None:
-        self._topics = topics
-        self._shared: Shared[bytes] = Shared()
-
-    async def of(self, name: str) -> bytes:
-        """Raises NotFoundError."""
-        topic = self._topics.topic(name)
-        subscriptions = self._topics.subscriptions(name)
-        mark = (topic.incarnation, topic.version, subscriptions)
-        return await self._shared.of(
-            name, topic, mark, lambda: self._made(name, topic, subscriptions)
-        )
-
-    async def _made(
-        self, name: str, topic: ScalableTopic, subscriptions: list[Subscribed]
-    ) -> bytes:
-        known = {each: said for each, said, _ in subscriptions}
-        backlogs = await self._topics.reading.backlogs.of(name, topic, known)
-        service = self._topics.access.service
-        facts = _Facts(
-            name,
-            service.prefix,
-            topic,
-            subscriptions,
-            backlogs,
-            service.failures.why(name),
-            auto_scale_facts(self._topics, name, topic),
-        )
-        return await beside(topic, lambda: msgspec.json.encode(_stats(facts)))
+async def stats_body(topics: TopicOperations, name: str) -> bytes:
+    """`TopicStats` as JSON. Raises NotFoundError."""
+    topic = topics.topic(name)
+    subscriptions = topics.subscriptions(name)
+    known = {each: said for each, said, _ in subscriptions}
+    service = topics.access.service
+    facts = _Facts(
+        name,
+        service.prefix,
+        topic,
+        subscriptions,
+        await topics.backlogs.of(name, topic, known),
+        service.failures.why(name),
+        auto_scale_facts(topics, name, topic),
+    )
+    return msgspec.json.encode(_stats(facts))
 
 
 def _stats(facts: _Facts) -> dict[str, Any]:
@@ -114,6 +94,8 @@ def _subscription(
         "backlogUnknown": backlog.unknown,
         "drainedSegments": known.drained,
         "groupId": kafka_group(facts.prefix, facts.name, name, known.created_offset),
+        "deadLetterTopic": full_name(known.dead_letter) if known.dead_letter else "",
+        "maxDeliveries": known.deliveries_max,
     }
 
 
@@ -137,7 +119,7 @@ async def segment_detail(
 ) -> SegmentDetail:
     """One segment's statistics by themselves."""
     known = {each: said for each, said, _ in topics.subscriptions(name)}
-    backlogs = await topics.reading.backlogs.of(name, topic, known)
+    backlogs = await topics.backlogs.of(name, topic, known)
     service = topics.access.service
     load = (service.load(name, topic.incarnation) or {}).get(part.segment_id)
     return SegmentDetail(

@@ -24,7 +24,9 @@ def load_settings(settings: Settings) -> LoadSettings:
 def traffic_inbox(settings: Settings) -> TrafficReports:
     """Where clients' reports come in."""
     measured = load_settings(settings)
-    return TrafficReports(measured.window_s, measured.interval_s)
+    return TrafficReports(
+        measured.window_s, measured.interval_s, message_bytes_max=settings.max_message_size
+    )
 
 
 def build_reporter(

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from anabranch.channel.load_probe import CLIENTS_MAX, Reader
+from anabranch.channel.load_probe import CLIENTS_MAX, ActiveGroup
 from anabranch.channel.sealing import SegmentTopic
 
 _QUIET_MAX: Final = 8  # groups of a round that have no members
@@ -32,7 +32,7 @@ class GroupProbe(Protocol):
     """What is asked of Kafka: `channel.load_probe.LoadProbe`, or its double."""
 
     def groups(self, timeout_s: float) -> list[str]: ...
-    def readers(self, groups: list[str], timeout_s: float) -> list[Reader]: ...
+    def readers(self, groups: list[str], timeout_s: float) -> list[ActiveGroup]: ...
     def committed(
         self, group: str, topics: list[SegmentTopic], timeout_s: float
     ) -> dict[str, int]: ...

@@ -14,15 +14,15 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.topics.service import TopicService
-from anabranch.channel.load import LoadTable, Place
+from anabranch.channel.load import LoadTable, SegmentKey
 from anabranch.channel.sealing import SegmentTopic
-from anabranch.core.autoscaler import policy_of
+from anabranch.core.autoscale.load import LoadRecord, Rates, SegmentLoad
+from anabranch.core.autoscale.meter import SegmentMeter
+from anabranch.core.autoscale.schedule import policy_of
 from anabranch.core.names import full_name, namespace_of
-from anabranch.core.segment_load import LoadRecord, Rates, SegmentLoad
-from anabranch.core.segment_meter import SegmentMeter
-from anabranch.core.segment_topics import kafka_group, kafka_topic
-from anabranch.core.subscriptions import SubscriptionKind
-from anabranch.core.topics import ScalableTopic
+from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.topic import ScalableTopic
 
 _NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 _AT_ONCE: Final = 100  # topics looked at before others have their turn
@@ -32,7 +32,7 @@ _NEW_AT_ONCE: Final = 2_000  # segments that get their meters before that, in so
 class Measured(msgspec.Struct):
     """One active segment. `next_at`: when it is sampled next, after `pause_s` without news."""
 
-    place: Place
+    place: SegmentKey
     kafka: SegmentTopic
     created_ms: int
     meter: SegmentMeter
@@ -64,7 +64,7 @@ class Inventory:
         table: LoadTable,
         window_s: float,
         lag_s: float,
-        withdraw: Callable[[list[Place]], None],
+        withdraw: Callable[[list[SegmentKey]], None],
         now: Callable[[], float],
     ) -> None:
         self.topics: dict[str, MeasuredTopic] = {}
@@ -86,7 +86,7 @@ class Inventory:
     def __len__(self) -> int:
         return sum(len(topic.segments) for topic in self.topics.values())
 
-    def find(self, place: Place) -> Measured | None:
+    def find(self, place: SegmentKey) -> Measured | None:
         """The segment, if it is measured here."""
         topic = self.topics.get(place.topic)
         if topic is None or topic.incarnation != place.incarnation:
@@ -152,7 +152,7 @@ class Inventory:
         self._take_groups(known)
         return self._take_segments(known, topic)
 
-    def _orphans(self, name: str) -> list[Place]:
+    def _orphans(self, name: str) -> list[SegmentKey]:
         """What a topic left behind that was deleted with its namespace: it has no controller.
 
         It must be old, for the log may be read a while later than the loads.
@@ -188,7 +188,7 @@ class Inventory:
         ]
         # What was measured here may be on its way to the table yet.
         gone += [
-            Place(known.name, topic.incarnation, each)
+            SegmentKey(known.name, topic.incarnation, each)
             for each in left - active.keys()
             if each not in written
         ]
@@ -201,7 +201,7 @@ class Inventory:
             name = kafka_topic(self._service.prefix, known.name, topic.incarnation, part)
             load = _record(written.get(part.segment_id))
             known.segments[part.segment_id] = Measured(
-                Place(known.name, topic.incarnation, part.segment_id),
+                SegmentKey(known.name, topic.incarnation, part.segment_id),
                 SegmentTopic(name, part.buckets),
                 part.created_at_ms,
                 SegmentMeter(self._window_s, load, self._now(), self._lag_s),

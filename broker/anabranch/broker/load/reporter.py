@@ -1,6 +1,6 @@
 """`SegmentLoadReporter`: measures the segments of this node's topics and tells everybody.
 
-The seed lets the owner of each segment measure it (seed 000, "Load reporting"). Segments have no
+The proposal lets the owner of each segment measure it (PIP-483, "Load reporting"). Segments have no
 owners of their own here, their topics have: so the node that owns a topic's bundle, which is its
 controller, measures all of its active segments, only while its lease holds. It asks Kafka, some
 thousand partitions a request, in a thread; what rests is asked about less and less often, but once
@@ -21,9 +21,9 @@ from anabranch.broker.load.inventory import Inventory, Measured, MeasuredTopic
 from anabranch.broker.load.traffic import Grown, TrafficReports
 from anabranch.broker.log import get_logger
 from anabranch.broker.topics.service import TopicService
-from anabranch.channel.load import LoadTable, Place
+from anabranch.channel.load import LoadTable, SegmentKey
 from anabranch.channel.sealing import SegmentTopic
-from anabranch.core.segment_load import LoadRecord
+from anabranch.core.autoscale.load import LoadRecord
 from anabranch.wire import clock
 
 _ENDS_S: Final = 5.0
@@ -50,7 +50,7 @@ class Loads(Protocol):
 
     @property
     def is_whole(self) -> bool: ...
-    def write(self, loads: dict[Place, LoadRecord | None]) -> None: ...
+    def write(self, loads: dict[SegmentKey, LoadRecord | None]) -> None: ...
 
 
 class LoadSettings(msgspec.Struct, frozen=True):
@@ -236,20 +236,24 @@ class SegmentLoadReporter:
 
     def _grown(self, grown: Grown) -> None:
         """A client has reported."""
+        known = self._service.runtime.view.subscription(grown.topic, grown.subscription)
+        if grown.subscription and known is None:
+            return
         if grown.subscription:
             self._reported_at[grown.topic, grown.subscription] = self._now()
         if grown.topic not in self.inventory.topics:
             self.inventory.look(grown.topic)  # taken over since the last round
-        each = self.inventory.find(Place(grown.topic, grown.incarnation, grown.segment_id))
+        each = self.inventory.find(SegmentKey(grown.topic, grown.incarnation, grown.segment_id))
         if each is None:
             return
-        if grown.subscription:
-            each.meter.read(grown.messages, grown.size_bytes)
+        if known is not None:  # one that was put elsewhere may read all again
+            reader = f"{grown.subscription}@{known.created_offset}"
+            each.meter.read(grown.messages, grown.size_bytes, reader)
         else:
             each.meter.written(grown.messages, grown.size_bytes)
         each.next_at = 0.0
 
-    def _withdraw(self, places: list[Place]) -> None:
+    def _withdraw(self, places: list[SegmentKey]) -> None:
         if places:
             self.writes += len(places)
             self._loads.write(dict.fromkeys(places))

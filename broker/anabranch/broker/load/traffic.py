@@ -17,6 +17,7 @@ from anabranch.wire import clock
 
 _CLIENTS_MAX: Final = 10_000  # of one topic
 _ENTRIES_MAX: Final = 100_000  # of one topic, of all clients together
+_MESSAGE_BYTES_MAX: Final = 1 << 30  # as large as the setting can make it
 _SILENT_WINDOWS: Final = 3.0  # after which a client is forgotten, and what one says no more of
 
 
@@ -74,11 +75,16 @@ class TrafficReports:
     """The clients of the topics that this node controls. To be used in its event loop."""
 
     def __init__(
-        self, window_s: float, interval_s: float, now: Callable[[], float] = clock.now
+        self,
+        window_s: float,
+        interval_s: float,
+        now: Callable[[], float] = clock.now,
+        message_bytes_max: int = _MESSAGE_BYTES_MAX,
     ) -> None:
         self.interval_s = interval_s  # at which clients are asked to report
         self.received = 0
         self.listener: Callable[[Grown], None] | None = None  # until there is one, nothing counts
+        self._message_bytes_max = message_bytes_max  # no message on Kafka is larger
         self._window_s = window_s
         self._now = now
         self._topics: dict[tuple[str, int], _Clients] = {}
@@ -120,7 +126,7 @@ class TrafficReports:
                         report.incarnation,
                         *place,
                         messages,
-                        max(0, size_bytes),
+                        min(max(0, size_bytes), messages * self._message_bytes_max),
                     )
                 )
 

@@ -9,28 +9,36 @@ from anabranch.broker.errors import (
     ConflictError,
     ElsewhereError,
     NotFoundError,
+    PreconditionError,
     UnavailableError,
 )
 from anabranch.broker.lookups import Located, Lookups
-from anabranch.broker.requests import Requests
+from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.service import TopicService
-from anabranch.core import names
+from anabranch.core.log.records import TopicCause, TopicChange
+from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import full_name, namespace_of
-from anabranch.core.records import TopicCause, TopicChange
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.topic_proposals import topic_change
-from anabranch.core.topics import ScalableTopic, TopicMove
-from anabranch.core.verdicts import Verdict
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.propose import topic_change
+from anabranch.core.topics.topic import ScalableTopic, TopicMove
 
 
 class Access:
     """What REST and consumers' sessions share. To be used in the event loop."""
 
-    def __init__(self, requests: Requests, lookups: Lookups, service: TopicService) -> None:
-        self.requests = requests
-        self.runtime = requests.runtime
+    def __init__(
+        self, runtime: Runtime, lookups: Lookups, service: TopicService, *, enabled: bool = True
+    ) -> None:
+        self.runtime = runtime
+        self.proposals = runtime.proposals
         self.service = service
         self._lookups = lookups
+        self._enabled = enabled
+
+    def must_be_enabled(self) -> None:
+        """Raises PreconditionError where topics are neither made, watched nor consumed."""
+        if not self._enabled:
+            raise PreconditionError("Scalable topics are disabled on this broker")
 
     def topic(self, name: str) -> ScalableTopic:
         """The topic, for clients. Raises NotFoundError unless it is there and open."""
@@ -52,7 +60,7 @@ class Access:
 
     async def find_controller(self, name: str) -> Located:
         """Where the topic's controller is; sees to it that there is one."""
-        return await self._lookups.lookup(full_name(name), namespace_of(name))
+        return await self._lookups.find(full_name(name), namespace_of(name))
 
     async def control(self, name: str, deadline: float) -> None:
         """Returns once this node is the topic's controller. Raises ElsewhereError if another is."""
@@ -60,11 +68,11 @@ class Access:
             located = await self.find_controller(name)
             if located.broker != self.runtime.core.me:
                 raise _elsewhere(name, located)
-            self.requests.actor()
+            self.proposals.actor()
             unit, _ = controller_of(self.runtime.view, name)
             what = f"bundle {unit} of {full_name(name)} was not opened here"
             if not self.service.may_act(name):
-                await self.requests.changed(unit, deadline, what)
+                await self.runtime.until_changed(unit, deadline, what)
 
     async def controlled(
         self, name: str, deadline: float, *, reading: bool = False
@@ -91,28 +99,27 @@ class Access:
     async def change(
         self, name: str, build: Callable[[ScalableTopic], TopicChange | None], deadline: float
     ) -> TopicChange | None:
-        """Proposes, at the topic's controller, what `build` makes of it (`Requests.settle`).
+        """Proposes, at the topic's controller, what `build` makes of it (`Proposals.settle`).
 
         Raises NotFoundError unless the topic is open, and ElsewhereError.
         """
-        await self.controlled(name, deadline)
-        return await self.requests.settle(
-            lambda: build(self.topic(name)), self.refusals(name), deadline
+        return await self.proposals.settle(
+            lambda: build(self.topic(name)),
+            self.refusals(name),
+            deadline,
+            lambda: self.controlled(name, deadline),
         )
 
     def proposal(
         self, name: str, topic: ScalableTopic | None, move: TopicMove, **fields: Any
     ) -> TopicChange:
-        """An operator's change of a topic. Raises ElsewhereError or UnavailableError unless this
-        node is the topic's controller now.
-        """
-        self.must_control(name)
+        """An operator's change of a topic. The log refuses it of who is not the controller."""
         return topic_change(
-            self.requests.actor(),
+            self.proposals.actor(),
             name,
             topic,
             move,
-            self.runtime.new_id(),
+            self.runtime.proposals.new_id(),
             TopicCause.OPERATOR,
             **fields,
         )
@@ -142,8 +149,3 @@ def _elsewhere(name: str, located: Located) -> ElsewhereError:
         located.web_url,
         located.service_url,
     )
-
-
-def parse(name: str) -> str:
-    """`tenant/namespace/name` of `[topic://]...`. Raises InvalidInputError."""
-    return names.parse_scalable_topic(name)

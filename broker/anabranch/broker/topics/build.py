@@ -8,25 +8,25 @@ from collections.abc import Callable
 import msgspec
 
 from anabranch.broker.lookups import Lookups
-from anabranch.broker.requests import Requests
+from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.topics.access import Access
-from anabranch.broker.topics.backlogs import Backlogs
 from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.limits import Limits
+from anabranch.broker.topics.groups import Beginnings, Groups
+from anabranch.broker.topics.keeping import AT_ONCE, Keeping
+from anabranch.broker.topics.metrics import BacklogMetrics, Sharing
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.broker.topics.policies import AutoScalePolicies
-from anabranch.broker.topics.positions import OpenPositions, Positions
-from anabranch.broker.topics.reading import Reading
-from anabranch.broker.topics.resets import Resets
-from anabranch.broker.topics.seeker import Seeker
+from anabranch.broker.topics.policies import AutoScalePolicies, Limits, fits_clients
+from anabranch.broker.topics.positions import Backlogs, OpenPositions, Positions
 from anabranch.broker.topics.service import TopicService
-from anabranch.broker.topics.sharing import Sharing
-from anabranch.broker.topics.watches import Watches
-from anabranch.broker.topics.worker import SegmentKeeper
-from anabranch.core.autoscaler import LoadOf
-from anabranch.core.controller import ControllerSettings
-from anabranch.core.timing import Timing
+from anabranch.broker.topics.subscriptions import Resets
+from anabranch.broker.topics.watches import Owned, Seeker, Watches
+from anabranch.broker.topics.worker import Lanes, SegmentKeeper
+from anabranch.core.autoscale.schedule import LoadOf
+from anabranch.core.subscriptions.timing import Timing
+from anabranch.core.topics.controller import ControllerSettings
+from anabranch.core.topics.retention import Retention
+from anabranch.wire import clock
 
 OpenKeeper = Callable[[], SegmentKeeper]
 
@@ -48,37 +48,53 @@ def timing(settings: Settings) -> Timing:
     )
 
 
+def retention(settings: Settings) -> Retention:
+    """What is kept, and for how long."""
+
+    def seconds(given: int) -> float:
+        return math.inf if given < 0 else float(given)
+
+    return Retention(
+        read_s=seconds(settings.scalable_topic_retention_seconds),
+        unread_s=seconds(settings.scalable_topic_unread_retention_seconds),
+        expiry_s=seconds(settings.scalable_topic_subscription_expiry_seconds),
+    )
+
+
 def build_topics(
-    requests: Requests, lookups: Lookups, settings: Settings, parts: TopicParts
+    runtime: Runtime, lookups: Lookups, settings: Settings, parts: TopicParts
 ) -> TopicOperations:
     """Everything about scalable topics."""
-    kept_s = settings.scalable_topic_retention_seconds
     controllers = ControllerSettings(
         timing=timing(settings),
-        auto_scale=settings.auto_scale_settings(),
-        retention_s=math.inf if kept_s < 0 else float(kept_s),
+        auto_scale=settings.auto_scale_settings(is_allowed=settings.scalable_topic_enabled),
+        retention_s=retention(settings).read_s,
     )
-    runtime = requests.runtime
+    lanes = Lanes(parts.open_keeper, settings.topic_prefix)
     service = TopicService(
-        runtime, controllers, settings.topic_prefix, parts.open_keeper, parts.load
+        runtime, controllers, settings.topic_prefix, lanes, parts.load, fits_clients
     )
-    access = Access(requests, lookups, service)
+    access = Access(runtime, lookups, service, enabled=settings.scalable_topic_enabled)
     seeker = Seeker(access)
     watches = Watches(access, seeker)
     timeout_s = settings.operation_timeout_millis / 1000
-    consumers = Consumers(access, settings.lookup_timeout_millis / 1000)
     positions = Positions(parts.open_positions)
-    resets = Resets(access, consumers, positions, timeout_s)
-    reading = Reading(Backlogs(positions, settings.topic_prefix), resets, positions)
+    beginnings = Beginnings(access, positions)
+    groups = Groups(service, positions)
+    lookup_s = settings.lookup_timeout_millis / 1000
+    consumers = Consumers(access, beginnings, groups, lookup_s)
+    resets = Resets(access, consumers, beginnings, timeout_s)
+    backlogs = Backlogs(positions, settings.topic_prefix)
     limits = Limits(
         timeout_s=timeout_s,
         bucket_budget=settings.scalable_topic_entry_bucket_budget,
         buckets_max=settings.scalable_topic_entry_bucket_max_per_segment,
-        enabled=settings.scalable_topic_enabled,
     )
+    owned = Owned(service)
+    service.scaling.owned = owned.names
     metrics = runtime.metrics
     metrics.registry.register(service.scaling)
-    metrics.registry.register(Sharing(service.controllers, lambda: runtime.view))
+    metrics.registry.register(Sharing(service.controllers, lambda: runtime.view, owned.names))
     metrics.gauge(
         "anabranch_topic_controllers",
         "Scalable topics that this node does something for at the moment.",
@@ -92,5 +108,22 @@ def build_topics(
         "Consumers of scalable topics whose controller this node is.",
         lambda: len(service.consumers),
     )
-    policies = AutoScalePolicies(access, settings.auto_scale_policy(), timeout_s)
-    return TopicOperations(access, consumers, reading, watches, seeker, limits, policies)
+    keeping = Keeping(
+        access,
+        consumers,
+        # Of its own: nobody who asks is to wait for a round.
+        Positions(parts.open_positions, AT_ONCE),
+        owned,
+        retention(settings),
+        settings.scalable_topic_survey_interval_seconds,
+        clock.now,
+    )
+    metrics.registry.register(
+        BacklogMetrics(
+            lambda: runtime.view, parts.load, owned.names, keeping.seen, keeping.expiry.soon
+        )
+    )
+    policies = AutoScalePolicies(access, controllers.auto_scale, timeout_s)
+    return TopicOperations(
+        access, consumers, backlogs, resets, keeping, watches, seeker, limits, policies
+    )

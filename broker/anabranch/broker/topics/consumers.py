@@ -13,26 +13,33 @@ import msgspec
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineError,
-    KafkaFailedError,
     NotFoundError,
+    OperationError,
+    PreconditionError,
     UnavailableError,
 )
 from anabranch.broker.log import get_logger
 from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.groups import Beginnings, Groups, written_parts
+from anabranch.broker.topics.positions import Group
 from anabranch.broker.topics.service import Attached, Consumer
-from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.broker.topics.usage import Usage
+from anabranch.channel.positions import EARLIEST
 from anabranch.core import names
-from anabranch.core.instances import Bucket
+from anabranch.core.log.records import SubscriptionChange
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import full_name
-from anabranch.core.records import SubscriptionChange
-from anabranch.core.segment_topics import kafka_group
-from anabranch.core.state import StateReader
-from anabranch.core.subscriptions import Subscription, SubscriptionKind, SubscriptionOp
-from anabranch.core.topic_proposals import subscription_change
-from anabranch.core.verdicts import Verdict
-from anabranch.wire import clock
+from anabranch.core.subscriptions.admission import (
+    AdmissionStep,
+    SubscribeRequest,
+    admit,
+    is_same_group,
+)
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.propose import subscription_change
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 
-_STARTED_MAX: Final = 10_000
 _SO_ALREADY: Final = (
     Verdict.CONSUMER_EXISTS,
     Verdict.UNKNOWN_CONSUMER,
@@ -52,17 +59,10 @@ class SubscriptionGoneError(NotFoundError):
     """The subscription was deleted, and its consumers' sessions with it; another may be there."""
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What a consumer subscribes with; `topic` is `tenant/namespace/name`."""
+class Asked(SubscribeRequest, frozen=True, kw_only=True):
+    """A wish, and where a subscription begins that is not there yet."""
 
-    topic: str
-    subscription: str
-    kind: SubscriptionKind
-    consumer: str
-    instance: int
-    group_id: str = ""  # of the subscription that holdings and drained speak of
-    holdings: tuple[Bucket, ...] = ()
-    drained: tuple[Bucket, ...] = ()
+    start_ms: int = EARLIEST
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -75,13 +75,21 @@ class Session(msgspec.Struct, frozen=True):
 class Consumers:
     """The sessions that this node, as a controller, keeps. To be used in its event loop."""
 
-    def __init__(self, access: Access, timeout_s: float) -> None:
+    def __init__(
+        self,
+        access: Access,
+        beginnings: Beginnings,
+        groups: Groups,
+        timeout_s: float,
+    ) -> None:
         self._access = access
-        self._requests = access.requests
+        self._beginnings = beginnings
+        self.usage = Usage(access)
+        self.proposals = access.proposals
         self._runtime = access.runtime
         self._service = access.service
         self._timeout_s = timeout_s
-        self._started: dict[str, None] = {}  # share groups that begin at the first message
+        self.groups = groups
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._log = get_logger(broker=access.runtime.core.me)
 
@@ -90,26 +98,49 @@ class Consumers:
         """The state as this node has folded it."""
         return self._runtime.view
 
-    async def create(self, topic: str, subscription: str, kind: SubscriptionKind) -> None:
-        """Creates a subscription, at the beginning of every segment, unless it is there."""
+    def must_control(self, topic: str) -> None:
+        """Raises ElsewhereError or UnavailableError unless this node is the controller now."""
+        self._access.topic(topic)
+        self._access.must_control(topic)
+
+    def dismiss(self, topic: str, subscription: str, why: str) -> None:
+        """Lets its consumers subscribe again."""
+        what = f"subscription {subscription} of {full_name(topic)}"
+        self._service.dismiss({topic}, f"{what}: {why}", subscription)
+
+    async def create(
+        self, topic: str, subscription: str, kind: SubscriptionKind, start_ms: int = EARLIEST
+    ) -> None:
+        """Creates a subscription, unless it is there.
+
+        It begins with what has that time or a later one, at EARLIEST, or at LATEST.
+        """
         names.subscription(subscription)
         async with self.alone(topic, subscription):
-            await self._subscription(topic, subscription, kind)
+            if self._runtime.view.subscription(topic, subscription) is None:
+                await self._make(topic, subscription, kind, start_ms)
+            await self._let_begin(topic, subscription)
 
-    async def delete(self, topic: str, subscription: str) -> None:
-        """Deletes a subscription with its consumers' sessions. Raises NotFoundError."""
+    async def delete(self, topic: str, subscription: str, *, force: bool = False) -> None:
+        """Deletes a subscription; by force also one that has consumers, whose sessions end.
+
+        Raises NotFoundError, and ConflictError for one that has, or may have, consumers.
+        """
         async with self.alone(topic, subscription):
             before = self.known(topic, subscription)
+            if not force:
+                remedy = ", or delete it by force"
+                self.usage.must_be_unused(topic, subscription, before, remedy)
             await self.change(topic, subscription, SubscriptionOp.DELETE)
             why = f"subscription {subscription} of {full_name(topic)} was deleted"
             self._service.dismiss({topic}, why, subscription)
         group = self.group_id(topic, subscription, before)
         self._log.info("subscription.deleted", topic=topic, subscription=subscription, group=group)
-        self._service.delete_group(group)
+        self.groups.delete(group)
 
     def group_id(self, topic: str, subscription: str, known: Subscription) -> str:
         """The Kafka group of a subscription."""
-        return kafka_group(self._service.prefix, topic, subscription, known.created_offset)
+        return self.usage.group_id(topic, subscription, known)
 
     async def subscribe(self, asked: Asked, consumer: Consumer) -> Session:
         """Registers the consumer; it is given its assignment at once, and every later one.
@@ -119,6 +150,7 @@ class Consumers:
         """
         names.subscription(asked.subscription)
         names.consumer(asked.consumer)
+        self._access.must_be_enabled()
         self._access.topic(asked.topic)
         self._access.must_control(asked.topic)
         with self._service.pinned(asked.topic):
@@ -142,7 +174,7 @@ class Consumers:
             )
         let_go, done = tuple(released), tuple(drained)
         if controller is None or not controller.heard(
-            asked.subscription, asked.consumer, session.number, let_go, done, clock.now()
+            asked.subscription, asked.consumer, session.number, let_go, done, self._runtime.now()
         ):
             raise SessionOverError(
                 f"the session of consumer {asked.consumer} of {full_name(asked.topic)} is over: "
@@ -183,7 +215,9 @@ class Consumers:
         self._service.consumers.pop(session.number, None)
         controller = self._service.controller(asked.topic)
         if controller is not None:
-            controller.closed(asked.subscription, asked.consumer, session.number, clock.now())
+            controller.closed(
+                asked.subscription, asked.consumer, session.number, self._runtime.now()
+            )
             self._service.reconcile(asked.topic)
 
     # --- steps --------------------------------------------------------------------------
@@ -217,94 +251,106 @@ class Consumers:
             raise NotFoundError(f"Subscription not found: {subscription} on {full_name(topic)}")
         return known
 
-    async def _subscription(
-        self, topic: str, subscription: str, kind: SubscriptionKind
-    ) -> Subscription:
-        known = self._runtime.view.subscription(topic, subscription)
-        if known is None:
-            await self.change(topic, subscription, SubscriptionOp.CREATE, kind=kind)
-            known = self.known(topic, subscription)
-        if known.kind is SubscriptionKind.QUEUE:
-            # Not only by who created it: that node may have ended between the two.
-            await self.start_share_group(self.group_id(topic, subscription, known))
-        return known
-
-    async def start_share_group(self, group: str) -> None:
-        """Nobody may read before it is done: Kafka would let the group begin at its latest."""
-        if group in self._started:
-            return
-        try:
-            await asyncio.wrap_future(self._service.lanes.start_share_group(group))
-        except KafkaRefusedError as error:
-            raise KafkaFailedError(str(error)) from None
-        except KafkaUnreachableError as error:
-            raise UnavailableError(str(error)) from None
-        if len(self._started) >= _STARTED_MAX:
-            del self._started[next(iter(self._started))]
-        self._started[group] = None
-
-    def _must_last(self, asked: Asked) -> None:
-        """Raises SubscriptionGoneError if what the consumer was subscribed to is not there.
-
-        A subscription that was put somewhere else has another group as well, but knows its ordered
-        consumers yet. A queue's read on in the former group: they are to begin anew.
-        """
-        if not asked.group_id:
-            return  # it subscribes for the first time
-        known = self._runtime.view.subscription(asked.topic, asked.subscription)
-        if known is not None and (
-            asked.group_id == self.group_id(asked.topic, asked.subscription, known)
-            or known.instance_of(asked.consumer) == asked.instance
-        ):
-            return
-        self._access.must_control(asked.topic)  # else this node may know less than the consumer
-        what = f"subscription {asked.subscription} of {full_name(asked.topic)}"
-        if known is None:
-            raise SubscriptionGoneError(f"{what} was deleted")
-        raise SubscriptionGoneError(
-            f"{what} was deleted and made again, or put somewhere else, while consumer "
-            f"{asked.consumer} was away: subscribe again with a new consumer"
+    async def _make(
+        self, topic: str, subscription: str, kind: SubscriptionKind, start_ms: int
+    ) -> None:
+        if kind is SubscriptionKind.QUEUE and start_ms != EARLIEST:
+            await self.must_place_queues(topic, subscription)
+        begin = await self._beginnings.of(topic, start_ms)
+        await self.change(
+            topic,
+            subscription,
+            SubscriptionOp.CREATE,
+            kind=kind,
+            of=begin.incarnation,
+            positions=begin.positions,
+            segment_ids=begin.drained,
         )
 
-    async def _register(self, asked: Asked) -> None:
-        self._must_last(asked)
-        known = await self._subscription(asked.topic, asked.subscription, asked.kind)
-        if known.kind is not asked.kind:
-            raise ConflictError(
-                f"subscription {asked.subscription} of {full_name(asked.topic)} is of type "
-                f"{known.kind.name}: use it as such, or another subscription"
-            )
-        controller = self._service.controller(asked.topic)
-        coordinator = controller and controller.coordinators.get(asked.subscription)
-        if coordinator and coordinator.is_taken(asked.consumer, asked.instance):
-            raise ConsumerBusyError(
-                f"consumer {asked.consumer} is connected to subscription {asked.subscription} of "
-                f"{full_name(asked.topic)} already: give this one another name, or close that one"
-            )
+    async def _let_begin(self, topic: str, subscription: str) -> None:
+        """Not only by who created it: that node may have ended between the two."""
+        known = self.known(topic, subscription)
         if known.kind is SubscriptionKind.QUEUE:
-            return
-        if coordinator and coordinator.is_lapsing(asked.consumer, asked.instance):
-            raise UnavailableError(
-                f"another process was consumer {asked.consumer} of {full_name(asked.topic)} and "
-                "may be serving yet: try again until its session has lapsed"
+            await self.start_share_group(topic, subscription, known)
+
+    async def must_place_queues(self, topic: str, subscription: str) -> None:
+        """Raises PreconditionError where Kafka cannot be told where a queue begins."""
+        if not await self.groups.can_begin_anywhere():
+            raise PreconditionError(
+                f"subscription {subscription} of {full_name(topic)} cannot be of type QUEUE and "
+                "begin elsewhere than at the earliest message: where SASL guards Kafka, nodes "
+                "cannot set the offsets of a share group. Take another type, or use Kafka's own "
+                "kafka-share-groups.sh --reset-offsets on its group before anybody consumes it"
             )
-        if known.instance_of(asked.consumer) != asked.instance:
-            await self.change(
-                asked.topic,
-                asked.subscription,
-                SubscriptionOp.JOIN,
-                consumer=asked.consumer,
-                instance=asked.instance,
-            )
+
+    async def start_share_group(self, topic: str, subscription: str, known: Subscription) -> None:
+        """Lets a queue begin where the log has it. Raises KafkaFailedError or UnavailableError."""
+        parts = written_parts(self._service.prefix, topic, self._access.topic(topic))
+        group = Group(self.group_id(topic, subscription, known), parts, known)
+        # Kafka's own setting says of all others that they begin at the first message.
+        starts = {place: offset for place, offset in group.starts().items() if offset}
+        await self.groups.start(group.name, starts)
+
+    def _admit(self, asked: Asked) -> AdmissionStep:
+        # Others came first, and a controller that is being handed over knows of nobody.
+        self._access.must_control(asked.topic)
+        known = self._runtime.view.subscription(asked.topic, asked.subscription)
+        group = "" if known is None else self.group_id(asked.topic, asked.subscription, known)
+        controller = self._service.controller(asked.topic)
+        coordinators = {} if controller is None else controller.coordinators
+        return admit(asked, known, group, coordinators.get(asked.subscription))
+
+    async def _register(self, asked: Asked) -> None:
+        while (step := self._admit(asked)) is not AdmissionStep.OPEN:
+            match step:
+                case AdmissionStep.CREATE:
+                    await self._make(asked.topic, asked.subscription, asked.kind, asked.start_ms)
+                case AdmissionStep.JOIN:
+                    await self.change(
+                        asked.topic,
+                        asked.subscription,
+                        SubscriptionOp.JOIN,
+                        consumer=asked.consumer,
+                        instance=asked.instance,
+                    )
+                case _:
+                    raise self._refusal(asked, step)
+        await self._let_begin(asked.topic, asked.subscription)
+
+    def _refusal(self, asked: Asked, step: AdmissionStep) -> OperationError:
+        what, who = f"subscription {asked.subscription} of {full_name(asked.topic)}", asked.consumer
+        match step:
+            case AdmissionStep.DELETED | AdmissionStep.REPLACED:
+                self._access.must_control(asked.topic)  # or it may know less than the consumer
+                again = (
+                    f" and made again, or put somewhere else, while consumer {who} was away: "
+                    "subscribe again with a new consumer"
+                )
+                return SubscriptionGoneError(
+                    f"{what} was deleted{again if step is AdmissionStep.REPLACED else ''}"
+                )
+            case AdmissionStep.OTHER_KIND:
+                kind = self.known(asked.topic, asked.subscription).kind.name
+                return ConflictError(
+                    f"{what} is of type {kind}: use it as such, or another subscription"
+                )
+            case AdmissionStep.TAKEN:
+                return ConsumerBusyError(
+                    f"consumer {who} is connected to {what} already: give this one another name, "
+                    "or close that one"
+                )
+            case _:
+                return UnavailableError(
+                    f"another process was consumer {who} of {full_name(asked.topic)} and may be "
+                    "serving yet: try again until its session has lapsed"
+                )
 
     def _open(self, asked: Asked, consumer: Consumer) -> Session:
         self._access.must_control(asked.topic)
         controller = self._service.controller(asked.topic)
         session = Session(self._service.connection_number(), asked)
         known = self.known(asked.topic, asked.subscription)
-        # What was put somewhere else has yet to be given all of it, and what a consumer holds for
-        # the former group it serves until it hears of the new one.
-        same = asked.group_id == self.group_id(asked.topic, asked.subscription, known)
+        same = is_same_group(asked, self.group_id(asked.topic, asked.subscription, known))
         if controller is None or not controller.opened(
             asked.subscription,
             asked.consumer,
@@ -312,7 +358,7 @@ class Consumers:
             session.number,
             asked.holdings,
             asked.drained if same else (),
-            clock.now(),
+            self._runtime.now(),
             anew=not same,
         ):
             raise UnavailableError(
@@ -333,25 +379,36 @@ class Consumers:
         return session
 
     async def change(
-        self, topic: str, subscription: str, op: SubscriptionOp, **fields: Any
+        self,
+        topic: str,
+        subscription: str,
+        op: SubscriptionOp,
+        *,
+        of: int | None = None,
+        **fields: Any,
     ) -> None:
-        """Does nothing where what is asked for is so already: somebody else was as fast."""
+        """Does nothing where what is asked for is so already: somebody else was as fast.
+
+        `of`: the topic's incarnation, of which the fields speak.
+        """
 
         def build() -> SubscriptionChange | None:
             before = self._runtime.view.subscription(topic, subscription)
             if (before is not None) is (op is SubscriptionOp.CREATE):
                 return None
-            self._access.must_control(topic)
+            now = self._access.topic(topic)
+            if of not in (None, now.incarnation):
+                raise ConflictError(f"{full_name(topic)} was deleted and made again meanwhile")
             return subscription_change(
-                self._requests.actor(),
+                self.proposals.actor(),
                 topic,
-                self._access.topic(topic),
+                now,
                 subscription,
                 before,
                 op,
-                self._runtime.new_id(),
+                self._runtime.proposals.new_id(),
                 **fields,
             )
 
         refusals = self._access.refusals(topic) | dict.fromkeys(_SO_ALREADY)
-        await self._requests.settle(build, refusals, self._requests.deadline(self._timeout_s))
+        await self.proposals.settle(build, refusals, self.proposals.deadline(self._timeout_s))

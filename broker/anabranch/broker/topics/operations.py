@@ -22,18 +22,24 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.topics.access import Access
 from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.limits import Limits, check_layout, check_properties
-from anabranch.broker.topics.policies import AutoScalePolicies
-from anabranch.broker.topics.reading import Reading
-from anabranch.broker.topics.seeker import Seeker
-from anabranch.broker.topics.watches import Watches
+from anabranch.broker.topics.keeping import Keeping
+from anabranch.broker.topics.policies import (
+    AutoScalePolicies,
+    Limits,
+    check_layout,
+    check_properties,
+)
+from anabranch.broker.topics.positions import Backlogs
+from anabranch.broker.topics.subscriptions import DeadLetters, Resets
+from anabranch.broker.topics.watches import Seeker, Watches
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
-from anabranch.core.layout import SegmentLayout, initial_segments
+from anabranch.core.log.records import TopicChange, topic_key
+from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, full_name
-from anabranch.core.records import TopicChange, topic_key
-from anabranch.core.segments import SegmentInfo, parse_descriptor
-from anabranch.core.subscriptions import Subscription
-from anabranch.core.topics import (
+from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.topics.layout import SegmentLayout, initial_segments
+from anabranch.core.topics.segment import SegmentInfo, parse_descriptor
+from anabranch.core.topics.topic import (
     Operation,
     ScalableTopic,
     TopicMove,
@@ -41,7 +47,6 @@ from anabranch.core.topics import (
     properties_dict,
     properties_flat,
 )
-from anabranch.core.verdicts import Verdict
 
 _READ_AT_ONCE: Final = 256  # topics, before other requests have their turn
 
@@ -55,7 +60,9 @@ class TopicOperations:
         self,
         access: Access,
         consumers: Consumers,
-        reading: Reading,
+        backlogs: Backlogs,
+        resets: Resets,
+        keeping: Keeping,
         watches: Watches,
         seeker: Seeker,
         limits: Limits,
@@ -63,18 +70,23 @@ class TopicOperations:
     ) -> None:
         self.access = access
         self.consumers = consumers
-        self.reading = reading
+        self.backlogs = backlogs
+        self.resets = resets
+        self.keeping = keeping
         self.watches = watches
         self._seeker = seeker
         self.limits = limits
         self.policies = policies
+        self.dead_letters = DeadLetters(consumers, self.create, limits.timeout_s)
         self._runtime = access.runtime
-        self._requests = access.requests
+        self._proposals = access.proposals
 
     async def stop(self) -> None:
         """Ends the thread that works on Kafka, and whatever else runs by itself."""
         await self._seeker.stop()
-        await self.reading.stop()
+        await self.keeping.stop()
+        await self.backlogs.stop()
+        self.consumers.groups.stop()
         await self.access.service.stop()
 
     # --- reading ------------------------------------------------------------------------
@@ -126,14 +138,13 @@ class TopicOperations:
 
     def deadline(self) -> float:
         """When a request that begins now is over."""
-        return self._requests.deadline(self.limits.timeout_s)
+        return self._proposals.deadline(self.limits.timeout_s)
 
     # --- topics -------------------------------------------------------------------------
 
     async def create(self, name: str, segments: int, properties: Mapping[str, str]) -> None:
         """Creates a topic with that many segments of equal size. Raises ConflictError."""
-        if not self.limits.enabled:
-            raise PreconditionError("Scalable topics are disabled on this broker")
+        self.access.must_be_enabled()
         self.access.namespace(name)
         check_properties(properties)
         parts = initial_segments(segments, self.limits.bucket_budget, self.limits.buckets_max)
@@ -149,7 +160,7 @@ class TopicOperations:
         )
         refusals = {**self.access.refusals(name), Verdict.STALE_VERSION: exists}
         # A repetition could create what was deleted meanwhile: it is proposed once.
-        folded = await self._requests.propose(record, deadline)
+        folded = await self._proposals.propose(record, deadline)
         if folded.outcome.verdict is not Verdict.ACCEPTED:
             raise refusals.get(folded.outcome.verdict) or UnavailableError("try again")
 
@@ -173,6 +184,7 @@ class TopicOperations:
 
         async def sealed() -> None:
             what = "was being sealed, which comes before it can be deleted, and was not done"
+            await self.access.control(name, deadline)
             await self._until(name, lambda: state() is not TopicState.SEALING, deadline, what)
 
         def build() -> TopicChange | None:
@@ -185,10 +197,29 @@ class TopicOperations:
 
         if state() is None:
             self.access.topic(name)  # says what is missing
-        await self.access.control(name, deadline)
-        await self._requests.settle(build, self.access.refusals(name), deadline, sealed)
+        await self._proposals.settle(build, self.access.refusals(name), deadline, sealed)
         gone = "was not deleted"
         await self._until(name, lambda: state() is not TopicState.DELETING, deadline, gone)
+
+    async def change_properties(
+        self, name: str, change: Callable[[dict[str, str]], Mapping[str, str]]
+    ) -> None:
+        """Replaces the properties by what `change` makes of them; it may be asked repeatedly.
+
+        Raises NotFoundError, PreconditionError for what cannot be stored, or ConflictError.
+        """
+
+        def build(topic: ScalableTopic) -> TopicChange | None:
+            before = properties_dict(topic.properties)
+            after = change(dict(before))
+            check_properties(after)
+            if after == before:
+                return None
+            return self.access.proposal(
+                name, topic, TopicMove.UPDATE, properties=properties_flat(after)
+            )
+
+        await self.access.change(name, build, self.deadline())
 
     # --- layouts ------------------------------------------------------------------------
 
@@ -328,7 +359,7 @@ class TopicOperations:
         """Waits for changes of the topic. What a request began goes on when its time is over."""
         try:
             while not done():
-                await self._requests.changed(topic_key(name), deadline, what)
+                await self._runtime.until_changed(topic_key(name), deadline, what)
         except DeadlineError:
             why = self.access.service.failures.why(name)
             rest = f": {why}. It is tried again by itself" if why else "; it goes on by itself"

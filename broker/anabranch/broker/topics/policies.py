@@ -1,13 +1,15 @@
-"""Auto-scale policies of topics and namespaces: read, set and removed (seed 000)."""
+"""What a topic may be, and when it is to split and merge by itself (PIP-483)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
 
 from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.topics.access import Access
-from anabranch.core.autoscale_policy import (
-    AutoScalePolicy,
+from anabranch.core.autoscale.policy import (
     EffectivePolicy,
     Override,
     checked_override,
@@ -15,34 +17,96 @@ from anabranch.core.autoscale_policy import (
     override_of,
     resolve,
 )
-from anabranch.core.autoscaler import policy_of
-from anabranch.core.names import Namespace
-from anabranch.core.records import Cause, NamespaceChange, PolicyOp, TopicChange
-from anabranch.core.state import NamespaceInfo
-from anabranch.core.topics import ScalableTopic, TopicMove
+from anabranch.core.autoscale.schedule import AutoScaleSettings, policy_here
+from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, TopicChange
+from anabranch.core.names import Namespace, full_name
+from anabranch.core.tenants.tenant import NamespaceInfo
+from anabranch.core.topics.kafka_names import kafka_topic, segment_topic
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic, TopicMove
+from anabranch.wire.framing import FRAME_BYTES_MAX
+
+_PROPERTY_BYTES_MAX: Final = 64 * 1024  # all of a topic's, so that its record stays small
+_LAYOUT_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024  # the frame has a head, and addresses
+_INCARNATION: Final = 10**12  # longer than those to come
+# Upper bounds of what a message tells of each (binary/forms.py), but for names.
+_SEGMENT_BYTES: Final = 64
+_BUCKET_BYTES: Final = 36
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What an operator decides about topics; `timeout_s`: how long a change is waited for."""
+
+    timeout_s: float
+    bucket_budget: int
+    buckets_max: int
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raises PreconditionError for what cannot be stored."""
+    try:
+        size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+    except UnicodeEncodeError as error:
+        raise PreconditionError(
+            f"the topic's properties hold half a character, {error.object!a:.200}, which cannot "
+            "be stored: give whole Unicode characters"
+        ) from None
+    if size > _PROPERTY_BYTES_MAX:
+        raise PreconditionError(
+            f"the topic's properties have {size} bytes; at most {_PROPERTY_BYTES_MAX} are kept"
+        )
+
+
+def check_layout(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> None:
+    """Raises PreconditionError for a layout that is too large to be told, or assigned, at once."""
+    size = layout_bytes_max(prefix, name, parts)
+    if size > _LAYOUT_BYTES_MAX:
+        raise PreconditionError(
+            f"the layout of {full_name(name)}, or the assignment of all of it to one consumer, "
+            f"would have up to {size} bytes, and clients take {_LAYOUT_BYTES_MAX}: let it have "
+            "fewer segments or entry buckets, or a shorter name"
+        )
+
+
+def fits_clients(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> bool:
+    """Whether clients can be told the layout at once, and one consumer be assigned all of it."""
+    return layout_bytes_max(prefix, name, parts) <= _LAYOUT_BYTES_MAX
+
+
+def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> int:
+    """An upper bound of what the segments take of a message, where to begin in each included."""
+    parts = tuple(parts)
+    if not parts:
+        return 0
+    last = max(parts, key=lambda part: part.segment_id)
+    # All names are as long but for the segment's number, whose longest is the last one's.
+    names = len(kafka_topic(prefix, name, _INCARNATION, last))
+    names += len(segment_topic(name, last).encode())
+    return len(parts) * (names + _SEGMENT_BYTES) + sum(_BUCKET_BYTES * p.buckets for p in parts)
 
 
 class AutoScalePolicies:
-    """The requests of one node. To be used in its event loop; `broker`: what is overridden."""
+    """The requests of one node. To be used in its event loop; `settings`: what is overridden."""
 
-    def __init__(self, access: Access, broker: AutoScalePolicy, timeout_s: float) -> None:
+    def __init__(self, access: Access, settings: AutoScaleSettings, timeout_s: float) -> None:
         self._access = access
-        self._requests = access.requests
+        self._proposals = access.proposals
         self._runtime = access.runtime
-        self._broker = broker
+        self._settings = settings
+        self._broker = settings.policy
         self._timeout_s = timeout_s
 
     def effective(self, name: str) -> EffectivePolicy:
         """The policy in force for a topic. Raises NotFoundError."""
         topic = self._access.topic(name)
-        return policy_of(self._runtime.view, name, topic, self._broker)
+        return policy_here(self._runtime.view, name, topic, self._settings)
 
     async def of_topic(self, name: str) -> Override:
         """What the topic overrides, by its controller: whoever changes it begins with this.
 
         Raises NotFoundError and ElsewhereError.
         """
-        deadline = self._requests.deadline(self._timeout_s)
+        deadline = self._proposals.deadline(self._timeout_s)
         return override_of((await self._access.controlled(name, deadline, reading=True)).auto_scale)
 
     async def set_topic(self, name: str, given: Mapping[str, object]) -> None:
@@ -61,22 +125,27 @@ class AutoScalePolicies:
                 name, topic, TopicMove.POLICY, auto_scale=override_flat(override)
             )
 
-        await self._access.change(name, build, self._requests.deadline(self._timeout_s))
+        await self._access.change(name, build, self._proposals.deadline(self._timeout_s))
 
     def of_namespace(self, ns: Namespace) -> Override:
         """What the namespace overrides for its topics. Raises NotFoundError."""
         return override_of(self._namespace(ns).auto_scale)
 
+    def checked(self, given: Mapping[str, object]) -> Override:
+        """What a namespace may override. Raises InvalidInputError or PreconditionError."""
+        override = checked_override(given)
+        if override:
+            self._refuse(resolve(self._broker, override, {}))
+        return override
+
     async def set_namespace(self, ns: Namespace, given: Mapping[str, object]) -> None:
         """As `set_topic`, for all topics of a namespace that do not override it themselves."""
-        override = checked_override(given)
+        override = self.checked(given)
 
         def build() -> NamespaceChange:
-            if override:
-                self._refuse(resolve(self._broker, override, {}))
-            actor = self._requests.actor()
+            actor = self._proposals.actor()
             return NamespaceChange(
-                proposal_id=self._runtime.new_id(),
+                proposal_id=self._runtime.proposals.new_id(),
                 namespace=ns,
                 op=PolicyOp.UPDATE,
                 version=self._namespace(ns).version + 1,
@@ -86,7 +155,7 @@ class AutoScalePolicies:
                 auto_scale=override_flat(override),
             )
 
-        await self._requests.settle(build, {}, self._requests.deadline(self._timeout_s))
+        await self._proposals.settle(build, {}, self._proposals.deadline(self._timeout_s))
 
     def _namespace(self, ns: Namespace) -> NamespaceInfo:
         found = self._runtime.view.namespace(ns)

@@ -11,7 +11,7 @@ consumers is not true any more.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -23,41 +23,43 @@ import msgspec
 from anabranch.broker.errors import OperationError
 from anabranch.broker.log import get_logger
 from anabranch.broker.runtime import Runtime
-from anabranch.broker.topics.failures import Failures
-from anabranch.broker.topics.limits import fits_clients
-from anabranch.broker.topics.rounds import Rounds
-from anabranch.broker.topics.scaling import Scaling, is_rollover
-from anabranch.broker.topics.worker import Lanes, SegmentKeeper
-from anabranch.core.autoscaler import LoadOf
-from anabranch.core.controller import (
+from anabranch.broker.topics.metrics import Scaling, is_rollover
+from anabranch.broker.topics.worker import Failures, Lanes
+from anabranch.core.autoscale.schedule import LoadOf
+from anabranch.core.bundles.unit import Unit
+from anabranch.core.log.state import Change
+from anabranch.core.names import full_name, namespace_of
+from anabranch.core.subscriptions.coordinator import ConsumerAssignment
+from anabranch.core.topics.controller import (
+    CloseConsumer,
     ControllerEffect,
     ControllerSettings,
-    Drop,
     Evaluated,
     Propose,
-    Push,
-    Run,
+    RunTask,
+    SendAssignment,
     TopicController,
+    Unserved,
 )
-from anabranch.core.coordinator import Assignment
-from anabranch.core.names import full_name, namespace_of
-from anabranch.core.outcome import Folded
-from anabranch.core.records import Record
-from anabranch.core.segment_tasks import Done, Failed, Task
-from anabranch.core.state import Change
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.units import Unit
-from anabranch.wire import clock
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
 
 _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
 _VERDICT_S_MAX: Final = 30.0
+_TURNS: Final = 10  # ticks in which every controller has its turn once
+_NAMES_MAX: Final = 2_000  # of one tick, most of which may be other nodes' topics
+_LOOKS_MAX: Final = 200  # of one tick, at topics of this node
+
+# Whether clients can be told a layout: the prefix of Kafka topics, the topic, its segments.
+Fits = Callable[[str, str, Iterable[SegmentInfo]], bool]
 
 
 class Consumer(Protocol):
     """A consumer's connection."""
 
-    def assigned(self, assignment: Assignment) -> None: ...
+    def assigned(self, assignment: ConsumerAssignment) -> None: ...
     def dropped(self, why: str) -> None:
         """Its session is over, here at least: it must subscribe again."""
         ...
@@ -86,14 +88,16 @@ class TopicService:
         runtime: Runtime,
         settings: ControllerSettings,
         prefix: str,
-        open_keeper: Callable[[], SegmentKeeper],
+        lanes: Lanes,
         load: LoadOf,
+        fits: Fits,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
         self.prefix = prefix
         self.load = load
-        self.lanes = Lanes(open_keeper, prefix)
+        self._fits = fits
+        self.lanes = lanes
         self.scaling = Scaling(runtime.core.me, lambda: runtime.view, self.controllers)
         self.failures = Failures()
         self.consumers: dict[int, Attached] = {}  # by connection number
@@ -105,7 +109,7 @@ class TopicService:
         self._open: dict[str, None] = {}
         self._running: Counter[str] = Counter()  # by bundle
         self._closing: set[str] = set()
-        self._rounds = Rounds(settings.auto_scale.interval_s, clock.now())
+        self._rounds = Rounds(settings.auto_scale.interval_s, self.runtime.now())
         self._loop = asyncio.get_running_loop()
         self._log = get_logger(broker=runtime.core.me)
         runtime.server = self
@@ -121,16 +125,22 @@ class TopicService:
         """How many topics have a controller here at this moment."""
         return len(self._homes)
 
+    def _unit(self, name: str) -> str:
+        """The bundle in whose name this node controls the topic; "" where another one does."""
+        unit, holder = controller_of(self.runtime.view, name)
+        return unit if holder == self.runtime.core.me else ""
+
     def may_act(self, name: str) -> bool:
         """Whether this node is the topic's controller at this instant."""
-        unit, holder = controller_of(self.runtime.view, name)
-        return holder == self.runtime.core.me and self.runtime.may_act(unit)
+        unit = self._unit(name)
+        return bool(unit) and self.runtime.may_act(unit)
 
     def controller(self, name: str) -> TopicController | None:
         """The topic's controller, made if there is none yet; None when it is not here."""
-        unit, holder = controller_of(self.runtime.view, name)
-        if holder != self.runtime.core.me:
-            return None
+        unit = self._unit(name)
+        return self._home(name, unit).controller if unit else None
+
+    def _home(self, name: str, unit: str) -> _Home:
         home = self._homes.get(name)
         if home is None or home.unit != unit:
             core = self.runtime.core
@@ -140,13 +150,13 @@ class TopicService:
                 self.settings,
                 core.actor,
                 lambda now: core.may_act(unit, now),
-                self.runtime.new_id,
+                self.runtime.proposals.new_id,
                 self.load,
-                lambda parts: fits_clients(self.prefix, name, parts),
+                lambda parts: self._fits(self.prefix, name, parts),
             )
             home = self._homes[name] = _Home(made, unit)
             self._rounds.take_up(name)
-        return home.controller
+        return home
 
     def known_controller(self, name: str) -> TopicController | None:
         """The topic's controller if there is one already and it is here."""
@@ -170,7 +180,8 @@ class TopicService:
     def opened(self, unit: str) -> None:
         self._open[unit] = None
         for name in list(self.runtime.view.restless_topics()):
-            self._look(name)
+            if name not in self._homes:
+                self.reconcile(name, idle=False)
         self._rounds.look_through([unit])
 
     def close(self, unit: str) -> None:
@@ -197,8 +208,7 @@ class TopicService:
                 if key in self._open and entity.holder != me:
                     self._discard(key)
         for name in sorted(touched):
-            if name in self._homes or self._has_work(name):
-                self.reconcile(name)
+            self.reconcile(name, idle=False)
         if touched or units:
             for listener in self.listeners:
                 listener(touched, units)
@@ -207,8 +217,9 @@ class TopicService:
         for name in self._rounds.turns(self._homes.__contains__):
             self.reconcile(name)
         topics = self.runtime.view.topics
-        for name in self._rounds.looks(clock.now(), self._open, topics, self._is_mine):
-            self._look(name)
+        for name in self._rounds.looks(self.runtime.now(), self._open, topics, self._is_mine):
+            if name not in self._homes:
+                self.reconcile(name, idle=False)
         for ticker in self.tickers:
             ticker()
 
@@ -223,30 +234,44 @@ class TopicService:
 
     # --- controllers --------------------------------------------------------------------
 
-    def reconcile(self, name: str) -> None:
-        """Lets the topic's controller see what there is to do, and does it."""
-        controller = self.controller(name)
-        if controller is None:
+    def reconcile(self, name: str, *, idle: bool = True) -> None:
+        """Lets the topic's controller see what there is to do, and does it.
+
+        Without `idle` none is made for a topic that nothing is to be done for.
+        """
+        unit = self._unit(name)
+        if not unit:
             self._homes.pop(name, None)
-            return
-        self.carry_out(name, controller.reconcile(clock.now(), self.runtime.log_ms))
-        self._forget(name)
+        elif idle or name in self._homes or self._has_work(name):
+            controller = self._home(name, unit).controller
+            self.carry_out(name, controller.reconcile(self.runtime.now(), self.runtime.log_ms))
+            self._forget(name)
 
     def carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
         """What the topic's controller has asked for."""
         for effect in effects:
             match effect:
-                case Run(task):
+                case RunTask(task):
                     self._start(name, task)
                 case Propose(record):
-                    self._propose(record)
-                case Push(connection, _, assignment):
+                    # The controller repeats what the log does not show in time.
+                    self.runtime.proposals.cast(record, _VERDICT_S_MAX)
+                case SendAssignment(connection, _, assignment):
                     attached = self.consumers.get(connection)
                     if attached is not None:
                         attached.consumer.assigned(assignment)
                 case Evaluated(evaluation):
                     self.scaling.note(name, evaluation)
-                case Drop(connection, subscription):
+                case Unserved(subscription, buckets, bound_s):
+                    self._log.error(
+                        "subscription.buckets_unserved",
+                        topic=name,
+                        subscription=subscription,
+                        count=len(buckets),
+                        buckets=",".join(f"{segment}/{bucket}" for segment, bucket in buckets[:8]),
+                        why=f"nobody who is there could be given them for {bound_s:g} s",
+                    )
+                case CloseConsumer(connection, subscription):
                     silent = self.consumers.get(connection)
                     if silent is not None:
                         self._log.warning("consumer.silent", topic=name, subscription=subscription)
@@ -277,19 +302,17 @@ class TopicService:
 
     def _has_work(self, name: str) -> bool:
         view, me = self.runtime.view, self.runtime.core.me
-        if view.session(me) is None or controller_of(view, name)[1] != me:
-            return False
         topic = view.topic(name)
-        return topic is not None and (
-            topic.is_restless
-            or any(not part.is_active for part in topic.segments)
-            or any(each.consumers for _, each in view.subscriptions(name))
-            or bool(self.load(name, topic.incarnation))
+        return (
+            view.session(me) is not None
+            and topic is not None
+            and (
+                topic.is_restless
+                or any(not part.is_active for part in topic.segments)
+                or any(each.consumers for _, each in view.subscriptions(name))
+                or bool(self.load(name, topic.incarnation))
+            )
         )
-
-    def _look(self, name: str) -> None:
-        if name not in self._homes and self._has_work(name):
-            self.reconcile(name)
 
     def _is_mine(self, name: str) -> bool:
         owner = self.runtime.routes.owner(full_name(name), namespace_of(name))
@@ -299,23 +322,28 @@ class TopicService:
 
     def _start(self, name: str, task: Task) -> None:
         home = self._homes[name]
-        began = clock.now()
+        began = self.runtime.now()
         try:
             future = self.lanes.task(task)
         except OperationError as error:
-            failed: Future[Done | Failed] = Future()
-            failed.set_result(Failed(str(error)))
+            failed: Future[TaskDone | TaskFailed] = Future()
+            failed.set_result(TaskFailed(str(error)))
             future = failed
         self._running[home.unit] += 1
 
-        def done(future: Future[Done | Failed]) -> None:
+        def done(future: Future[TaskDone | TaskFailed]) -> None:
             with suppress(RuntimeError):  # the loop is closed: the process is ending
                 self._loop.call_soon_threadsafe(self._finished, name, home, task, began, future)
 
         future.add_done_callback(done)
 
     def _finished(
-        self, name: str, home: _Home, task: Task, began: float, future: Future[Done | Failed]
+        self,
+        name: str,
+        home: _Home,
+        task: Task,
+        began: float,
+        future: Future[TaskDone | TaskFailed],
     ) -> None:
         self._running[home.unit] -= 1
         if not self._running[home.unit]:
@@ -332,13 +360,17 @@ class TopicService:
             return
         result = future.result()
         self.failures.note(task, result)
-        self._explain(name, task, result, clock.now() - began)
+        self._explain(name, task, result, self.runtime.now() - began)
         if self._homes.get(name) is home:
-            effects = home.controller.finished(task, result, clock.now(), self.runtime.log_ms)
+            effects = home.controller.finished(
+                task, result, self.runtime.now(), self.runtime.log_ms
+            )
             self.carry_out(name, effects)
             self._forget(name)
 
-    def _explain(self, name: str, task: Task, result: Done | Failed, seconds: float) -> None:
+    def _explain(
+        self, name: str, task: Task, result: TaskDone | TaskFailed, seconds: float
+    ) -> None:
         fields: dict[str, object] = {
             "topic": name,
             "segments": ",".join(part.descriptor for part in task.segments[:8]),
@@ -346,34 +378,60 @@ class TopicService:
             "ms": round(seconds * 1000, 1),
         }
         event = f"segments.{type(task).__name__.removesuffix('Segments').lower()}"
-        if isinstance(result, Failed):
+        if isinstance(result, TaskFailed):
             self._log.warning(event, **fields, why=result.reason, for_good=result.for_good)
         else:
             self._log.info(event, **fields)
 
-    def delete_group(self, group: str) -> None:
-        """Deletes a Kafka group, if that is possible now; else it expires by itself."""
 
-        def done(future: Future[list[str]]) -> None:
-            failed = future.cancelled() or future.exception() is not None
-            left = failed or bool(future.result())
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._log_group, group, left)
+class Rounds:
+    """One node's. `interval_s`: after which all of its namespaces are looked through again."""
 
-        with suppress(OperationError):
-            self.lanes.delete_group(group).add_done_callback(done)
+    def __init__(self, interval_s: float, now: float) -> None:
+        self._interval_s = interval_s
+        self._again_at = now + interval_s
+        self._controlled: OrderedDict[str, None] = OrderedDict()  # topics, the next one first
+        self._namespaces: OrderedDict[str, None] = OrderedDict()  # to be looked through
+        self._names: OrderedDict[str, None] = OrderedDict()  # of topics to be looked at
 
-    def _log_group(self, group: str, left: bool) -> None:
-        self._log.info("group.deleted", group=group, left_to_expire=left)
+    def take_up(self, name: str) -> None:
+        """The topic has a controller from now on."""
+        self._controlled[name] = None
 
-    def _propose(self, record: Record) -> None:
-        """Proposes without waiting: the controller repeats what the log does not show in time."""
-        verdict = self.runtime.propose(record)
-        overdue = self._loop.call_later(_VERDICT_S_MAX, verdict.cancel)
+    def turns(self, is_controlled: Callable[[str], bool]) -> Iterator[str]:
+        """Topics whose controllers have their turn in this tick; the others' are left out."""
+        for _ in range(-(-len(self._controlled) // _TURNS)):
+            name, _ = self._controlled.popitem(last=False)
+            if is_controlled(name):
+                self._controlled[name] = None
+                yield name
 
-        def settled(done: asyncio.Future[Folded]) -> None:
-            overdue.cancel()
-            if not done.cancelled():
-                done.exception()  # a node that stops tells everybody who waits by itself
+    def look_through(self, units: Iterable[str]) -> None:
+        """The namespaces of these bundles are due, one in each tick."""
+        self._namespaces.update((unit.rpartition("/")[0], None) for unit in units)
 
-        verdict.add_done_callback(settled)
+    def looks(
+        self,
+        now: float,
+        units: Iterable[str],
+        topics: Callable[[str], Iterable[str]],
+        is_mine: Callable[[str], bool],
+    ) -> Iterator[str]:
+        """This node's topics to be looked at in this tick.
+
+        `units`: the bundles it serves; `topics`: the names of a namespace's.
+        """
+        if now >= self._again_at:
+            self._again_at = now + self._interval_s
+            self.look_through(units)
+        if self._namespaces:
+            namespace, _ = self._namespaces.popitem(last=False)
+            self._names.update(dict.fromkeys(topics(namespace)))
+        left = _LOOKS_MAX
+        for _ in range(min(_NAMES_MAX, len(self._names))):
+            name, _ = self._names.popitem(last=False)
+            if is_mine(name):
+                yield name
+                left -= 1
+            if not left:
+                return

@@ -1,29 +1,92 @@
-"""`Watches`: whoever wants to know a topic's layout and controller, now and at every change.
+"""Whoever follows topics: watches of layouts, searches for controllers, a node's own topics.
 
-Any node can tell: both come from its own fold. A watcher is told that there is something new, and
-looks when it can take it: only the newest matters.
+Any node can tell of a layout and of who controls it: both come from its own fold. A watcher is told
+that there is something new, and looks when it can take it: only the newest matters.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
+from anabranch.broker.errors import NotFoundError, OperationError
 from anabranch.broker.topics.access import Access
-from anabranch.broker.topics.seeker import Seeker
+from anabranch.broker.topics.service import TopicService
 from anabranch.core.names import full_name, namespace_of
-from anabranch.core.records import topic_key
 from anabranch.core.ring import split_bundle_name, topic_hash
-from anabranch.core.topics import ScalableTopic
+from anabranch.core.topics.topic import ScalableTopic
 
-_LAG_S: Final = 0.5  # how far this node may be behind one that the client has just spoken to
-
+_AGAIN_S: Final = 1.0
+_RESTLESS_MAX: Final = 64  # looked at in one tick
 Wake = Callable[[], None]
 Mark = tuple[int, int, str, str]
+_AT_ONCE: Final = 500  # topics looked at before others have their turn
+
+
+class Turns:
+    """A few of many names at a time, and all of them in turn."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._last = ""
+
+    def next(self, names: Iterable[str]) -> list[str]:
+        """Those that follow, by name, on the ones returned last; then again from the first."""
+        ordered = sorted(names)
+        place = bisect_right(ordered, self._last)
+        chosen = (ordered[place:] + ordered[:place])[: self._count]
+        if chosen:
+            self._last = chosen[-1]
+        return chosen
+
+
+class Seeker:
+    """One search a topic, for as long as it is wanted. To be used in the event loop."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._runtime = access.runtime
+        self._turns = Turns(_RESTLESS_MAX)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        access.service.tickers.append(self._ticked)
+
+    def seek(self, topic: str, wanted: Callable[[str], bool]) -> None:
+        """Returns at once; does nothing for a topic whose controller is known."""
+        if topic in self._tasks or self._access.controller_at(topic) is not None:
+            return
+        task = asyncio.create_task(self._find(topic, wanted), name="find controller")
+        self._tasks[topic] = task
+        task.add_done_callback(lambda _: self._tasks.pop(topic, None))
+
+    async def stop(self) -> None:
+        """Ends all searches."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _find(self, topic: str, wanted: Callable[[str], bool]) -> None:
+        while wanted(topic) and not self._runtime.ended.done():
+            with suppress(OperationError):
+                await self._access.find_controller(topic)
+                return
+            await asyncio.sleep(_AGAIN_S)
+
+    def _ticked(self) -> None:
+        """The leader looks after topics whose operation stopped because their bundle is free."""
+        if not self._runtime.has_lease or not self._runtime.core.is_leader():
+            return
+        for topic in self._turns.next(self._runtime.view.restless_topics()):
+            self.seek(topic, self._is_restless)
+
+    def _is_restless(self, name: str) -> bool:
+        topic = self._runtime.view.topic(name)
+        return topic is not None and topic.is_restless
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -66,12 +129,21 @@ class Watches:
         return Seen(found, located.web_url, located.service_url)
 
     async def appears(self, topic: str) -> None:
-        """Waits a moment for a topic that is not there: another node may have just made it."""
-        if self._runtime.view.topic(topic) is None:
-            self._access.namespace(topic)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LAG_S):
-                    await self._runtime.changed(topic_key(topic))
+        """Makes sure of a topic that seems not to be there: another node may have just made it.
+
+        Raises NotFoundError without its namespace, UnavailableError, or PreconditionError where
+        topics are switched off.
+        """
+        self._access.must_be_enabled()
+        if self._runtime.view.topic(topic) is not None:
+            return
+
+        async def look() -> None:
+            self._access.topic(topic)
+
+        with suppress(NotFoundError):
+            await self._access.proposals.decided(look)
+        self._access.namespace(topic)
 
     def add(self, topic: str, wake: Wake) -> None:
         """`wake` is called after every change, in the event loop; it must be quick.
@@ -121,3 +193,65 @@ class Watches:
 
     def _seek(self, topic: str) -> None:
         self._seeker.seek(topic, self._by_topic.__contains__)
+
+
+class Owned:
+    """It follows the log by what changes there. To be used in the node's event loop."""
+
+    def __init__(self, service: TopicService) -> None:
+        self._service = service
+        self._runtime = service.runtime
+        self._names: dict[str, None] = {}
+        self._following: asyncio.Task[None] | None = None
+        self._moved = True  # bundles came or went: every topic may be concerned
+        service.listeners.append(self._changed)
+        service.tickers.append(self._ticked)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def names(self) -> list[str]:
+        """As it was when the log changed last; soon after a bundle came it is complete."""
+        return list(self._names)
+
+    async def follow(self) -> None:
+        """Takes in what came with bundles."""
+        while self._moved:
+            self._moved = False
+            homes = {unit.rpartition("/")[0] for unit in self._runtime.core.serving if "/" in unit}
+            found = [*self._names]
+            for home in sorted(homes):
+                found += self._runtime.view.topics(home)
+            for number, name in enumerate(found):
+                self._look(name)
+                if number % _AT_ONCE == _AT_ONCE - 1:
+                    await asyncio.sleep(0)
+
+    def _ticked(self) -> None:
+        if self._moved and self._following is None:
+            self._following = asyncio.create_task(self.follow(), name="owned topics")
+            self._following.add_done_callback(self._followed)
+
+    def _followed(self, task: asyncio.Task[None]) -> None:
+        self._following = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._runtime.fail(f"a fault while its topics were counted: {error}")
+
+    async def stop(self) -> None:
+        """Ends what is under way."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    def _changed(self, topics: set[str], units: list[str]) -> None:
+        self._moved = self._moved or bool(units)
+        for name in topics:
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        topic = self._runtime.view.topic(name)
+        owner = self._runtime.routes.owner(full_name(name), namespace_of(name))
+        if topic is not None and topic.is_open and owner == self._runtime.core.me:
+            self._names[name] = None
+        else:
+            self._names.pop(name, None)

@@ -20,8 +20,15 @@ from anabranch.broker.errors import UnavailableError
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.sealing import SegmentTopic
 from anabranch.core.names import full_name
-from anabranch.core.segment_tasks import Done, Failed, MakeSegments, SealSegments, Task
-from anabranch.core.segment_topics import kafka_group, kafka_topic
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.tasks import (
+    DeleteSegments,
+    MakeSegments,
+    SealSegments,
+    Task,
+    TaskDone,
+    TaskFailed,
+)
 
 _T = TypeVar("_T")
 
@@ -32,6 +39,7 @@ _LARGE: Final = 512  # partitions of one task
 _TROUBLED_MAX: Final = 10_000
 _CLOSE_S: Final = 10.0
 _PARTITIONS_PER_S: Final = 500  # what a slow Kafka can be expected to make
+_TOPICS_MAX: Final = 1_000  # those that failed last are remembered
 
 
 class SegmentKeeper(Protocol):
@@ -43,6 +51,7 @@ class SegmentKeeper(Protocol):
     def seal(
         self, topics: Sequence[SegmentTopic], deadline_s: float
     ) -> dict[str, tuple[int, ...]]: ...
+    def retain(self, topics: Iterable[str], deadline_s: float) -> None: ...
     def delete(self, topics: Iterable[str], deadline_s: float) -> None: ...
     def delete_groups(self, groups: Iterable[str], deadline_s: float) -> list[str]: ...
     def close(self) -> None: ...
@@ -112,7 +121,7 @@ class Lanes:
         self._again = Worker(open_keeper)
         self._troubled: dict[str, None] = {}  # topics and groups whose last try got no answer
 
-    def task(self, task: Task) -> Future[Done | Failed]:
+    def task(self, task: Task) -> Future[TaskDone | TaskFailed]:
         """The task's outcome. Raises UnavailableError when too many wait."""
         partitions = sum(part.buckets for part in task.segments)
         slow_s = partitions / _PARTITIONS_PER_S
@@ -133,6 +142,11 @@ class Lanes:
         future = worker.submit(lambda keeper: keeper.start_share_groups([group], deadline_s))
         future.add_done_callback(lambda done: self._note(group, _timed_out(done)))
         return future
+
+    def retain(self, topics: Sequence[str]) -> Future[None]:
+        """Has Kafka keep messages of these as the settings say now. Raises as `task`."""
+        deadline_s = _AGAIN_S + len(topics) / _PARTITIONS_PER_S
+        return self._again.submit(lambda keeper: keeper.retain(topics, deadline_s))
 
     def delete_group(self, group: str) -> Future[list[str]]:
         """The group, if it has members yet. Nobody waits for it. Raises as `task`."""
@@ -163,10 +177,12 @@ def _timed_out(future: Future[Any]) -> bool:
     if error is not None:
         return isinstance(error, KafkaUnreachableError)
     result = future.result()
-    return isinstance(result, Failed) and not result.for_good
+    return isinstance(result, TaskFailed) and not result.for_good
 
 
-def carry_out(keeper: SegmentKeeper, task: Task, prefix: str, deadline_s: float) -> Done | Failed:
+def carry_out(
+    keeper: SegmentKeeper, task: Task, prefix: str, deadline_s: float
+) -> TaskDone | TaskFailed:
     """Does in Kafka what the task says; `prefix` begins the names of all Kafka topics."""
     topics = [
         SegmentTopic(kafka_topic(prefix, task.topic, task.incarnation, part), part.buckets)
@@ -175,7 +191,7 @@ def carry_out(keeper: SegmentKeeper, task: Task, prefix: str, deadline_s: float)
     try:
         if isinstance(task, SealSegments):
             ends = keeper.seal(topics, deadline_s)
-            return Done(tuple(end for topic in topics for end in ends[topic.name]))
+            return TaskDone(tuple(end for topic in topics for end in ends[topic.name]))
         if isinstance(task, MakeSegments):
             keeper.create(topics, deadline_s)
             if not any(part.parent_ids for part in task.segments):
@@ -187,9 +203,35 @@ def carry_out(keeper: SegmentKeeper, task: Task, prefix: str, deadline_s: float)
             if groups:
                 keeper.delete_groups(groups, deadline_s)
     except KafkaRefusedError as error:
-        return Failed(str(error), for_good=True)
+        return TaskFailed(str(error), for_good=True)
     except KafkaUnreachableError as error:
-        return Failed(str(error))
+        return TaskFailed(str(error))
     except KafkaException as error:  # an answer of Kafka's client, so no fault of this node
-        return Failed(f"Kafka's client failed for the segments of {full_name(task.topic)}: {error}")
-    return Done()
+        return TaskFailed(
+            f"Kafka's client failed for the segments of {full_name(task.topic)}: {error}"
+        )
+    return TaskDone()
+
+
+class Failures:
+    """Of the topics that this node controls. To be used in its event loop."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+
+    def note(self, task: Task, result: TaskDone | TaskFailed) -> None:
+        """A task of a topic is over."""
+        if not isinstance(task, DeleteSegments):  # those follow a failure and must not hide it
+            self.forget(task.topic)
+        if isinstance(result, TaskFailed):
+            self._reasons[task.topic] = result.reason
+            if len(self._reasons) > _TOPICS_MAX:
+                del self._reasons[next(iter(self._reasons))]
+
+    def why(self, name: str) -> str:
+        """What Kafka said; "" when the topic's last step did not fail, or long ago."""
+        return self._reasons.get(name, "")
+
+    def forget(self, name: str) -> None:
+        """The topic begins anew."""
+        self._reasons.pop(name, None)

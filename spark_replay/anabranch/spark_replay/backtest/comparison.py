@@ -7,18 +7,19 @@ from typing import Any
 
 import msgspec
 
-from anabranch.core.autoscale_policy import AutoScalePolicy
-from anabranch.spark_replay.backtest.outcome import Figures, Outcome, TopicResult
+from anabranch.core.autoscale.policy import AutoScalePolicy
+from anabranch.spark_replay.backtest.outcome import PolicyFigures, PolicyOutcome, TopicResult
 from anabranch.spark_replay.report.charts import Bins
 from anabranch.spark_replay.report.summary import clock
 
 
 class Comparison(msgspec.Struct, frozen=True):
     """Several policies on the same load. `faults`: what was left out and why, by topic and by
-    policy. `model`: what was assumed, by name.
+    policy. `scale`: what was done to the rates, in words. `model`: what was assumed, by name.
     """
 
     load: str
+    scale: str
     model: Mapping[str, str | float]
     policies: Mapping[str, AutoScalePolicy]
     topics: Sequence[TopicResult]  # those that could be used
@@ -39,9 +40,9 @@ class Comparison(msgspec.Struct, frozen=True):
             max(topic.end_ms for topic in self.topics),
         )
 
-    def total(self, policy: str) -> Figures:
+    def total(self, policy: str) -> PolicyFigures:
         """Of all topics together."""
-        return Figures.total(outcome_of(topic, policy).figures for topic in self.topics)
+        return PolicyFigures.total(outcome_of(topic, policy).figures for topic in self.topics)
 
     def busiest(self, most: int) -> list[TopicResult]:
         """The topics with which most is done, all policies together."""
@@ -56,6 +57,7 @@ class Comparison(msgspec.Struct, frozen=True):
         begin_ms, end_ms = self.span
         found: dict[str, Any] = {
             "load": self.load,
+            "scale": self.scale,
             "from": clock(begin_ms),
             "to": clock(end_ms),
             "topics": len(self.topics),
@@ -76,12 +78,12 @@ class Comparison(msgspec.Struct, frozen=True):
         return msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
 
 
-def outcome_of(topic: TopicResult, policy: str) -> Outcome:
+def outcome_of(topic: TopicResult, policy: str) -> PolicyOutcome:
     """What that policy came to on the topic."""
     return next(each for each in topic.outcomes if each.policy == policy)
 
 
-def _topic(topic: TopicResult, outcome: Outcome) -> dict[str, Any]:
+def _topic(topic: TopicResult, outcome: PolicyOutcome) -> dict[str, Any]:
     return {
         "topic": topic.topic,
         "from": clock(topic.begin_ms),

@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch.core.autoscale.load import NO_RATES, Rates, changed
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import RING16
-from anabranch.core.segment_load import NO_RATES, Rates, changed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.errors import InvalidInputError
 from anabranch.spark_replay.backtest.grid import Grid, gridded
-from anabranch.spark_replay.backtest.model import Replay, Rules
+from anabranch.spark_replay.backtest.model import PolicyReplay, Rules
 from anabranch.spark_replay.backtest.outcome import TopicResult
 from anabranch.spark_replay.backtest.spread import Spread, below
 from anabranch.spark_replay.backtest.traces import rows_of
@@ -24,7 +24,7 @@ _TASKS: Final = 4  # for each core, so that none waits long for another
 _EVEN: Final = Spread()
 
 
-class Plan(msgspec.Struct, frozen=True):
+class BacktestPlan(msgspec.Struct, frozen=True):
     """What every task gets. `mean_rate`: what each topic is scaled to have; 0: by `factor`."""
 
     policies: Mapping[str, AutoScalePolicy]
@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True):
     seed: int = 0
 
 
-def replayed(spark: SparkSession, load: DataFrame, plan: Plan) -> list[TopicResult]:
+def replayed(spark: SparkSession, load: DataFrame, plan: BacktestPlan) -> list[TopicResult]:
     """Every topic's result, by name."""
     tasks = _TASKS * default_parallelism()
     rows = (
@@ -50,7 +50,7 @@ def replayed(spark: SparkSession, load: DataFrame, plan: Plan) -> list[TopicResu
     return sorted(found, key=lambda each: each.topic)
 
 
-def _tester(plan: Plan) -> Callable[[pd.DataFrame], pd.DataFrame]:
+def _tester(plan: BacktestPlan) -> Callable[[pd.DataFrame], pd.DataFrame]:
     def test(frame: pd.DataFrame) -> pd.DataFrame:
         topic = str(frame["topic"].iloc[0])
         return pd.DataFrame({"result": [msgspec.msgpack.encode(topic_result(topic, frame, plan))]})
@@ -58,7 +58,7 @@ def _tester(plan: Plan) -> Callable[[pd.DataFrame], pd.DataFrame]:
     return test
 
 
-def topic_result(topic: str, frame: pd.DataFrame, plan: Plan) -> TopicResult:
+def topic_result(topic: str, frame: pd.DataFrame, plan: BacktestPlan) -> TopicResult:
     """One topic under every policy; its fault when its rows cannot be used."""
     try:
         if not topic:
@@ -72,7 +72,7 @@ def topic_result(topic: str, frame: pd.DataFrame, plan: Plan) -> TopicResult:
     shares = below(plan.spread if len(grid.edges) == 2 else _EVEN, topic, plan.seed)
     first = next(iter(plan.policies.values()))
     outcomes = [
-        Replay(grid, shares, policy, first, plan.rules).run(name)
+        PolicyReplay(grid, shares, policy, first, plan.rules).run(name)
         for name, policy in plan.policies.items()
     ]
     return TopicResult(topic, "", grid.begin_ms, grid.end_ms, _binned(grid, plan.bins), outcomes)

@@ -2,7 +2,7 @@
 
 At the end of each step, which is one evaluation of the controller: what was decided takes effect if
 its time has come; the load records of the segments that had the step's load are written by the rule
-that nodes write them by (`core.segment_load.changed`, with the policy's `negligible`); old sealed
+that nodes write them by (`core.autoscale.load.changed`, with the policy's `negligible`); old sealed
 segments are forgotten; then the rules decide (`core.autoscale.decide`, and nothing else). What they
 decide changes the layout at once, or after as many whole steps as an operation takes; meanwhile
 nothing is decided. The next step's load lies on the layout that this leaves.
@@ -19,8 +19,8 @@ from typing import Final, cast
 import msgspec
 import numpy as np
 
-from anabranch.core.autoscale import Demand, LastActions, decide
-from anabranch.core.autoscale_decisions import (
+from anabranch.core.autoscale.decide import Demand, LastActions, decide
+from anabranch.core.autoscale.decisions import (
     Decision,
     Merge,
     NoAction,
@@ -28,13 +28,13 @@ from anabranch.core.autoscale_decisions import (
     Split,
     describe,
 )
-from anabranch.core.autoscale_policy import AutoScalePolicy
-from anabranch.core.layout import SegmentLayout, without
-from anabranch.core.segment_load import Rates, SegmentLoad, changed
-from anabranch.core.segments import SegmentInfo
+from anabranch.core.autoscale.load import Rates, SegmentLoad, changed
+from anabranch.core.autoscale.policy import AutoScalePolicy
+from anabranch.core.topics.layout import SegmentLayout, without
+from anabranch.core.topics.segment import SegmentInfo
 from anabranch.spark_replay.backtest.grid import REPORT_CHANGE, Floats, Grid
 from anabranch.spark_replay.backtest.instant import Instant
-from anabranch.spark_replay.backtest.outcome import Action, Figures, Outcome
+from anabranch.spark_replay.backtest.outcome import Action, PolicyFigures, PolicyOutcome
 from anabranch.spark_replay.backtest.spread import shares
 
 SUBSCRIPTION: Final = "back-test"
@@ -104,7 +104,7 @@ class _Part:
         return (msgs_in, bytes_in, msgs_out, bytes_out)
 
 
-class Replay:
+class PolicyReplay:
     """One policy on one topic. `below`: of each hash the share of a piece's load below it."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Replay:
         self._split_ms: dict[tuple[int, int], int] = {}
         self._merge_ms: dict[tuple[int, int], int] = {}
 
-    def run(self, name: str) -> Outcome:
+    def run(self, name: str) -> PolicyOutcome:
         """Through the whole of the load."""
         step = 0  # whose end is looked at
         while step < self._grid.steps:
@@ -155,7 +155,7 @@ class Replay:
             self._account(following - step)
             step = following
         self._leave(self._grid.steps)
-        return Outcome(name, self._figures(), self._layouts, self._log)
+        return PolicyOutcome(name, self._figures(), self._layouts, self._log)
 
     # --- one evaluation -----------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Replay:
         while self._consumers and self._consumers[-1][0] <= step:
             _, count = self._consumers.pop()
             if count or self._demand:  # a subscription stays when its last consumer has left
-                self._demand = {SUBSCRIPTION: Demand(count, True, now_ms)}
+                self._demand = {SUBSCRIPTION: Demand(count, now_ms)}
             news = True
         return news
 
@@ -326,10 +326,10 @@ class Replay:
         self._segment_steps += len(self._parts) * (after - self._since)
         self._since = after
 
-    def _figures(self) -> Figures:
+    def _figures(self) -> PolicyFigures:
         counts = self._counts
         own, first = (self._over * self._step_s).tolist()
-        return Figures(
+        return PolicyFigures(
             seconds=self._grid.steps * self._step_s,
             splits=counts["splits"],
             merges=counts["merges"],

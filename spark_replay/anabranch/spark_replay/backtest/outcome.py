@@ -20,7 +20,7 @@ class Action(msgspec.Struct, frozen=True, array_like=True):
     undoes: int
 
 
-class Figures(msgspec.Struct, frozen=True):
+class PolicyFigures(msgspec.Struct, frozen=True):
     """What a policy is judged by. Times in seconds, `_s`.
 
     `over_threshold_s`: in which a segment took more than a split threshold of this policy,
@@ -63,7 +63,7 @@ class Figures(msgspec.Struct, frozen=True):
         return fields
 
     @classmethod
-    def total(cls, parts: Iterable[Figures]) -> Self:
+    def total(cls, parts: Iterable[PolicyFigures]) -> Self:
         """Sums, but for the most segments, which is the largest of one topic."""
         found = Counter[str]()
         actions, blocked = Counter[str](), Counter[str]()
@@ -84,14 +84,14 @@ class Figures(msgspec.Struct, frozen=True):
         )
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class PolicyOutcome(msgspec.Struct, frozen=True):
     """One policy on one topic. `layouts`: how many segments there are, from when on, in ms.
 
     `log`: the first actions, not all of them.
     """
 
     policy: str
-    figures: Figures
+    figures: PolicyFigures
     layouts: list[tuple[int, int]]
     log: list[Action]
 
@@ -106,4 +106,4 @@ class TopicResult(msgspec.Struct, frozen=True):
     begin_ms: int = 0
     end_ms: int = 0
     load: list[float] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[PolicyOutcome] = []

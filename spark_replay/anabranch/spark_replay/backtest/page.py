@@ -27,7 +27,8 @@ def page(found: Comparison) -> str:
     body = "".join(
         (
             "<h1>Back-test of auto-scale policies</h1>",
-            f"<p>{escape(found.load)}: {escape(extent(found))}.</p>",
+            f"<p><b>{escape(found.scale.capitalize())}.</b> ",
+            f"{escape(found.load)}: {escape(extent(found))}.</p>",
             *_faults(found),
             *_policies(found),
             *_plots(found),

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.autoscale_policy import AutoScalePolicy, fault_of
+from anabranch.core.autoscale.policy import AutoScalePolicy, fault_of
 from anabranch.core.errors import InvalidInputError
 
 DEFAULT: Final = "default"

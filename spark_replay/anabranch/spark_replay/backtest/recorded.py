@@ -20,12 +20,12 @@ from pyspark.sql import functions as F
 
 from anabranch.channel.codec import decode_load, read_entry
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
+from anabranch.core.autoscale.load import Rates
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.fold import evolve
-from anabranch.core.records import TopicChange
-from anabranch.core.segment_load import Rates
-from anabranch.core.state import FoldedState
-from anabranch.core.topics import ScalableTopic
+from anabranch.core.log.fold import evolve
+from anabranch.core.log.records import TopicChange
+from anabranch.core.log.state import FoldedState
+from anabranch.core.topics.topic import ScalableTopic
 from anabranch.spark_replay.replay import LOG_ROW
 from anabranch.spark_replay.session import default_parallelism
 from anabranch.spark_replay.sources import (
@@ -35,7 +35,7 @@ from anabranch.spark_replay.sources import (
     read_archive,
 )
 
-_KEY: Final = r"^segment:(.+/[0-9]+)/([0-9]+)$"  # as `core.segment_load.load_key` makes it
+_KEY: Final = r"^segment:(.+/[0-9]+)/([0-9]+)$"  # as `core.autoscale.load.load_key` makes it
 _RANGES: Final = "topic string, segment_id long, hash_start long, hash_end long"
 _TRACE: Final = (
     "topic string, time_ms long, msg_rate_in double, bytes_rate_in double, "

@@ -12,13 +12,12 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from anabranch.channel.embedded.errors import EmbeddedError
-from anabranch.channel.embedded.java import find_java
-from anabranch.core.autoscale_policy import AutoScalePolicy
+from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.errors import AnabranchError, InvalidInputError
-from anabranch.core.segments import SEGMENTS_MAX
+from anabranch.core.topics.segment import SEGMENTS_MAX
+from anabranch.jars.java import find_java
 from anabranch.spark_replay.backtest.comparison import Comparison
-from anabranch.spark_replay.backtest.job import Plan, replayed
+from anabranch.spark_replay.backtest.job import BacktestPlan, replayed
 from anabranch.spark_replay.backtest.model import Rules
 from anabranch.spark_replay.backtest.page import page
 from anabranch.spark_replay.backtest.policies import DEFAULT, parse_policies
@@ -27,13 +26,15 @@ from anabranch.spark_replay.backtest.spread import parse_spread
 from anabranch.spark_replay.backtest.table import table
 from anabranch.spark_replay.backtest.traces import SAMPLE, Assumed, read_traces
 from anabranch.spark_replay.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.progress import told_session
 from anabranch.spark_replay.report import output
 from anabranch.spark_replay.report.charts import Bins
-from anabranch.spark_replay.session import local_session
 
 DONE: Final = 0
 BAD_INPUT: Final = 2
 
+SAMPLE_MEAN_RATE: Final = 5_000.0  # msg/s: most topics of the sample then split and merge
+PATIENT: Final = 'patient={"mergeWindowSeconds": 1800}'
 _BINS_MAX: Final = 240
 _NAMED_MAX: Final = 20  # faults on a terminal
 
@@ -42,18 +43,20 @@ class BacktestOptions(msgspec.Struct, frozen=True):
     """What to replay under which policies, and where to report.
 
     `load`: files of load traces; none: the sample that is part of the installation. `factor`,
-    `mean_rate`: what rates are multiplied by, or what each topic's mean shall be.
+    `mean_rate`: what rates are multiplied by, or what each topic's mean shall be, in messages a
+    second; neither: as they are, but for the sample. `policies`: none: the default one; with the
+    sample, another one beside it.
     """
 
     load: Sequence[Path] = ()
     load_archive: Path | None = None  # of a cluster's load topic
     archive_dir: Path | None = None  # of its log, which tells what segments were
-    policies: Sequence[str] = (DEFAULT,)
+    policies: Sequence[str] = ()
     json_path: str = ""  # "-": standard output
     html_path: Path | None = None
     step_s: int = 60
-    factor: float = 1.0
-    mean_rate: float = 0.0
+    factor: float | None = None
+    mean_rate: float | None = None
     spread: str = "uniform"
     seed: int = 0
     assumed: Assumed = Assumed()
@@ -61,8 +64,23 @@ class BacktestOptions(msgspec.Struct, frozen=True):
     scratch_dir: Path | None = None
 
 
+def with_defaults(options: BacktestOptions) -> BacktestOptions:
+    """What is replayed where little or nothing was given: something that shows something.
+
+    The sample's own rates are far below all thresholds, so that no policy would do anything.
+    """
+    is_sample = not options.load and options.load_archive is None
+    if is_sample and options.mean_rate is None and options.factor is None:
+        options = msgspec.structs.replace(options, mean_rate=SAMPLE_MEAN_RATE)
+    if not options.policies:
+        shown = (DEFAULT, PATIENT) if is_sample else (DEFAULT,)
+        options = msgspec.structs.replace(options, policies=shown)
+    return options
+
+
 def run_backtest(options: BacktestOptions) -> int:
     """Replays, reports as asked, and answers 0, or 2 when not all of the input could be used."""
+    options = with_defaults(options)
     try:
         policies, faults = parse_policies(options.policies)
         for name, why in faults.items():
@@ -72,12 +90,13 @@ def run_backtest(options: BacktestOptions) -> int:
         parse_spread(options.spread)
         _check(options)
         find_java()
-        with local_session("anabranch backtest", options.scratch_dir) as spark:
+        with told_session("backtest", options.scratch_dir) as (spark, progress):
+            progress.step("replaying the loads")
             found = backtest(spark, options, policies, faults)
         output.write(
             found, lambda: table(found), lambda: page(found), options.json_path, options.html_path
         )
-    except (AnabranchError, EmbeddedError) as error:
+    except AnabranchError as error:
         sys.stderr.write(f"The back-test could not run: {error}\n")
         return BAD_INPUT
     except OSError as error:
@@ -99,13 +118,13 @@ def backtest(
     try:
         load = _load(spark, options)
         bins = _bins(load, options.step_s * 1000)
-        plan = Plan(
+        plan = BacktestPlan(
             policies,
             options.rules,
             bins,
             options.step_s,
-            options.factor,
-            options.mean_rate,
+            1.0 if options.factor is None else options.factor,
+            options.mean_rate or 0.0,
             parse_spread(options.spread),
             options.seed,
         )
@@ -119,6 +138,7 @@ def backtest(
         raise InvalidInputError("no topic of the load can be used")
     return Comparison(
         ", ".join(path.name for path in _paths(options)),
+        _scale(options),
         _model(options),
         policies,
         usable,
@@ -172,17 +192,19 @@ def _name(faults: Mapping[str, str]) -> None:
         sys.stderr.write(f"and {len(faults) - _NAMED_MAX:,} more topics\n")
 
 
+def _scale(options: BacktestOptions) -> str:
+    if options.mean_rate is not None:
+        return f"each topic is scaled to a mean of {options.mean_rate:,g} messages a second"
+    if options.factor is not None:
+        return f"all rates are multiplied by {options.factor:g}"
+    return "the rates are as they were"
+
+
 def _model(options: BacktestOptions) -> dict[str, str | float]:
     """What the figures rest on."""
     rules = options.rules
-    scale: dict[str, str | float] = (
-        {"mean msg/s of each topic": options.mean_rate}
-        if options.mean_rate
-        else {"rates times": options.factor}
-    )
     return {
         "step s": options.step_s,
-        **scale,
         "spread": options.spread,
         "seed": options.seed,
         "first segments": rules.segments,

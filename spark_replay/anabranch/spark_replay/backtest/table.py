@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from anabranch.spark_replay.backtest.comparison import Comparison, outcome_of
-from anabranch.spark_replay.backtest.outcome import Figures
+from anabranch.spark_replay.backtest.outcome import PolicyFigures
 from anabranch.spark_replay.report.summary import clock
 
 HEAD: Final = (
@@ -21,7 +21,7 @@ def table(found: Comparison) -> str:
     return "\n".join([*_head(found), "", *_totals(found), "", *_why(found), *_topics(found), ""])
 
 
-def cells(figures: Figures) -> tuple[str, ...]:
+def cells(figures: PolicyFigures) -> tuple[str, ...]:
     """In the order of `HEAD`."""
     return (
         f"{figures.splits:,}",
@@ -70,6 +70,7 @@ def extent(found: Comparison) -> str:
 
 def _head(found: Comparison) -> Iterator[str]:
     yield f"{found.load}: {extent(found)}"
+    yield found.scale
     yield ", ".join(f"{name} {value}" for name, value in found.model.items())
     yield f"{len(found.policies)} policies in {found.seconds:.1f} s"
 

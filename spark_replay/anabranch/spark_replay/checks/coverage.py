@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.records import NamespaceChange, Record
+from anabranch.core.log.records import NamespaceChange, PolicyOp, Record, namespace_key
+from anabranch.core.log.state import Change, Entity
 from anabranch.core.ring import FULL_RING, HashRange, split_bundle_name, tiles
-from anabranch.core.state import Change, Entity
-from anabranch.core.units import LEADERSHIP, Unit, UnitState
-from anabranch.spark_replay.tally import Tally
+from anabranch.spark_replay.tally import CheckTally
 
 # Before Python 3.12 an enum's member is looked up by a function; every record meets this one.
 _DELETED = UnitState.DELETED
@@ -21,7 +21,7 @@ class Coverage:
     """
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = CheckTally()
         self._live: dict[str, dict[str, HashRange]] = {}  # namespace -> unit -> range
         self._units: set[str] = set()  # every live bundle
         self._broken: set[str] = set()  # namespaces that were reported already
@@ -50,7 +50,7 @@ class Coverage:
         come: dict[str, list[HashRange]] = {}
         for key, entity in changes:
             live = isinstance(entity, Unit) and entity.state is not _DELETED
-            if key == LEADERSHIP or key.count("/") != 2 or (key in self._units) == live:
+            if key == LEADERSHIP or (key in self._units) == live:
                 continue
             moved = self._change(key, present=live)
             if moved is None:
@@ -58,16 +58,12 @@ class Coverage:
                 continue
             group = come if live else gone
             group.setdefault(key.rpartition("/")[0], []).append(moved)
-        deleted = isinstance(record, NamespaceChange) and any(
-            key == record.key and entity is None for key, entity in changes
-        )
         for namespace in gone | come:
-            if deleted and not self._live.get(namespace):
+            if not self._live.get(namespace) and _deletes(record, namespace):
                 continue
             before, after = sorted(gone.get(namespace, [])), come.get(namespace, [])
-            if before and _replaces(before, after) and namespace not in self._broken:
-                continue
-            self._whole(offset, namespace)
+            if not before or not _replaces(before, after):
+                self._whole(offset, namespace)
 
     def _whole(self, offset: int, namespace: str) -> None:
         live = self._live.get(namespace, {})
@@ -87,9 +83,14 @@ class Coverage:
             group[key] = part
             self._units.add(key)
         else:
-            group.pop(key, None)
-            self._units.discard(key)
+            del group[key]
+            self._units.remove(key)
         return part
+
+
+def _deletes(record: Record, namespace: str) -> bool:
+    is_deletion = isinstance(record, NamespaceChange) and record.op is PolicyOp.DELETE
+    return is_deletion and record.key == namespace_key(namespace)
 
 
 def _replaces(before: list[HashRange], after: list[HashRange]) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from anabranch.core import digest as digests
-from anabranch.core.digest import EMPTY, Digest
-from anabranch.spark_replay.tally import Tally
+from anabranch.core.log import digest as digests
+from anabranch.core.log.digest import EMPTY, Digest
+from anabranch.spark_replay.tally import CheckTally
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -34,9 +34,9 @@ def digests_at(changes: Iterable[tuple[int, str]], offsets: Iterable[int]) -> di
 
 def check_digests(
     claims: Iterable[Claim], folded: Mapping[int, str], first_offset: int, next_offset: int
-) -> Tally:
+) -> CheckTally:
     """Claims from before `first_offset` cannot be judged; one from beyond the log is false."""
-    tally = Tally()
+    tally = CheckTally()
     for claim in sorted(claims, key=lambda claim: (claim.next_offset, claim.who)):
         if claim.next_offset < first_offset:
             continue

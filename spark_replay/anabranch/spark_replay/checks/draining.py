@@ -8,19 +8,23 @@ merges. Followed from the accepted records alone, and compared with the fold.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from anabranch.core.records import SubscriptionChange, TopicChange
-from anabranch.core.state import Change
-from anabranch.core.subscriptions import Subscription, SubscriptionOp
-from anabranch.core.topics import ScalableTopic, TopicMove
-from anabranch.spark_replay.tally import Tally
+from anabranch.core.log.records import SubscriptionChange, TopicChange
+from anabranch.core.log.state import Change
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
+from anabranch.core.topics.topic import ScalableTopic, TopicMove
+from anabranch.spark_replay.tally import CheckTally
+
+# What is put behind a sealed segment's end has as little to read of it as who has read it.
+_TELLS_DRAINED: Final = (SubscriptionOp.DRAINED, SubscriptionOp.CREATE, SubscriptionOp.RESET)
 
 
 class Draining:
     """Follows what every subscription of every topic has drained."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = CheckTally()
         self._drained: dict[str, dict[str, set[int]]] = {}  # topic -> subscription -> segments
 
     def start(self, topic: str, name: str, subscription: Subscription) -> None:
@@ -62,7 +66,7 @@ class Draining:
         drained = known.setdefault(record.subscription, set())
         if record.op is SubscriptionOp.RESET:
             drained.clear()
-        if record.op is SubscriptionOp.DRAINED and topic is not None:
+        if record.op in _TELLS_DRAINED and topic is not None:
             for fault in _faults(record, topic, drained):
                 where = f"{record.topic}/{record.subscription}"
                 self.tally.violate(offset, f"{where}: {fault}")

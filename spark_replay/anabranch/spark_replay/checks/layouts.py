@@ -1,6 +1,6 @@
 """Layouts: at every epoch a topic's active segments tile the ring, and its segments form a DAG.
 
-Looked at in the state that the fold made, by nothing but the seed's words: the ids of segments
+Looked at in the state that the fold made, by nothing but the words of PIP-468: the ids of segments
 ascend, whoever descends from another is younger, and parents and children name each other.
 """
 
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.core.segments import RING16_END, SegmentInfo
-from anabranch.core.topics import ScalableTopic
-from anabranch.spark_replay.tally import Tally
+from anabranch.core.topics.segment import RING16_END, SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic
+from anabranch.spark_replay.tally import CheckTally
 
 
 class Layouts:
     """Looks at every topic whenever it changes; one that is broken is told of once."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = CheckTally()
         self._broken: set[str] = set()
 
     def changed(self, offset: int, topic: str, after: ScalableTopic | None) -> None:

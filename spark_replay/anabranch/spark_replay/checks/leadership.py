@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.records import Record, SessionChange, SessionOp, UnitMove
-from anabranch.core.state import Entity, Session
-from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
-from anabranch.spark_replay.tally import Tally
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.log.records import Record, SessionChange, SessionOp, UnitMove
+from anabranch.core.log.state import Entity
+from anabranch.core.sessions.session import Session
+from anabranch.spark_replay.tally import CheckTally
 
 LEADERS_MOVES: Final = (Move.RECLAIM, Move.DISCARD, Move.OVERRIDE, Move.TOMBSTONE)
 
@@ -21,7 +22,7 @@ class Leadership:
     """Follows who leads; counts what it sees of the whole cluster only in the primary part."""
 
     def __init__(self, *, primary: bool) -> None:
-        self.tally = Tally()
+        self.tally = CheckTally()
         self._primary = primary
         self._leader = ""
         self._epoch = 0  # of the leader, or of the last one

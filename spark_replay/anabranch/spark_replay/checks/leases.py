@@ -19,10 +19,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from anabranch.core.records import ClusterSettings, Record, SessionChange, SessionOp, UnitMove
-from anabranch.core.state import Cluster, Entity, Session
-from anabranch.core.units import LEADERSHIP, Move, Unit, UnitState
-from anabranch.spark_replay.tally import Tally
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.cluster.settings import Cluster
+from anabranch.core.log.records import ClusterSettings, Record, SessionChange, SessionOp, UnitMove
+from anabranch.core.log.state import Entity
+from anabranch.core.sessions.session import Session
+from anabranch.spark_replay.tally import CheckTally
 
 # (broker, session) -> log timestamps of its heartbeats, ascending
 BeatTimes = Mapping[tuple[str, int], Sequence[int]]
@@ -51,7 +53,7 @@ class Leases:
     """Follows sessions, and the units that were taken from someone."""
 
     def __init__(self, beats: BeatTimes, tolerance_ms: int, *, primary: bool) -> None:
-        self.tally = Tally()
+        self.tally = CheckTally()
         self._beats = beats
         self._tolerance_ms = tolerance_ms
         self._primary = primary

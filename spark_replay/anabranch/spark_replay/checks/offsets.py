@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from anabranch.spark_replay.tally import Tally
+from anabranch.spark_replay.tally import CheckTally
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -26,9 +26,9 @@ def check_offsets(
     first_offset: int,
     next_offset: int,
     disagreements: Iterable[tuple[int, int]] = (),
-) -> Tally:
+) -> CheckTally:
     """`disagreements`: stretches, both ends inclusive, that archive and WAL hold differently."""
-    tally = Tally(examined=max(0, next_offset - first_offset))
+    tally = CheckTally(examined=max(0, next_offset - first_offset))
     expected = first_offset
     for chunk in sorted(chunks, key=lambda chunk: chunk.first):
         if chunk.first > expected:

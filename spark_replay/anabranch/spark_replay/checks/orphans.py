@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.core.state import Session
+from anabranch.core.sessions.session import Session
 from anabranch.spark_replay.checks.unsettled import Loose
-from anabranch.spark_replay.tally import Tally
+from anabranch.spark_replay.tally import CheckTally
 
 
 def check_orphans(
     loose: Loose, last_beats_ms: Mapping[str, int], log_end_ms: int, patience_ms: int
-) -> Tally:
+) -> CheckTally:
     """`last_beats_ms`: broker to the log's time of its newest heartbeat."""
-    tally = Tally(examined=loose.units)
+    tally = CheckTally(examined=loose.units)
     for unit in sorted(loose.orphaned, key=lambda unit: unit.since_offset):
         session = loose.sessions.get(unit.responsible)
         over_ms = max(unit.since_ms, session.since_ms if session else 0)
@@ -31,7 +31,7 @@ def check_orphans(
     for broker, session in sorted(loose.sessions.items()):
         heard_ms = max(last_beats_ms.get(broker, 0), session.since_ms)
         silent_ms = log_end_ms - heard_ms
-        count = loose.answering.get(broker, 0)
+        count = loose.answering.get(broker)
         if not session.open or not count or silent_ms <= timeout_ms + patience_ms:
             continue
         if _someone_else_lives(loose.sessions, last_beats_ms, broker, heard_ms + patience_ms):

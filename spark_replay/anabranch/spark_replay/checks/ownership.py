@@ -8,11 +8,12 @@ and its answer must be the same at every offset.
 
 from __future__ import annotations
 
-from anabranch.core.records import SessionChange, SessionOp, UnitMove
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
+from anabranch.core.log.records import SessionChange, SessionOp, UnitMove
+from anabranch.core.log.state import Change, Entity
 from anabranch.core.ring import split_bundle_name
-from anabranch.core.state import Change, Entity, Session
-from anabranch.core.units import LEADERSHIP, Move, Unit
-from anabranch.spark_replay.tally import Tally
+from anabranch.core.sessions.session import Session
+from anabranch.spark_replay.tally import CheckTally
 
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.
 _ASSIGN, _OWN, _RELEASE, _SPLIT = Move.ASSIGN, Move.OWN, Move.RELEASE, Move.SPLIT
@@ -25,7 +26,7 @@ class Ownership:
     """Follows the holder of every bundle. Leadership has a check of its own."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = CheckTally()
         self._holders: dict[str, str] = {}  # unit -> who may act as its owner
         self._open: set[str] = set()  # brokers with an open session
 
@@ -71,7 +72,7 @@ class Ownership:
     def reshaped(self, offset: int, changes: tuple[Change, ...]) -> None:
         """A namespace was made or deleted."""
         for key, entity in changes:
-            holder = self._holders.pop(key, "")
+            holder = self._holders.pop(key, None)
             if holder:
                 self.tally.violate(offset, f"{key}: deleted or made anew while {holder} held it")
             if _claimed(entity):
@@ -89,7 +90,7 @@ class Ownership:
     def used(self, offset: int, key: str, bundle: str, actor: str) -> None:
         """An accepted record that only the owner of this bundle may write."""
         self.tally.examined += 1
-        holder = self._holders.get(bundle, "")
+        holder = self._holders.get(bundle)
         if actor != holder:
             text = f"{key}: changed by {actor}, but {holder or 'nobody'} held its bundle {bundle}"
             self.tally.violate(offset, text)
@@ -115,7 +116,7 @@ class Ownership:
         for key, entity in changes:
             if key == parent or entity is None or not key.startswith(f"{home}/"):
                 continue
-            former = self._holders.get(key, "")
+            former = self._holders.get(key)
             if former:
                 self._two(offset, key, former, owner)
             self._holders[key] = owner

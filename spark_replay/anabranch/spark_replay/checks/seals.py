@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from anabranch.core.records import TopicChange
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.topics import ScalableTopic, TopicMove, TopicState
-from anabranch.spark_replay.tally import Tally
+from anabranch.core.log.records import TopicChange
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
+from anabranch.spark_replay.tally import CheckTally
 
 _Parts = dict[int, SegmentInfo]
 _FIXED = ("start", "end", "buckets", "created_at_epoch", "created_at_ms")
@@ -34,7 +34,7 @@ class Seals:
     """Follows what is under way in every topic."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = CheckTally()
         self._under_way: dict[str, _Operation] = {}
 
     def start(self, name: str, topic: ScalableTopic) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from anabranch.spark_replay.checks.topics import SealedSegment, TopicsLeft
-from anabranch.spark_replay.tally import Tally
+from anabranch.spark_replay.tally import CheckTally
 
 _REMEMBERED_MS: Final = 24 * 3_600_000  # Kafka's offsets.retention.minutes is seven times that
 
@@ -30,9 +30,9 @@ class SegmentEnds(msgspec.Struct, frozen=True):
     committed: Mapping[tuple[str, str, int], tuple[int, ...]]
 
 
-def check_segments(left: TopicsLeft, kafka: SegmentEnds, log_end_ms: int) -> Tally:
+def check_segments(left: TopicsLeft, kafka: SegmentEnds, log_end_ms: int) -> CheckTally:
     """Compares the log's end offsets with Kafka's, as it was asked after the end of the log."""
-    tally = Tally()
+    tally = CheckTally()
     segments = {(one.topic, one.segment.segment_id): one for one in left.sealed}
     for place, one in segments.items():
         for bucket, (wanted, found) in enumerate(
@@ -53,7 +53,7 @@ def check_segments(left: TopicsLeft, kafka: SegmentEnds, log_end_ms: int) -> Tal
 
 
 def _committed(
-    tally: Tally, one: SealedSegment, name: str, offsets: tuple[int, ...], log_end_ms: int
+    tally: CheckTally, one: SealedSegment, name: str, offsets: tuple[int, ...], log_end_ms: int
 ) -> None:
     recent = log_end_ms - one.segment.sealed_at_ms < _REMEMBERED_MS
     for bucket, (end, found) in enumerate(zip(one.segment.end_offsets, offsets, strict=False)):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.state import Entity
-from anabranch.spark_replay.tally import Tally
+from anabranch.core.log.state import Entity
+from anabranch.spark_replay.tally import CheckTally
 
 _TEXT_MAX: Final = 500
 
@@ -14,7 +14,7 @@ class SnapshotCheck:
     """Gathers the newest value of every key, then compares it with the fold at the horizon."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = CheckTally()
         self.latest: dict[str, Entity] = {}
         self._unreadable: set[str] = set()
 
@@ -26,17 +26,19 @@ class SnapshotCheck:
         else:
             self.latest[key] = entity
 
-    def unreadable(self, horizon: int, key: str) -> None:
-        """The key's newest value does not decode."""
+    def unreadable(self, key: str) -> None:
+        """The row is no state: a stranger's, or damage if the log says that the key has one."""
         self._unreadable.add(key)
-        self.tally.violate(horizon, f"{key}: the snapshot's value is damaged")
+        self.latest.pop(key, None)
 
     def compare(self, horizon: int, folded: dict[str, Entity]) -> None:
         """The fold has come to the horizon with this state of the same keys."""
         self.tally.examined += len(folded)
         for key, entity in folded.items():
             found = self.latest.pop(key, None)
-            if found != entity and key not in self._unreadable:
+            if found is None and key in self._unreadable:
+                self.tally.violate(horizon, f"{key}: the snapshot's value is damaged")
+            elif found != entity:
                 self.tally.violate(horizon, _difference(key, found, entity))
         for key, found in self.latest.items():
             self.tally.examined += 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from anabranch.spark_replay.checks.topics import TopicsLeft
 from anabranch.spark_replay.checks.unsettled import Loose
-from anabranch.spark_replay.tally import Tally
+from anabranch.spark_replay.tally import CheckTally
 
 
-def check_stuck(loose: Loose, topics: TopicsLeft, log_end_ms: int, patience_ms: int) -> Tally:
+def check_stuck(loose: Loose, topics: TopicsLeft, log_end_ms: int, patience_ms: int) -> CheckTally:
     """`log_end_ms` is the newest timestamp of the log or of a heartbeat."""
-    tally = Tally(examined=loose.units + topics.topics)
+    tally = CheckTally(examined=loose.units + topics.topics)
     for unit in sorted(loose.in_flight, key=lambda unit: unit.since_offset):
         waited_ms = log_end_ms - unit.since_ms
         if waited_ms > patience_ms:

@@ -6,16 +6,16 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.records import SubscriptionChange, TopicChange
-from anabranch.core.segments import SegmentInfo
-from anabranch.core.state import Change, Entity, StateReader
-from anabranch.core.subscriptions import Subscription, SubscriptionKind
-from anabranch.core.topic_guards import controller_of
-from anabranch.core.topics import ScalableTopic, TopicState
+from anabranch.core.log.records import SubscriptionChange, TopicChange
+from anabranch.core.log.state import Change, Entity, StateReader
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic, TopicState
 from anabranch.spark_replay.checks.draining import Draining
 from anabranch.spark_replay.checks.layouts import Layouts
 from anabranch.spark_replay.checks.seals import Seals
-from anabranch.spark_replay.tally import CheckName, Tally
+from anabranch.spark_replay.tally import CheckName, CheckTally
 
 SEALED_MAX: Final = 10_000  # segments of one part that are compared with Kafka
 _STUCK_MAX: Final = 10_000
@@ -39,6 +39,7 @@ class SealedSegment(msgspec.Struct, frozen=True):
     incarnation: int
     segment: SegmentInfo
     offset: int  # of its topic's last record
+    children: tuple[SegmentInfo, ...] = ()
 
 
 class StreamDrain(msgspec.Struct, frozen=True):
@@ -70,7 +71,7 @@ class TopicChecks:
         self._topics: dict[str, ScalableTopic] = {}
         self._entered: dict[str, tuple[int, int]] = {}  # topic not at rest -> when, and where
 
-    def tallies(self) -> dict[CheckName, Tally]:
+    def tallies(self) -> dict[CheckName, CheckTally]:
         """What was found."""
         return {
             CheckName.LAYOUTS: self._layouts.tally,
@@ -122,7 +123,7 @@ class TopicChecks:
 
     def left(self, state: StateReader) -> TopicsLeft:
         """What is left at the end of the log, where this is the state."""
-        found = TopicsLeft(len(self._topics), [], [], 0, [])
+        found = TopicsLeft(len(self._topics))
         for name, topic in self._topics.items():
             if name in self._entered and len(found.loose) < _STUCK_MAX:
                 since_ms, since_offset = self._entered[name]
@@ -137,13 +138,15 @@ class TopicChecks:
     def _sealed(
         self, found: TopicsLeft, state: StateReader, name: str, topic: ScalableTopic
     ) -> None:
+        parts = {part.segment_id: part for part in topic.segments}
         for part in topic.segments:
             if part.is_active:
                 continue
             found.sealed_count += 1
             if len(found.sealed) < SEALED_MAX:
+                children = tuple(parts[each] for each in part.child_ids if each in parts)
                 found.sealed.append(
-                    SealedSegment(name, topic.incarnation, part, topic.since_offset)
+                    SealedSegment(name, topic.incarnation, part, topic.since_offset, children)
                 )
         for subscription, known in state.subscriptions(name):
             if known.kind is SubscriptionKind.STREAM and known.drained:
@@ -154,7 +157,7 @@ class TopicChecks:
 
 def left_by_all(parts: list[TopicsLeft]) -> TopicsLeft:
     """What the whole log leaves."""
-    whole = TopicsLeft(0, [], [], 0, [])
+    whole = TopicsLeft()
     for part in parts:
         whole.topics += part.topics
         whole.loose += part.loose

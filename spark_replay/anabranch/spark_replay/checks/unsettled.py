@@ -7,9 +7,10 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.records import CLUSTER_KEY
-from anabranch.core.state import Cluster, FoldedState, Session
-from anabranch.core.units import IN_FLIGHT, LEADERSHIP, Unit, UnitState
+from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Unit, UnitState
+from anabranch.core.cluster.settings import Cluster
+from anabranch.core.log.state import FoldedState
+from anabranch.core.sessions.session import Session
 
 LOOSE_MAX: Final = 10_000  # of one part; the counts go on
 
@@ -38,11 +39,11 @@ class Loose(msgspec.Struct):
 
 def loose_ends(state: FoldedState, owns: Callable[[str], bool], *, with_sessions: bool) -> Loose:
     """Looks through the state at the end of the log."""
-    found = Loose(in_flight=[], orphaned=[], answering={}, sample={}, sessions={})
+    found = Loose()
     for key, entity in state.entities.items():
         if isinstance(entity, Session) and with_sessions:
             found.sessions[key.partition(":")[2]] = entity
-        elif isinstance(entity, Cluster) and with_sessions and key == CLUSTER_KEY:
+        elif isinstance(entity, Cluster) and with_sessions:
             found.cluster = entity
         elif isinstance(entity, Unit) and owns(key):
             _look(found, state, key, entity)
@@ -67,7 +68,7 @@ def _look(found: Loose, state: FoldedState, key: str, unit: Unit) -> None:
 
 def gathered(parts: list[Loose]) -> Loose:
     """What the whole log leaves open."""
-    whole = Loose(in_flight=[], orphaned=[], answering={}, sample={}, sessions={})
+    whole = Loose()
     for part in parts:
         whole.in_flight += part.in_flight
         whole.orphaned += part.orphaned

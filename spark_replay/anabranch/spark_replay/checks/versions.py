@@ -1,31 +1,34 @@
 """Version continuity: what a key holds counts up by one with every accepted record.
 
 It starts at 1. What can be deleted and created again (tenants, namespaces, their units, scalable
-topics, subscriptions) starts at its place in the log, so that its versions are above those of any
-earlier one of its name. A topic's PRUNE may take marks from its subscriptions; that is no version.
+topics, subscriptions, archives) starts at its place in the log, so that its versions are above
+those of any earlier one of its name. A topic's PRUNE may take marks from its subscriptions; that is
+no version.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.outcome import Outcome
-from anabranch.core.records import Record
-from anabranch.core.state import Change, Entity, NamespaceInfo, Tenant
-from anabranch.core.subscriptions import Subscription
-from anabranch.core.topics import ScalableTopic
-from anabranch.core.units import LEADERSHIP, Unit
-from anabranch.core.verdicts import Verdict
-from anabranch.spark_replay.tally import Tally
+from anabranch.core.archives.archive import Archive
+from anabranch.core.bundles.unit import LEADERSHIP, Unit
+from anabranch.core.log.outcome import Outcome
+from anabranch.core.log.records import Record
+from anabranch.core.log.state import Change, Entity
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
+from anabranch.core.topics.topic import ScalableTopic
+from anabranch.spark_replay.tally import CheckTally
 
-_BORN: Final = (Unit, Tenant, NamespaceInfo, ScalableTopic, Subscription)
+_BORN: Final = (Unit, Tenant, NamespaceInfo, ScalableTopic, Subscription, Archive)
 
 
 class Versions:
     """Follows the version of every key through the accepted records."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = CheckTally()
         self._versions: dict[str, int] = {}
 
     def start(self, key: str, entity: Entity) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.spark_replay.statistics import Span
+from anabranch.spark_replay.statistics import OwnershipSpan
 
 WIDTH: Final = 1040
 _LEFT: Final = 56
@@ -21,11 +21,11 @@ _ROW: Final = 17
 _NAMES: Final = 300  # room for the names of a timeline's rows
 _TICKS: Final = 8
 _LABEL: Final = 60  # room for one on a time axis
-# Distinct also for the colour-blind (Okabe and Ito), then shades to go on with.
-PALETTE: Final = (
-    *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a600"),
-    *("#5b5ea6", "#7f7f7f", "#8c564b", "#17becf", "#9467bd", "#bcbd22", "#e377c2"),
-)
+_READABLE: Final = 640  # pixels; a plot drawn narrower than this cannot be read
+# Distinct also for the colour-blind (Okabe and Ito). More cannot be told apart: what is left over
+# is taken together.
+PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a600")
+_OTHERS: Final = "#8a949e"
 _STEPS_MS: Final = (
     *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000),
     *(600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 28_800_000, 86_400_000),
@@ -44,9 +44,35 @@ class Bins(msgspec.Struct, frozen=True):
         return self.start_ms + self.width_ms * self.count
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """An instant that every plot over time shows, as the end of a broker's session by others."""
+
+    at_ms: int
+    text: str
+
+
 def colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each name, the same wherever the name appears."""
-    return {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(names)}
+    """A colour for each name, the same wherever the name appears; the last ones share a grey."""
+    return {
+        name: PALETTE[number] if number < len(PALETTE) else _OTHERS
+        for number, name in enumerate(names)
+    }
+
+
+def few(series: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    """The largest series, in their order, and the sum of all others if there are more.
+
+    >>> list(few({str(n): [1.0, n] for n in range(9)}))
+    ['2', '3', '4', '5', '6', '7', '8', '2 others']
+    """
+    if len(series) <= len(PALETTE):
+        return dict(series)
+    by_size = sorted(series, key=lambda name: -sum(map(abs, series[name])))
+    kept = set(by_size[: len(PALETTE)])
+    rest = [values for name, values in series.items() if name not in kept]
+    found = {name: values for name, values in series.items() if name in kept}
+    found[f"{len(rest)} others"] = [sum(values) for values in zip(*rest, strict=True)]
+    return found
 
 
 def legend(colour_of: Mapping[str, str]) -> str:
@@ -66,6 +92,7 @@ def stacked(
     unit: str,
     gap: float = 0.12,
     height: int = 220,
+    marks: Sequence[Mark] = (),
 ) -> str:
     """Bars on top of each other, one for each bin; without a gap they read as an area."""
     totals = [sum(values[at] for values in series.values()) for at in range(bins.count)]
@@ -81,15 +108,16 @@ def stacked(
             bar = value / top * plot_height
             y = _TOP + plot_height - floors[at] - bar
             floors[at] += bar
-            when = _clock(bins.start_ms + at * bins.width_ms, bins.width_ms)
+            when = instant(bins.start_ms + at * bins.width_ms, bins.width_ms)
             tip = f"{when}  {name}: {_short(value)} {unit}"
             shapes.append(
                 f'<rect x="{_LEFT + (at + gap / 2) * step:.2f}" y="{y:.2f}" '
                 f'width="{step * (1 - gap) + (0.3 if not gap else 0):.2f}" height="{bar:.2f}" '
                 f'fill="{colour_of[name]}"><title>{escape(tip)}</title></rect>'
             )
-    axes = _value_axis(top, plot_height) + _time_axis(bins, _LEFT, plot_width, height - _BOTTOM)
-    return _svg(height, axes + "".join(shapes))
+    axes = _value_axis(top, plot_height) + time_axis(bins, _LEFT, plot_width, height - _BOTTOM)
+    marked = marked_instants(marks, bins, _LEFT, plot_width, height - _BOTTOM)
+    return svg(height, axes + "".join(shapes) + marked)
 
 
 def lines(
@@ -128,18 +156,21 @@ def lines(
             f"<title>{escape(tip)}</title></path>"
         )
     axes = _value_axis(top, plot_height, width)
-    axes += _time_axis(bins, _LEFT, plot_width, height - _BOTTOM)
-    return _svg(height, axes + "".join(shapes), width)
+    axes += time_axis(bins, _LEFT, plot_width, height - _BOTTOM)
+    return svg(height, axes + "".join(shapes), width)
 
 
 def timeline(
-    rows: Sequence[tuple[str, Sequence[Span]]], bins: Bins, colour_of: Mapping[str, str]
+    rows: Sequence[tuple[str, Sequence[OwnershipSpan]]],
+    bins: Bins,
+    colour_of: Mapping[str, str],
+    marks: Sequence[Mark] = (),
 ) -> str:
     """Who held each unit, and when; a gap is a time in which nobody did."""
     height = _TOP + _ROW * len(rows) + _BOTTOM
     plot_width = WIDTH - _NAMES - _RIGHT
     scale = plot_width / (bins.end_ms - bins.start_ms)
-    parts = [_time_axis(bins, _NAMES, plot_width, height - _BOTTOM)]
+    parts = [time_axis(bins, _NAMES, plot_width, height - _BOTTOM)]
     for row, (name, spans) in enumerate(rows):
         y = _TOP + row * _ROW
         parts.append(
@@ -152,13 +183,14 @@ def timeline(
             until_ms = bins.end_ms if span.until_ms < 0 else span.until_ms
             x = _NAMES + (max(span.since_ms, bins.start_ms) - bins.start_ms) * scale
             width = max(0.6, (until_ms - span.since_ms) * scale)
-            lasts = "the end" if span.until_ms < 0 else _clock(until_ms, 1)
-            tip = f"{name}: {span.broker} from {_clock(span.since_ms, 1)} to {lasts}"
+            lasts = "the end" if span.until_ms < 0 else instant(until_ms, 1)
+            tip = f"{name}: {span.broker} from {instant(span.since_ms, 1)} to {lasts}"
             parts.append(
                 f'<rect x="{x:.2f}" y="{y + 2}" width="{width:.2f}" height="{_ROW - 4}" '
-                f'fill="{colour_of.get(span.broker, "#999")}"><title>{escape(tip)}</title></rect>'
+                f'fill="{colour_of.get(span.broker, _OTHERS)}"><title>{escape(tip)}</title></rect>'
             )
-    return _svg(height, "".join(parts))
+    parts.append(marked_instants(marks, bins, _NAMES, plot_width, height - _BOTTOM))
+    return svg(height, "".join(parts))
 
 
 def histogram(values: Mapping[int, int], colour: str, *, height: int = 200) -> str:
@@ -176,7 +208,7 @@ def histogram(values: Mapping[int, int], colour: str, *, height: int = 200) -> s
     for at, count in enumerate(counts):
         bar = count / top * plot_height
         low, high = edges[at], edges[at + 1]
-        tip = f"{_span_words(low)} to {_span_words(high)}: {count}"
+        tip = f"{span_words(low)} to {span_words(high)}: {count}"
         parts.append(
             f'<rect x="{_LEFT + at * step + 1:.2f}" y="{_TOP + plot_height - bar:.2f}" '
             f'width="{max(1.0, step - 2):.2f}" height="{bar:.2f}" fill="{colour}">'
@@ -185,19 +217,34 @@ def histogram(values: Mapping[int, int], colour: str, *, height: int = 200) -> s
     every = max(1, math.ceil(len(edges) / 8))
     parts += [
         f'<text x="{_LEFT + at * step:.1f}" y="{height - 8}" class="tick" '
-        f'text-anchor="middle">{_span_words(edges[at])}</text>'
+        f'text-anchor="middle">{span_words(edges[at])}</text>'
         for at in range(0, len(edges), every)
     ]
-    return _svg(height, "".join(parts), width)
+    return svg(height, "".join(parts), width)
 
 
 # --- axes -----------------------------------------------------------------------------------
 
 
-def _svg(height: float, content: str, width: float = WIDTH) -> str:
+def svg(height: float, content: str, width: float = WIDTH) -> str:
+    """A plot; where the screen is narrower than it can be read, it scrolls sideways."""
     return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
-        f'preserveAspectRatio="xMidYMid meet">{content}</svg>'
+        f'<div class=plot><svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+        f'preserveAspectRatio="xMidYMid meet" style="min-width:{min(width, _READABLE):.0f}px">'
+        f"{content}</svg></div>"
+    )
+
+
+def marked_instants(
+    marks: Sequence[Mark], bins: Bins, left: float, plot_width: float, y: float
+) -> str:
+    """A line from the top to `y` for each mark."""
+    scale = plot_width / (bins.end_ms - bins.start_ms)
+    return "".join(
+        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{y:.1f}" class="mark">'
+        f"<title>{escape(f'{instant(mark.at_ms, 1)}  {mark.text}')}</title></line>"
+        for mark in marks
+        for x in (left + (mark.at_ms - bins.start_ms) * scale,)
     )
 
 
@@ -214,7 +261,8 @@ def _value_axis(top: float, plot_height: float, width: float = WIDTH) -> str:
     return "".join(parts)
 
 
-def _time_axis(bins: Bins, left: float, plot_width: float, y: float) -> str:
+def time_axis(bins: Bins, left: float, plot_width: float, y: float) -> str:
+    """Instants below a plot that begins at `left` and ends at `y`."""
     span_ms = bins.end_ms - bins.start_ms
     step_ms = next((s for s in _STEPS_MS if span_ms / s <= _TICKS), _STEPS_MS[-1])
     while span_ms / step_ms > plot_width / _LABEL:
@@ -227,12 +275,13 @@ def _time_axis(bins: Bins, left: float, plot_width: float, y: float) -> str:
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{y + 4:.1f}" class="grid"/>'
             f'<text x="{x:.1f}" y="{y + 17:.1f}" class="tick" text-anchor="{anchor}">'
-            f"{_clock(at_ms, step_ms)}</text>"
+            f"{instant(at_ms, step_ms)}</text>"
         )
     return "".join(parts)
 
 
-def _clock(timestamp_ms: int, resolution_ms: int) -> str:
+def instant(timestamp_ms: int, resolution_ms: int) -> str:
+    """An instant, as finely as the resolution asks for; UTC."""
     moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     if resolution_ms >= 86_400_000:
         return moment.strftime("%d %b")
@@ -258,7 +307,8 @@ def _log_edges(high: int, low: int) -> list[float]:
     return [10 ** (number / 10) for number in range(first, last + 1)]
 
 
-def _span_words(milliseconds: float) -> str:
+def span_words(milliseconds: float) -> str:
+    """A time in the unit that keeps it short."""
     if milliseconds < 10:
         return f"{milliseconds:.1f} ms"
     if milliseconds < 1_000:

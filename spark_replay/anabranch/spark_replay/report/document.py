@@ -36,13 +36,24 @@ code{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 .note{color:var(--soft);font-size:13px}
 .legend{display:flex;flex-wrap:wrap;gap:4px 16px;margin:6px 0;font-size:13px;color:var(--soft)}
 .key i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px}
+.plot{overflow-x:auto}
 svg{width:100%;height:auto;display:block}
 .grid{stroke:var(--line);stroke-width:1}.level{stroke:var(--soft);stroke-dasharray:5 4}
 .track{fill:var(--card)}
 .tick,.name{fill:var(--soft);font-size:11px;font-variant-numeric:tabular-nums}
 .name{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
-.pair{display:grid;grid-template-columns:1fr 1fr;gap:24px}
-@media(max-width:760px){.pair{grid-template-columns:1fr}}
+.mark{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:3 2}
+.segment{fill:#0072b2;fill-opacity:.35;stroke:var(--bg);stroke-width:1}
+.pair{display:grid;grid-template-columns:minmax(0,1fr) minmax(0,1fr);gap:24px}
+@media(max-width:760px){.pair{grid-template-columns:minmax(0,1fr)}
+main{padding:20px 14px 40px}h1{font-size:21px;overflow-wrap:anywhere}
+.verdict{flex-direction:column;align-items:flex-start;gap:4px;padding:14px 16px}
+table{display:block;overflow-x:auto}th,td{padding:6px 8px}
+.checks tr{display:flex;flex-wrap:wrap;gap:2px 12px;padding:9px 0;
+border-bottom:1px solid var(--line)}
+.checks tr:first-child{display:none}.checks tbody{display:block}
+.checks td{border:0;padding:0}.checks td:last-child{flex-basis:100%}
+.checks td.n{color:var(--soft);font-size:13px}.checks td.n::after{content:" " attr(data-of)}}
 """
 
 

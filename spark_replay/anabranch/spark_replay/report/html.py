@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import accumulate
 from typing import Final
 
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.verdicts import Verdict
 from anabranch.spark_replay.report.charts import (
     Bins,
+    Mark,
     colours,
+    few,
     histogram,
     legend,
+    span_words,
     stacked,
     timeline,
 )
 from anabranch.spark_replay.report.document import document
-from anabranch.spark_replay.report.summary import Latency, Summary
+from anabranch.spark_replay.report.rings import ring
+from anabranch.spark_replay.report.summary import Latency, Summary, gap_in_words
 from anabranch.spark_replay.report.table import extent, origin, words
 from anabranch.spark_replay.statistics import split_count_key
 from anabranch.spark_replay.verdict import CheckReport, CheckResult
@@ -26,7 +30,8 @@ from anabranch.spark_replay.verdict import CheckReport, CheckResult
 _ROWS_MAX: Final = 40  # units of the timeline
 _FLAPS_MAX: Final = 10
 _BARS_MAX: Final = 80
-_MINUTE_MS: Final = 60_000
+_MARKS_MAX: Final = 200  # of a plot
+_TOPICS_MAX: Final = 4  # whose segments are drawn
 
 
 def page(summary: Summary) -> str:
@@ -38,7 +43,7 @@ def page(summary: Summary) -> str:
             f"<p>{escape(extent(log))}; read from {escape(origin(log))}.</p>",
             *_verdict(summary),
             *_facts(summary),
-            "<h2>Checks</h2><table><tr><th>check<th>result<th class=n>examined",
+            "<h2>Checks</h2><table class=checks><tr><th>check<th>result<th class=n>examined",
             "<th class=n>violations<th>what it proves</tr>",
             *(_check(check) for check in summary.checks),
             "</table>",
@@ -55,12 +60,15 @@ def _verdict(summary: Summary) -> Iterator[str]:
     violated = [check for check in summary.checks if check.result is CheckResult.VIOLATED]
     count = sum(check.violated for check in violated)
     kind = "violated" if violated else "ok"
-    title = "The log is not sound" if violated else "The log is sound"
+    gap = gap_in_words(summary.log)
+    sound = "The log has a gap" if gap else "The log is sound"
+    title = "The log is not sound" if violated else sound
     detail = (
         f"{count:,} violations, found by: {', '.join(check.name.value for check in violated)}"
         if violated
         else "every check that could be made has passed"
     )
+    detail = f"{detail}. {gap}" if gap else detail
     yield f'<div class="verdict {kind}"><b>{title}</b><span>{detail}</span></div>'
 
 
@@ -96,7 +104,8 @@ def _check(check: CheckReport) -> str:
     return (
         f"<tr><td><code>{check.name.value}</code>"
         f'<td><span class="badge {kind}">{check.result.value}</span>'
-        f"<td class=n>{check.examined:,}<td class=n>{check.violated:,}"
+        f"<td class=n data-of=examined>{check.examined:,}"
+        f"<td class=n data-of=violations>{check.violated:,}"
         f"<td>{escape(check.proves)}{note}{f'<ul>{found}</ul>' if found else ''}</tr>"
     )
 
@@ -109,29 +118,35 @@ def _plots(summary: Summary) -> Iterator[str]:
     if bins is None:
         return
     figures = summary.figures
-    colour_of = colours(sorted(figures.held))
-    yield "<h2>Who owned how much</h2><p>Bundles owned by each broker.</p>"
+    marks = _marks(figures.expired, bins)
+    owned = few(
+        {
+            broker: list(accumulate(_binned(figures.held[broker], bins)))
+            for broker in sorted(figures.held)
+        }
+    )
+    colour_of = colours(list(owned))
+    count = f"{len(figures.expired):,} in all"
+    ended = f" Dashed: a broker fell silent, and its session was ended; {count}." if marks else ""
+    yield f"<h2>Who owned how much</h2><p>Bundles owned by each broker.{ended}</p>"
     yield legend(colour_of)
-    owned = {
-        broker: list(accumulate(_binned(figures.held[broker], bins)))
-        for broker in sorted(figures.held)
-    }
-    yield stacked(owned, bins, colour_of, unit="bundles", gap=0.0)
+    yield stacked(owned, bins, colour_of, unit="bundles", gap=0.0, marks=marks)
     rows = sorted(figures.spans, key=lambda name: (-figures.moves.get(name, 0), name))[:_ROWS_MAX]
     yield "<h2>Who owned what</h2>"
     yield (
-        f"<p>The {len(rows)} of {figures.units:,} bundles that changed hands most often. Grey: "
-        "nobody owned it.</p>"
+        f"<p>The {len(rows)} of {figures.units:,} bundles that changed hands most often. Without "
+        "a colour: nobody owned it.</p>"
     )
-    yield timeline([(name, figures.spans[name]) for name in sorted(rows)], bins, colour_of)
-    yield "<h2>Accepted transitions per minute</h2>"
-    yield from _rates(summary, bins, _accepted_kind, "accepted per minute")
-    yield "<h2>Rejections per minute, by reason</h2>"
-    yield (
-        "<p>Losing is normal: several brokers may propose at once, and the first valid record "
-        "wins.</p>"
+    yield timeline([(name, figures.spans[name]) for name in sorted(rows)], bins, colour_of, marks)
+    yield from _rings(summary, bins, marks)
+    yield from _counted("Accepted transitions", "", summary, bins, _accepted_kind)
+    yield from _counted(
+        "Rejections by reason",
+        "Losing is normal: several brokers may propose at once, and the first valid record wins.",
+        summary,
+        bins,
+        _rejection,
     )
-    yield from _rates(summary, bins, _rejection, "rejected per minute")
     yield '<div class="pair">'
     for title, values, latency in (
         ("Hand-over latency", figures.hand_overs, summary.hand_over),
@@ -142,6 +157,18 @@ def _plots(summary: Summary) -> Iterator[str]:
             yield histogram(values, "#0072b2")
         yield "</div>"
     yield "</div>"
+
+
+def _marks(expired: Sequence[tuple[int, str]], bins: Bins) -> list[Mark]:
+    """One for each session that was ended; of more than can be told apart, one for neighbours."""
+    if len(expired) <= _MARKS_MAX:
+        return [Mark(at_ms, f"the session of {broker} was ended") for at_ms, broker in expired]
+    width_ms = -(-(bins.end_ms - bins.start_ms) // _MARKS_MAX)
+    counts = Counter((at_ms - bins.start_ms) // width_ms for at_ms, _ in expired)
+    return [
+        Mark(bins.start_ms + number * width_ms, f"{count:,} sessions were ended")
+        for number, count in counts.items()
+    ]
 
 
 def _bins(summary: Summary) -> Bins | None:
@@ -168,9 +195,27 @@ def _rejection(kind: str, verdict: Verdict) -> str:
     return "" if verdict is Verdict.ACCEPTED else verdict.name
 
 
-def _rates(
-    summary: Summary, bins: Bins, name_of: Callable[[str, Verdict], str], unit: str
+def _rings(summary: Summary, bins: Bins, marks: Sequence[Mark]) -> Iterator[str]:
+    found = summary.figures.segments
+    busiest = sorted(found, key=lambda key: (-len(found[key]), key))[:_TOPICS_MAX]
+    if not busiest:
+        return
+    yield "<h2>Segments over time</h2>"
+    yield (
+        f"<p>The {len(busiest)} of {len(found):,} topics that changed most. Downwards: the ring of "
+        "hashes.</p>"
+    )
+    for key in busiest:
+        yield f"<p><code>{escape(key.partition(':')[2])}</code>, {len(found[key]):,} segments</p>"
+        yield ring(found[key], bins, marks)
+
+
+def _counted(
+    title: str, note: str, summary: Summary, bins: Bins, name_of: Callable[[str, Verdict], str]
 ) -> Iterator[str]:
+    """Records over time: counts, since a rate of one record in a second says nothing."""
+    bars = _coarser(bins)
+    yield f"<h2>{title}</h2><p>{note} A bar is {span_words(bars.width_ms)}.</p>"
     found: dict[str, Counter[int]] = {}
     for key, count in summary.figures.counts.items():
         number, kind, verdict = split_count_key(key)
@@ -181,15 +226,10 @@ def _rates(
         yield "<p>None.</p>"
         return
     names = sorted(found, key=lambda name: -sum(found[name].values()))
-    colour_of = colours(names)
-    bars = _coarser(bins)
-    share = _MINUTE_MS / bars.width_ms
-    rates = {
-        name: [value * share for value in _binned(_regrouped(found[name], bins, bars), bars)]
-        for name in names
-    }
+    counts = few({name: _binned(_regrouped(found[name], bins, bars), bars) for name in names})
+    colour_of = colours(list(counts))
     yield legend(colour_of)
-    yield stacked(rates, bars, colour_of, unit=unit)
+    yield stacked(counts, bars, colour_of, unit=f"in {span_words(bars.width_ms)}")
 
 
 def _coarser(bins: Bins) -> Bins:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from anabranch.core.verdicts import Verdict
+from anabranch.core.log.verdicts import Verdict
 from anabranch.spark_replay.statistics import Figures, percentile, split_count_key
-from anabranch.spark_replay.verdict import CheckReport, Findings
+from anabranch.spark_replay.verdict import AuditFindings, CheckReport
 
 _MINUTE_MS: Final = 60_000
 
@@ -29,6 +29,22 @@ class Log(msgspec.Struct, frozen=True):
     last_ms: int
     horizon: int  # -1 without a snapshot
     heartbeats: int
+    gap: tuple[int, int] | None = None  # first and next offset of what nobody holds
+
+
+def gap_in_words(log: Log) -> str:
+    """What is missing between archive and WAL, and what was judged all the same; "" for no gap."""
+    if log.gap is None:
+        return ""
+    first, following = log.gap
+    judged = "what lies before it"
+    if log.from_snapshot:
+        behind = f"what follows the snapshot at offset {log.horizon:,}"
+        judged = f"{judged} and {behind}" if log.first_offset == 0 else behind
+    return (
+        f"There is a gap from offset {first:,} to {following - 1:,}: neither archive nor WAL holds "
+        f"it. Judged is {judged}."
+    )
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -71,7 +87,7 @@ class Summary(msgspec.Struct, frozen=True):
         return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
 
 
-def summarized(log: Log, findings: Findings, bin_ms: int, seconds: float) -> Summary:
+def summarized(log: Log, findings: AuditFindings, bin_ms: int, seconds: float) -> Summary:
     """The findings, with the figures that people ask for."""
     figures = findings.figures
     by_type: Counter[str] = Counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from anabranch.spark_replay.report.summary import Latency, Log, Summary, clock
+from anabranch.spark_replay.report.summary import Latency, Log, Summary, clock, gap_in_words
 
 
 def table(summary: Summary) -> str:
@@ -32,7 +32,8 @@ def origin(log: Log) -> str:
     """Where the records came from, in words."""
     parts = []
     if log.from_snapshot:
-        parts.append(f"the snapshot at offset {log.horizon:,} (the beginning of the log is gone)")
+        gone = "the beginning of the log is gone" if log.gap is None else "behind a gap"
+        parts.append(f"the snapshot at offset {log.horizon:,} ({gone})")
     if log.archived_until >= 0:
         parts.append(f"the archive up to offset {log.archived_until:,}")
     if log.next_offset > log.archived_until:
@@ -56,9 +57,11 @@ def _checks(summary: Summary) -> Iterator[str]:
             yield f"{'':<13}and {check.violated - len(check.witnesses):,} more"
     violated = sum(check.violated for check in summary.checks)
     yield ""
-    yield (
-        "The log is sound." if summary.sound else f"The log is NOT sound: {violated:,} violations."
-    )
+    gap = gap_in_words(summary.log)
+    if gap:
+        yield gap
+    sound = "No violation was found in what could be judged." if gap else "The log is sound."
+    yield sound if summary.sound else f"The log is NOT sound: {violated:,} violations."
 
 
 def _figures(summary: Summary) -> Iterator[str]:

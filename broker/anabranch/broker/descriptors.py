@@ -1,0 +1,65 @@
+"""File descriptors: each connection takes one, and so do Kafka's and the files of the view.
+
+With none left a node could not reach Kafka, and would lose its lease. So what its ports may take
+is kept below what the process may have, with some left over.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import Final
+
+from anabranch.broker.errors import StartError
+from anabranch.broker.log import get_logger
+from anabranch.broker.settings import Settings
+
+RESERVED: Final = 512  # for Kafka, the view, and what is just being opened
+_LEAST: Final = 16  # connections to a port, below which a node is of no use
+
+
+def fitted(settings: Settings, most: int) -> Settings:
+    """The settings with as many connections as `most` descriptors allow. Raises StartError."""
+    http, clients = settings.max_http_server_connections, settings.broker_max_connections
+    left = most - RESERVED
+    if http + clients <= left:
+        return settings
+    share = max(0, left) / (http + clients)
+    allowed = (int(http * share), int(clients * share))
+    if min(allowed) < min(_LEAST, http, clients):
+        raise StartError(
+            f"this process may have {most} file descriptors, which is not enough: {RESERVED} are "
+            "for Kafka and its own files, and each connection takes one. Raise its limit "
+            "(ulimit -n, LimitNOFILE)"
+        )
+    return settings.model_copy(
+        update={
+            "max_http_server_connections": allowed[0],
+            "broker_max_connections": allowed[1],
+        }
+    )
+
+
+def fit_connections(settings: Settings) -> Settings:
+    """Raises this process's limit as far as needed and allowed, and fits the settings to it.
+
+    Raises StartError.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = RESERVED + settings.max_http_server_connections + settings.broker_max_connections
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
+        return settings
+    found = fitted(settings, soft)
+    if found is not settings:
+        get_logger().warning(
+            "node.few_descriptors",
+            limit=soft,
+            wanted=wanted,
+            http_connections=found.max_http_server_connections,
+            client_connections=found.broker_max_connections,
+            remedy="raise it (ulimit -n, LimitNOFILE), or lower maxHttpServerConnections and "
+            "brokerMaxConnections",
+        )
+    return found

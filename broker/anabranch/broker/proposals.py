@@ -1,0 +1,305 @@
+"""How a change gets into the log, and how a refusal is made sure of.
+
+Whoever changes something proposes a record and learns its verdict when this node has read it back:
+within a deadline (`propose`), tried again while others are faster (`settle`), or without waiting
+(`cast`), where whoever proposes looks again by itself. An append that may have failed is repeated:
+the fold knows a proposal by its id.
+
+A node answers from what it has folded, which is milliseconds behind what another node has just
+made. So before it refuses it asks Kafka where the log ends, folds that far, and decides once more
+(`decided`). Whoever asks meanwhile shares the question, if it was put after theirs; a record of its
+own that is read back tells the same, at no cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from anabranch.broker.errors import (
+    ConflictError,
+    DeadlineError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
+from anabranch.broker.log import get_logger
+from anabranch.broker.metrics import Metrics
+from anabranch.channel.errors import AppendFailedError
+from anabranch.core.bundles.propose import Actor
+from anabranch.core.errors import AnabranchError
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import Record
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.node import NodeCore
+from anabranch.wire import clock
+
+_R = TypeVar("_R", bound=Record)
+_T = TypeVar("_T")
+
+# What a newer record could overturn.
+_REFUSALS: Final = (NotFoundError, ConflictError, PreconditionError)
+RACES_MAX: Final = 8  # lost one after another before a request gives up
+APPEND_AGAIN_S: Final = 0.25
+
+OnAppended = Callable[[Exception | None], None]
+Append = Callable[[Record, OnAppended], None]
+AskEnd = Callable[[], Awaitable[int]]
+
+
+class Proposals:
+    """One node's. To be used in its event loop.
+
+    `append` appends to the log; `ask_end` tells where it ends; `ended` is done once the node stops.
+    """
+
+    def __init__(
+        self,
+        core: NodeCore,
+        append: Append,
+        ask_end: AskEnd,
+        ended: asyncio.Future[Any],
+        metrics: Metrics,
+    ) -> None:
+        self.log_end = LogEnd(ask_end, lambda: core.state.next_offset)
+        self._core = core
+        self._append = append
+        self._ended = ended
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._log = get_logger(broker=core.me)
+        self.new_id = ids()
+        self._begun: dict[str, tuple[asyncio.Future[Folded], float]] = {}
+
+    @staticmethod
+    def deadline(timeout_s: float) -> float:
+        """That many seconds from now, on the loop's clock."""
+        return asyncio.get_running_loop().time() + timeout_s
+
+    def actor(self) -> Actor:
+        """This node as a proposer. Raises UnavailableError without a lease."""
+        if self._ended.done():
+            raise UnavailableError("this node is stopping; ask another")
+        if not self._core.lease.holds(clock.now()):
+            raise UnavailableError(
+                "this node is in safe mode: it has lost touch with Kafka and takes no requests "
+                "that need the log until it is back; try again, or ask another node"
+            )
+        return self._core.actor()
+
+    # --- proposing ----------------------------------------------------------------------
+
+    async def settle(
+        self,
+        build: Callable[[], _R | None],
+        refusals: Mapping[Verdict, Exception | None],
+        deadline: float,
+        ready: Callable[[], Awaitable[object]] | None = None,
+    ) -> _R | None:
+        """The record that was accepted, of those that `build` makes of the present state.
+
+        None when there is nothing to do: `build` returned it, or `refusals` has it for the verdict;
+        else the error there is raised. A lost race is tried again. `build` raises what the request
+        ends in when the state forbids it; `ready`, before it, waits for a state that does not.
+        """
+        key = ""
+        for _ in range(RACES_MAX):
+            if ready is not None:
+                await ready()
+            record = build()
+            if record is None:
+                return None
+            key = record.key
+            verdict = (await self.propose(record, deadline)).outcome.verdict
+            if verdict is Verdict.ACCEPTED:
+                return record
+            if verdict in refusals:
+                refusal = refusals[verdict]
+                if refusal is None:
+                    return None
+                raise refusal
+            if verdict is Verdict.SESSION_OVER:
+                raise UnavailableError("this node's session is over; try again, or ask another")
+        raise ConflictError(f"{key} was changed by others {RACES_MAX} times meanwhile; try again")
+
+    async def propose(self, record: Record, deadline: float) -> Folded:
+        """The record's verdict. Raises DeadlineError when it is not known in time."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._begin(record)
+        except TimeoutError:
+            raise DeadlineError(
+                f"the log did not answer in time; whether {record.key} was changed is not known: "
+                "look before you try again"
+            ) from None
+
+    def cast(
+        self, record: Record, seconds: float, over: Callable[[], object] = lambda: None
+    ) -> None:
+        """Proposes without waiting; `over` is called with the verdict, or when the time is over.
+
+        Until then an append that fails is repeated.
+        """
+        verdict = self._begin(record)
+        overdue = self._loop.call_later(seconds, verdict.cancel)
+
+        def done(verdict: asyncio.Future[Folded]) -> None:
+            overdue.cancel()
+            over()
+            if not verdict.cancelled():
+                verdict.exception()  # a node that stops tells everybody who waits by itself
+
+        verdict.add_done_callback(done)
+
+    def _begin(self, record: Record) -> asyncio.Future[Folded]:
+        """Its verdict, once it was read back. Until that is there or nobody awaits it any more, an
+        append that failed, or may have, is repeated.
+        """
+        verdict: asyncio.Future[Folded] = self._loop.create_future()
+        if self._ended.done():
+            verdict.set_exception(UnavailableError("the node is stopping"))
+            return verdict
+        self._begun[record.proposal_id] = (verdict, clock.now())
+        verdict.add_done_callback(lambda _: self._begun.pop(record.proposal_id, None))
+        self.send(record)
+        return verdict
+
+    def send(self, record: Record, *, again: bool = False) -> None:
+        """Appends a record; whoever proposes it that way sees in the log what became of it."""
+
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                self._loop.call_soon_threadsafe(self._failed, record, error, again)
+
+        self._append(record, done)
+
+    def _failed(self, record: Record, error: Exception, again: bool) -> None:
+        self._metrics.append_failures.inc()
+        self._log.warning(
+            "log.append_failed", proposal=record.proposal_id, key=record.key, why=str(error)
+        )
+        verdict, _ = self._begun.get(record.proposal_id, (None, 0.0))
+        if verdict is None or verdict.done():
+            return
+        if isinstance(error, AppendFailedError) and not again:  # no earlier attempt can be there
+            verdict.set_exception(UnavailableError(f"the log did not take the record: {error}"))
+        else:
+            self._loop.call_later(APPEND_AGAIN_S, self._again, record)
+
+    def _again(self, record: Record) -> None:
+        if record.proposal_id in self._begun and not self._ended.done():
+            self.send(record, again=True)
+
+    def read_back(self, proposal_id: str, entry: Folded) -> None:
+        """A record of this node was read from the log."""
+        verdict, since = self._begun.get(proposal_id, (None, 0.0))
+        if verdict is None:
+            return
+        self.log_end.appended(since)
+        if not verdict.done():
+            verdict.set_result(entry)
+            self._metrics.verdict.observe(clock.now() - since)
+
+    def end(self, error: Exception) -> None:
+        """The node has stopped: whoever waits for a verdict is told so."""
+        for verdict, _ in list(self._begun.values()):
+            if not verdict.done():
+                verdict.set_exception(error)
+
+    # --- refusing -----------------------------------------------------------------------
+
+    async def decided(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """What `ask` returns, or raises once all is read that the log held when it was asked.
+
+        What another node has just made may not be folded here yet: so a refusal, and only that, is
+        decided again at the end of the log, unless `ask` has read back a record of its own, after
+        which nothing older is lacking. Without a lease it stands: this node tells what it has.
+        Raises UnavailableError when the end is not reached in the time of a lease.
+        """
+        began = clock.now()
+        lease = self._core.lease
+        try:
+            return await ask()
+        except _REFUSALS as error:
+            if self.log_end.read_at >= began or not lease.holds(clock.now()):
+                raise
+            refusal = error
+        try:
+            async with asyncio.timeout(self._core.settings.lease_s):
+                await self.log_end.reached(began)
+        except (TimeoutError, AnabranchError) as error:
+            if not lease.holds(clock.now()):
+                raise refusal from None
+            why = str(error) or "it has not folded so far"
+            raise UnavailableError(
+                f"{refusal.reason}, as far as this node has read the log, and it could not read "
+                f"the rest: {why}; try again, or ask another node"
+            ) from None
+        return await ask()
+
+
+class LogEnd:
+    """To be used in the event loop. `ask` tells the offset that the next record will get at least,
+    or raises AnabranchError; `next_offset`, how far this node has folded.
+    """
+
+    def __init__(self, ask: AskEnd, next_offset: Callable[[], int]) -> None:
+        self.read_at = -math.inf  # all that the log held at this instant is folded
+        self._ask = ask
+        self._next_offset = next_offset
+        self._reading: asyncio.Task[None] | None = None
+        self._further: asyncio.Future[None] | None = None
+
+    def appended(self, at: float) -> None:
+        """A record that this node appended at that instant or later was read back."""
+        self.read_at = max(self.read_at, at)
+
+    def folded(self) -> None:
+        """This node has folded more than before."""
+        if self._further is not None and not self._further.done():
+            self._further.set_result(None)
+
+    async def reached(self, since: float) -> None:
+        """Returns once all is folded that the log held at `since`, on this node's clock.
+
+        Takes what Kafka takes: the caller sets a deadline. Raises what asking for the end raises,
+        and UnavailableError once this node stops.
+        """
+        while self.read_at < since:
+            if self._reading is None:
+                self._reading = asyncio.create_task(self._read(), name="log end")
+                self._reading.add_done_callback(self._done)
+            reading = self._reading
+            await asyncio.wait([reading])  # who is cancelled meanwhile does not end it for others
+            if reading.cancelled():
+                raise UnavailableError("this node is stopping; ask another")
+            reading.result()
+
+    def stop(self) -> None:
+        """Whoever waits is told that this node stops."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _read(self) -> None:
+        asked_at = clock.now()
+        end = await self._ask()
+        while self._next_offset() < end:
+            self._further = asyncio.get_running_loop().create_future()
+            await self._further
+        self.appended(asked_at)
+
+    def _done(self, reading: asyncio.Task[None]) -> None:
+        self._reading = None
+        if not reading.cancelled():
+            reading.exception()  # who waits is told; nobody may be waiting any more
+
+
+def ids() -> Callable[[], str]:
+    """Proposal ids: short, and no two alike in any process."""
+    process = secrets.token_hex(8)
+    numbers = count(1)
+    return lambda: f"{process}-{next(numbers):x}"

@@ -1,0 +1,333 @@
+"""What a node tells of its topics: decisions about load, who shares which segment (PIP-486), what
+they hold and what is unread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from anabranch.broker.log import get_logger
+from anabranch.core.autoscale.decisions import Blocked, Merge, NoAction, Split, describe
+from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.autoscale.schedule import Evaluation, LoadOf
+from anabranch.core.log.state import StateReader
+from anabranch.core.topics.controller import TopicController
+from anabranch.core.topics.topic import ScalableTopic, TopicMove
+from anabranch.wire import clock
+
+_TOPICS_MAX: Final = 1_000  # those looked at last are remembered
+_DECISIONS_MAX: Final = 10
+_PREFIX: Final = "pulsar_scalable_topic_"
+_COUNTERS: Final = {
+    "auto_splits": "Automatic splits that took over.",
+    "auto_merges": "Automatic merges that took over.",
+    "rebucket_rollovers": "Segments replaced by one with other entry buckets, by hand or not.",
+    "split_suppressed_max_segments": "Evaluations that maxSegments kept from a split.",
+    "merge_suppressed_max_depth": "Evaluations that maxDagDepth kept from a merge.",
+}
+_OF_SEGMENT = ("topic", "segment")
+_OF_SHARE = ("topic", "subscription", "segment")
+_TOPIC = ("topic",)
+_SUBSCRIPTION = ("topic", "subscription")
+_RATES = {
+    "anabranch_topic_messages_in_per_second": "Messages produced to the topic in a second.",
+    "anabranch_topic_bytes_in_per_second": "Bytes produced to the topic in a second.",
+    "anabranch_topic_messages_out_per_second": "Messages consumed from the topic in a second.",
+    "anabranch_topic_bytes_out_per_second": "Bytes consumed from the topic in a second.",
+}
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a look at one topic has found. `at`: when, on this node's clock."""
+
+    incarnation: int
+    at: float
+    stored: int  # messages that Kafka has of it
+    groups: Mapping[str, str]  # of its subscriptions, as far as Kafka tells of them
+    read: Mapping[str, int]  # by subscription: messages before its positions
+    left: Mapping[str, int]  # that it has yet to read
+    rates: Mapping[str, float]  # that it reads in a second
+
+
+def is_rollover(change: object) -> bool:
+    """Whether that is what a topic has just become by a rollover that took over.
+
+    To be asked of each change once: a topic stays so until its next one.
+    """
+    return (
+        isinstance(change, ScalableTopic)
+        and change.move is TopicMove.COMMIT
+        and change.rebucket_ms == change.since_ms
+    )
+
+
+class _Remembered:
+    __slots__ = ("blocked", "counts", "decisions")
+
+    def __init__(self) -> None:
+        self.decisions: deque[Evaluation] = deque(maxlen=_DECISIONS_MAX)
+        self.counts: Counter[str] = Counter()
+        self.blocked: Blocked | None = None
+
+
+class Scaling(Collector):
+    """One node's, of the topics that something came of. To be used in the node's event loop."""
+
+    def __init__(
+        self,
+        broker: str,
+        view: Callable[[], StateReader],
+        controllers: Callable[[], Iterable[TopicController]],
+    ) -> None:
+        self._view = view
+        self._controllers = controllers
+        self.owned: Callable[[], Iterable[str]] = lambda: ()  # all topics of this node
+        self._topics: OrderedDict[str, _Remembered] = OrderedDict()
+        self._log = get_logger(broker=broker)
+
+    def note(self, name: str, evaluation: Evaluation) -> None:
+        """A controller has looked at its topic."""
+        decision = evaluation.decision
+        blocked = decision.blocked if isinstance(decision, NoAction) else None
+        acts = not isinstance(decision, NoAction)
+        if not acts and blocked is None and evaluation.done is None:
+            self._at_rest(name, evaluation)
+            return
+        known = self._remember(name)
+        if blocked is Blocked.MAX_SEGMENTS:
+            known.counts["split_suppressed_max_segments"] += 1
+        elif blocked is Blocked.MAX_DAG_DEPTH:
+            known.counts["merge_suppressed_max_depth"] += 1
+        match evaluation.done:
+            case Split():
+                known.counts["auto_splits"] += 1
+            case Merge():
+                known.counts["auto_merges"] += 1
+        news = acts or (blocked is not None and blocked is not known.blocked)
+        known.blocked = blocked
+        if news:
+            known.decisions.append(evaluation)
+        self._explain(name, evaluation, blocked, news=news)
+
+    def decisions(self, name: str) -> tuple[Evaluation, ...]:
+        """The last ones on a topic that acted, or were kept from it."""
+        known = self._topics.get(name)
+        return tuple(known.decisions) if known is not None else ()
+
+    def rolled(self, name: str) -> None:
+        """A rollover of a topic that this node controls has taken over."""
+        self._remember(name).counts["rebucket_rollovers"] += 1
+
+    def _remember(self, name: str) -> _Remembered:
+        known = self._topics.setdefault(name, _Remembered())
+        self._topics.move_to_end(name)
+        if len(self._topics) > _TOPICS_MAX:
+            self._topics.popitem(last=False)
+        return known
+
+    def drop(self, gone: Callable[[str], bool]) -> None:
+        """Forgets topics that are no more, or another node's."""
+        for name in [name for name in self._topics if gone(name)]:
+            del self._topics[name]
+
+    def collect(self) -> Iterable[Metric]:
+        active = GaugeMetricFamily(
+            f"{_PREFIX}active_segments", "Active segments of the topic.", None, ["topic"]
+        )
+        view = self._view()
+        self.drop(lambda name: view.topic(name) is None)
+        names = {controller.name for controller in self._controllers()}
+        names.update(self._topics, self.owned())
+        for name in sorted(names):
+            topic = view.topic(name)
+            if topic is not None:
+                active.add_metric([name], sum(part.is_active for part in topic.segments))
+        yield active
+        for counter, text in _COUNTERS.items():
+            family = CounterMetricFamily(f"{_PREFIX}{counter}", text, None, ["topic"])
+            for name in sorted(names):
+                known = self._topics.get(name)
+                family.add_metric([name], known.counts[counter] if known is not None else 0)
+            yield family
+
+    def _at_rest(self, name: str, evaluation: Evaluation) -> None:
+        known = self._topics.get(name)
+        if known is not None:
+            known.blocked = None
+        self._explain(name, evaluation, None, news=False)
+
+    def _explain(
+        self, name: str, evaluation: Evaluation, blocked: Blocked | None, *, news: bool
+    ) -> None:
+        decision = evaluation.decision
+        say = self._log.info if news else self._log.debug
+        reason = blocked if isinstance(decision, NoAction) else decision.reason
+        say(
+            "topic.scaled" if not isinstance(decision, NoAction) else "topic.not_scaled",
+            topic=name,
+            action=describe(decision),
+            trigger=evaluation.trigger.value,
+            reason=reason.value if reason is not None else None,
+            why=decision.why,
+        )
+
+
+class Sharing(Collector):
+    """Of the topics that this node is the controller of. Collected in the node's event loop."""
+
+    def __init__(
+        self,
+        controllers: Callable[[], Iterable[TopicController]],
+        view: Callable[[], StateReader],
+        owned: Callable[[], Iterable[str]],
+    ) -> None:
+        self._controllers = controllers
+        self._view = view
+        self._owned = owned
+
+    def collect(self) -> Iterable[Metric]:
+        buckets = GaugeMetricFamily(
+            f"{_PREFIX}segment_entry_buckets", "Entry buckets of the segment.", None, _OF_SEGMENT
+        )
+        sharing = GaugeMetricFamily(
+            f"{_PREFIX}segment_consumers", "Consumers that share the segment.", None, _OF_SHARE
+        )
+        withheld = GaugeMetricFamily(
+            f"{_PREFIX}buckets_withheld",
+            "Buckets that wait until their former consumer has settled what it has of them.",
+            None,
+            _OF_SHARE,
+        )
+        draining = GaugeMetricFamily(
+            f"{_PREFIX}drain_mode_active",
+            "1 while several consumers drain the backlog of a sealed segment.",
+            None,
+            _OF_SHARE,
+        )
+        unserved = GaugeMetricFamily(
+            f"{_PREFIX}buckets_unserved",
+            "Buckets that no consumer may serve for longer than they should wait.",
+            None,
+            _OF_SHARE,
+        )
+        moved = CounterMetricFamily(
+            f"{_PREFIX}bucket_reassignments",
+            "Buckets given to another consumer than before, since this controller took over.",
+            None,
+            _OF_SHARE,
+        )
+        view = self._view()
+        for name in sorted({each.name for each in self._controllers()}.union(self._owned())):
+            topic = view.topic(name)
+            for part in topic.segments if topic is not None else ():
+                buckets.add_metric([name, str(part.segment_id)], part.buckets)
+        for controller in self._controllers():
+            name = controller.name
+            for subscription, coordinator in controller.coordinators.items():
+                waiting = coordinator.withheld()
+                owners: dict[int, int] = {}
+                for shares in coordinator.deal.wanted().values():
+                    for segment_id in shares:
+                        owners[segment_id] = owners.get(segment_id, 0) + 1
+                late = coordinator.deal.unserved.overdue(clock.now())
+                for segment_id, count in late.items():
+                    unserved.add_metric([name, subscription, str(segment_id)], count)
+                for segment_id, count in owners.items():
+                    labels = [name, subscription, str(segment_id)]
+                    sharing.add_metric(labels, count)
+                    withheld.add_metric(labels, waiting[segment_id])
+                    draining.add_metric(labels, segment_id in coordinator.deal.backlog.draining)
+                for segment_id, count in coordinator.moved.items():
+                    moved.add_metric([name, subscription, str(segment_id)], count)
+        return (buckets, sharing, withheld, draining, unserved, moved)
+
+
+class BacklogMetrics(Collector):
+    """Of the topics that this node is the controller of. Collected in the node's event loop."""
+
+    def __init__(
+        self,
+        view: Callable[[], StateReader],
+        load: LoadOf,
+        owned: Callable[[], Iterable[str]],
+        seen: Mapping[str, Seen],
+        soon: Mapping[tuple[str, str], float],
+    ) -> None:
+        self._view = view
+        self._load = load
+        self._owned = owned
+        self._seen = seen
+        self._soon = soon  # expiring subscriptions, and the seconds left to each
+
+    def collect(self) -> Iterable[Metric]:
+        loads = {name: self._loads(name) for name in self._owned()}
+        return [*self._of_topics(loads), *self._of_subscriptions(loads)]
+
+    def _loads(self, name: str) -> list[SegmentLoad]:
+        topic = self._view().topic(name)
+        if topic is None:
+            return []
+        return list((self._load(name, topic.incarnation) or {}).values())
+
+    def _of_topics(self, loads: dict[str, list[SegmentLoad]]) -> Iterable[Metric]:
+        for place, (metric, text) in enumerate(_RATES.items()):
+            family = GaugeMetricFamily(metric, text, None, _TOPIC)
+            for name, parts in loads.items():
+                family.add_metric([name], sum(part.rates[place] for part in parts))
+            yield family
+        stored = GaugeMetricFamily(
+            "anabranch_topic_stored_messages", "Messages that Kafka has of the topic.", None, _TOPIC
+        )
+        for name, seen in self._seen.items():
+            stored.add_metric([name], seen.stored)
+        yield stored
+
+    def _of_subscriptions(self, loads: dict[str, list[SegmentLoad]]) -> Iterable[Metric]:
+        messages = GaugeMetricFamily(
+            "anabranch_subscription_backlog_messages",
+            "Messages that the subscription has yet to read, as far as Kafka tells nodes.",
+            None,
+            _SUBSCRIPTION,
+        )
+        size = GaugeMetricFamily(
+            "anabranch_subscription_backlog_bytes",
+            "About how many bytes these have, if they are as large as those produced lately.",
+            None,
+            _SUBSCRIPTION,
+        )
+        rate = GaugeMetricFamily(
+            "anabranch_subscription_messages_per_second",
+            "Messages that the subscription read in a second, between the last two looks.",
+            None,
+            _SUBSCRIPTION,
+        )
+        expires = GaugeMetricFamily(
+            "anabranch_subscription_expires_in_seconds",
+            "When a subscription that nobody uses is deleted, of those that soon are.",
+            None,
+            _SUBSCRIPTION,
+        )
+        for name, seen in self._seen.items():
+            average = _average_size(loads.get(name, []))
+            for subscription, left in seen.left.items():
+                messages.add_metric([name, subscription], left)
+                if average is not None or not left:
+                    size.add_metric([name, subscription], left * (average or 0.0))
+            for subscription, per_second in seen.rates.items():
+                rate.add_metric([name, subscription], per_second)
+        for key, left_s in self._soon.items():
+            expires.add_metric(list(key), left_s)
+        return (messages, size, rate, expires)
+
+
+def _average_size(loads: Iterable[SegmentLoad]) -> float | None:
+    """Bytes of a message, of those that came in; None: none did."""
+    rates = [load.rates for load in loads]
+    count = sum(each[0] for each in rates)
+    return sum(each[1] for each in rates) / count if count > 0 else None

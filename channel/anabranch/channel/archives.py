@@ -1,0 +1,229 @@
+"""The archives of the log as a program sees them that is no node: it reads their records alone.
+
+A record about an archive is judged by nothing but the archive that it names (`core.archives`), so
+whoever follows these records, from the newest snapshot on, knows what every node knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from anabranch.channel.bootstrap import SnapshotReader
+from anabranch.channel.codec import is_about_archives, read_state
+from anabranch.channel.connection import KafkaConnection, close_consumer
+from anabranch.channel.errors import (
+    AppendError,
+    KafkaUnreachableError,
+    LogTrimmedError,
+    UnreadableError,
+)
+from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.log import Entry, append_record, read_until
+from anabranch.channel.topics import Topics
+from anabranch.core.archives.archive import Archive, ArchiveOp, archive_key
+from anabranch.core.archives.evolve import evolve_archive
+from anabranch.core.errors import AnabranchError
+from anabranch.core.log.records import ArchiveChange
+from anabranch.core.log.verdicts import Verdict
+
+_KAFKA_S_MAX: Final = 10.0
+_ATTEMPTS_MAX: Final = 5
+_KEYS: Final = archive_key("").encode()
+
+
+class ArchiveError(AnabranchError):
+    """An archive that cannot be registered or retired; the message says what to do."""
+
+
+class ArchiveRegistry:
+    """Follows, registers and retires archives. One thread; every call waits for Kafka.
+
+    `new_id` makes ids of proposals, no two alike anywhere; `actor`: who proposes, for people.
+    """
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        topics: Topics,
+        actor: str,
+        new_id: Callable[[], str],
+        *,
+        passed_over: frozenset[int] = frozenset(),
+    ) -> None:
+        self._connection = connection
+        self._topics = topics
+        self._actor = actor
+        self._new_id = new_id
+        self._passed_over = passed_over
+        self._reader: KafkaLogReader | None = None
+        self._archives: dict[str, Archive] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the reader of the log."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    # --- what is registered -------------------------------------------------------------
+
+    def read(self) -> Mapping[str, Archive]:
+        """Those registered at the log's end of this moment, by id. Raises AnabranchError."""
+        for attempt in range(1, _ATTEMPTS_MAX + 1):
+            try:
+                self._follow(self._reader or self._started())
+            except LogTrimmedError:
+                self.close()
+                if attempt == _ATTEMPTS_MAX:
+                    raise
+            else:
+                break
+        return {key.partition(":")[2]: archive for key, archive in sorted(self._archives.items())}
+
+    def _started(self) -> KafkaLogReader:
+        snapshot = SnapshotReader(self._connection, self._topics)
+        found: dict[str, Archive] = {}
+        for batch in snapshot.batches():
+            for key, value in batch:
+                if not key.startswith(_KEYS):
+                    continue
+                if value is None:
+                    found.pop(key.decode(errors="replace"), None)
+                    continue
+                try:
+                    name, archive = read_state(key, value)
+                except UnreadableError:
+                    continue  # a stranger's: nodes leave it out, too
+                if isinstance(archive, Archive):
+                    found[name] = archive
+        place = snapshot.horizon.next_offset if snapshot.horizon else 0
+        self._archives = found
+        self._reader = KafkaLogReader(
+            self._connection,
+            self._topics.wal,
+            place,
+            passed_over=self._passed_over,
+            to_end=True,
+        )
+        return self._reader
+
+    def _follow(self, reader: KafkaLogReader) -> dict[str, Verdict]:
+        """Folds what there is; the verdicts of the proposals met."""
+        _, end = reader.offsets(_KAFKA_S_MAX)
+        verdicts: dict[str, Verdict] = {}
+        doing = f"to read {self._topics.wal}"
+        for entries in read_until(reader, end, partial(self._connection.unreachable, doing)):
+            for entry in entries:
+                verdicts.update(self._folded(entry))
+        return verdicts
+
+    def _folded(self, entry: Entry) -> dict[str, Verdict]:
+        if not is_about_archives(entry.value, entry.schema):
+            return {}
+        record = entry.record()
+        if not isinstance(record, ArchiveChange):
+            return {}
+        before = self._archives.get(record.key)
+        outcome = evolve_archive(before, record, entry.offset, entry.timestamp_ms)
+        for key, after in outcome.changes:
+            if isinstance(after, Archive):
+                self._archives[key] = after
+            else:
+                self._archives.pop(key, None)
+        return {record.proposal_id: outcome.verdict}
+
+    # --- changes ------------------------------------------------------------------------
+
+    def register(self, archive: str, first_offset: int, place: str) -> None:
+        """Registers an archive that begins at `first_offset`; does nothing if it is registered.
+
+        Raises AnabranchError.
+        """
+        if archive in self.read():
+            return
+        verdict = self._propose(
+            ArchiveChange(
+                proposal_id=self._new_id(),
+                archive=archive,
+                op=ArchiveOp.REGISTER,
+                version=1,
+                actor=self._actor,
+                first_offset=first_offset,
+                place=place,
+            )
+        )
+        if verdict is not Verdict.ACCEPTED and archive not in self.read():
+            raise ArchiveError(
+                f"the log did not accept archive {archive} in {place}: {verdict.name}"
+            )
+
+    def retire(self, archive: str) -> None:
+        """Nothing waits for this archive any more. Raises AnabranchError."""
+        found = self.read()
+        if archive not in found:
+            known = ", ".join(found) or "none"
+            raise ArchiveError(f"no archive {archive} is registered; those registered: {known}")
+        verdict = self._propose(
+            ArchiveChange(
+                proposal_id=self._new_id(),
+                archive=archive,
+                op=ArchiveOp.RETIRE,
+                version=found[archive].version + 1,
+                actor=self._actor,
+            )
+        )
+        if verdict is not Verdict.ACCEPTED and archive in self.read():
+            raise ArchiveError(
+                f"the log did not accept that archive {archive} is retired: {verdict.name}; "
+                "ask again"
+            )
+
+    def _propose(self, record: ArchiveChange) -> Verdict:
+        reader = self._reader or self._started()
+        failures: list[AppendError] = []
+        writer = KafkaLogWriter(self._connection, self._topics.wal)
+        try:
+            append_record(writer, record, lambda error: failures.append(error) if error else None)
+        finally:
+            writer.close()  # waits for it
+        if failures:
+            raise KafkaUnreachableError(
+                f"{self._topics.wal} did not take the record on archive {record.archive}: "
+                f"{failures[0]}; ask again"
+            )
+        return self._follow(reader)[record.proposal_id]
+
+
+def archive_mark(
+    connection: KafkaConnection, topics: Topics, archive: str, timeout_s: float = _KAFKA_S_MAX
+) -> int | None:
+    """The first WAL offset that the archive does not hold yet; None when it has said nothing.
+
+    Raises KafkaUnreachableError or KafkaRefusedError.
+    """
+    # Not through the admin client: librdkafka 2.16 crashes when one asks this of a coordinator
+    # that has just changed.
+    reader = connection.consumer(group_id=topics.archive_group(archive))
+    try:
+        committed = reader.committed([TopicPartition(topics.wal, 0)], timeout_s)
+    except KafkaException as error:
+        raise connection.explained(error, f"to tell how far archive {archive} is") from None
+    finally:
+        close_consumer(reader)
+    offset: int = committed[0].offset
+    return offset if offset >= 0 else None

@@ -1,0 +1,169 @@
+"""Brokers, and how the node that is asked is doing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from anabranch.admin.calls import (
+    NAMES,
+    STRINGS,
+    Answer,
+    Async,
+    AsyncGroup,
+    Call,
+    Group,
+    Sync,
+    path,
+)
+from anabranch.core import names
+
+
+class LeaderBroker(Answer, frozen=True):
+    """The broker that leads the cluster."""
+
+    broker_id: str
+    service_url: str
+
+
+class NamespaceOwnershipStatus(Answer, frozen=True, rename=None):
+    """What Pulsar says of a bundle that a broker owns."""
+
+    broker_assignment: str
+    is_controlled: bool
+    is_active: bool
+
+
+class MoveNow(Answer, frozen=True):
+    """A move of a state machine as things are: possible, by some brokers, or forbidden."""
+
+    move: str
+    end: str  # the state it leads to; empty where it is not possible
+    by: list[str]  # the brokers that may propose it now
+    forbidden_by: str  # empty where it is possible
+
+
+class Explanation(Answer, frozen=True):
+    """What may become of a bundle, of the leadership or of a scalable topic now."""
+
+    name: str
+    state: str  # INIT: it is not there
+    version: int
+    moves: list[MoveNow]
+
+
+class NodeStatus(Answer, frozen=True):
+    """How the node that was asked is doing."""
+
+    broker_id: str
+    cluster_name: str
+    service_url: str  # where clients connect to
+    version: str
+    mode: str  # joining, serving, safe, draining or stopped
+    leader: str  # as this node sees it; empty when there is none
+    next_offset: int
+    digest: str
+    horizon: int
+    lease_millis: int
+    concerns: list[str]  # what people should look at, though it serves
+
+
+_LEADER: Final = msgspec.json.Decoder(LeaderBroker).decode
+_OWNED: Final = msgspec.json.Decoder(dict[str, NamespaceOwnershipStatus]).decode
+_EXPLANATION: Final = msgspec.json.Decoder(Explanation).decode
+_STATUS: Final = msgspec.json.Decoder(NodeStatus).decode
+
+
+def _brokers(*more: str) -> str:
+    return path("admin", "v2", "brokers", *more)
+
+
+def get_active_brokers(cluster: str = "") -> Call[list[str]]:
+    """Ids, host:port, of the brokers that serve now. `cluster`: refused if it is not the node's."""
+    return Call("GET", _brokers(*filter(None, (cluster,))), NAMES)
+
+
+def get_leader_broker() -> Call[LeaderBroker]:
+    """The broker that leads. NotFoundError while there is none."""
+    return Call("GET", _brokers("leaderBroker"), _LEADER)
+
+
+def get_owned_namespaces(cluster: str, broker: str) -> Call[dict[str, NamespaceOwnershipStatus]]:
+    """The bundles, tenant/namespace/range, that a broker owns."""
+    return Call("GET", _brokers(cluster, names.broker_id(broker), "ownedNamespaces"), _OWNED)
+
+
+def explain(name: str) -> Call[Explanation]:
+    """What may become of it now. `name`: `leadership`, tenant/namespace/range, or a scalable topic.
+
+    NotFoundError where there is no such namespace.
+    """
+    return Call("GET", _brokers("explain"), _EXPLANATION, query={"name": name})
+
+
+def get_status() -> Call[NodeStatus]:
+    """Mode, lease and place in the log of the node that is asked."""
+    return Call("GET", _brokers("status"), _STATUS)
+
+
+def get_runtime_configurations() -> Call[dict[str, str]]:
+    """The settings that the node that is asked runs with, as text."""
+    return Call("GET", _brokers("configuration", "runtime"), STRINGS)
+
+
+def get_dynamic_configuration_names() -> Call[list[str]]:
+    """Settings that can be changed while a node runs: none in this version."""
+    return Call("GET", _brokers("configuration"), NAMES)
+
+
+def get_all_dynamic_configurations() -> Call[dict[str, str]]:
+    """Settings that were changed while nodes run: none in this version."""
+    return Call("GET", _brokers("configuration", "values"), STRINGS)
+
+
+def get_version() -> Call[str]:
+    """The version of the node that is asked."""
+    return Call("GET", _brokers("version"), bytes.decode)
+
+
+def health_check() -> Call[str]:
+    """`ok` while the node may own bundles. UnavailableError while it may not."""
+    return Call("GET", _brokers("health"), bytes.decode)
+
+
+def ready_check() -> Call[str]:
+    """`ok` once the node serves. UnavailableError before."""
+    return Call("GET", _brokers("ready"), bytes.decode)
+
+
+class Brokers(Group):
+    """Operations on brokers."""
+
+    get_active_brokers = Sync(get_active_brokers)
+    get_leader_broker = Sync(get_leader_broker)
+    get_owned_namespaces = Sync(get_owned_namespaces)
+    explain = Sync(explain)
+    get_status = Sync(get_status)
+    get_runtime_configurations = Sync(get_runtime_configurations)
+    get_dynamic_configuration_names = Sync(get_dynamic_configuration_names)
+    get_all_dynamic_configurations = Sync(get_all_dynamic_configurations)
+    get_version = Sync(get_version)
+    health_check = Sync(health_check)
+    ready_check = Sync(ready_check)
+
+
+class AsyncBrokers(AsyncGroup):
+    """Operations on brokers, as coroutines."""
+
+    get_active_brokers = Async(get_active_brokers)
+    get_leader_broker = Async(get_leader_broker)
+    get_owned_namespaces = Async(get_owned_namespaces)
+    explain = Async(explain)
+    get_status = Async(get_status)
+    get_runtime_configurations = Async(get_runtime_configurations)
+    get_dynamic_configuration_names = Async(get_dynamic_configuration_names)
+    get_all_dynamic_configurations = Async(get_all_dynamic_configurations)
+    get_version = Async(get_version)
+    health_check = Async(health_check)
+    ready_check = Async(ready_check)

@@ -1,0 +1,56 @@
+"""Look-ups: who serves a topic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from anabranch.admin.calls import Answer, Async, AsyncGroup, Call, Group, Sync, path
+from anabranch.core import names
+
+
+class LookupData(Answer, frozen=True):
+    """Where the owner of a topic's bundle answers; None for what it does not offer."""
+
+    broker_url: str | None
+    broker_url_tls: str | None
+    http_url: str | None
+    http_url_tls: str | None
+    native_url: str | None
+
+
+_LOOKUP: Final = msgspec.json.Decoder(LookupData).decode
+
+
+def _path(topic: str, *more: str) -> str:
+    name, _ = names.parse_topic(topic)
+    domain, _, rest = name.partition("://")
+    return path("lookup", "v2", "topic", domain, *rest.split("/", 2), *more)
+
+
+def lookup_topic(topic: str) -> Call[LookupData]:
+    """Where the topic's owner is; waits while its bundle moves, and assigns it if nobody has it.
+
+    A topic is [domain://]tenant/namespace/name. It need not exist: its bundle has an owner.
+    """
+    return Call("GET", _path(topic), _LOOKUP)
+
+
+def get_bundle_range(topic: str) -> Call[str]:
+    """The range of the bundle that the topic's name falls into."""
+    return Call("GET", _path(topic, "bundle"), bytes.decode)
+
+
+class Lookups(Group):
+    """Look-ups."""
+
+    lookup_topic = Sync(lookup_topic)
+    get_bundle_range = Sync(get_bundle_range)
+
+
+class AsyncLookups(AsyncGroup):
+    """Look-ups, as coroutines."""
+
+    lookup_topic = Async(lookup_topic)
+    get_bundle_range = Async(get_bundle_range)

@@ -1,0 +1,148 @@
+"""What nodes answer about scalable topics."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from anabranch.admin.calls import Answer
+from anabranch.admin.policies import AutoScaleOverride
+
+SubscriptionType = Literal["STREAM", "QUEUE", "CHECKPOINT"]
+
+
+class HashRange(Answer, frozen=True):
+    """Part of the 16-bit ring; both ends belong to it."""
+
+    start: int
+    end: int
+
+
+class Segment(Answer, frozen=True):
+    """One segment of a layout."""
+
+    segment_id: int
+    hash_range: HashRange
+    state: str  # ACTIVE or SEALED
+    parent_ids: list[int]
+    child_ids: list[int]
+    created_at_epoch: int
+    sealed_at_epoch: int  # 0 while it is active
+    created_at_ms: int
+    sealed_at_ms: int  # -1 while it is active
+    entry_bucket_splits: list[int]  # first hash of every entry bucket but the first
+    end_offsets: list[int]  # of a sealed one: where each Kafka partition ends
+    sealed: bool
+    active: bool
+    root: bool
+    leaf: bool
+    legacy: bool  # always false
+
+
+class Layout(Answer, frozen=True, omit_defaults=True):
+    """The DAG of a topic's segments, which PIP-468 calls its metadata."""
+
+    epoch: int
+    next_segment_id: int
+    segments: dict[int, Segment]
+    properties: dict[str, str]
+    auto_scale_policy: AutoScaleOverride | None = None  # what the topic overrides, if anything
+
+
+class LoadStats(Answer, frozen=True):
+    """Rates per second over the last minute."""
+
+    msg_rate_in: float
+    bytes_rate_in: float
+    msg_rate_out: float
+    bytes_rate_out: float
+    modified_ms: int
+    estimated: list[str]  # which of the byte rates are estimates
+
+
+class SegmentStats(Answer, frozen=True):
+    """One segment in a topic's statistics."""
+
+    hash_range: HashRange
+    name: str
+    state: str
+    kafka_topic: str
+    entry_buckets: int  # partitions of that topic
+    load: LoadStats | None  # None before it had any
+
+
+class SegmentDetail(SegmentStats, frozen=True):
+    """One segment's statistics by themselves."""
+
+    segment_id: int
+    parent_ids: list[int]
+    child_ids: list[int]
+    subscriptions: dict[str, int | None]  # the backlog of each here; None: not known
+
+
+class ConsumerStats(Answer, frozen=True):
+    """One consumer of a subscription."""
+
+    consumer_name: str
+    connected: bool
+
+
+class SubscriptionStats(Answer, frozen=True):
+    """One subscription in a topic's statistics."""
+
+    type: SubscriptionType
+    consumer_count: int
+    consumers: list[ConsumerStats]
+    msg_backlog: int | None  # None: not known, and `backlog_unknown` says why
+    segments: dict[int, int | None]
+    backlog_unknown: str
+    drained_segments: list[int]
+    group_id: str
+    dead_letter_topic: str = ""  # of a queue, for what nobody could process
+    max_deliveries: int = 0  # after so many
+
+
+class DeadLetterPolicy(Answer, frozen=True):
+    """Where a queue subscription puts what nobody could process, and after how many tries."""
+
+    dead_letter_topic: str
+    max_deliveries: int
+
+
+class PolicyField(Answer, frozen=True):
+    """One field of the auto-scale policy in force."""
+
+    value: bool | int | float
+    level: str  # broker, namespace or topic
+
+
+class Decision(Answer, frozen=True):
+    """What came of one look at the load."""
+
+    at_ms: int
+    trigger: str | None  # tick, consumers, operation or policy; None: the look of this request
+    action: str
+    reason: str | None
+    why: str
+
+
+class AutoScaleStats(Answer, frozen=True):
+    """The policy in force and what was decided by it."""
+
+    policy: dict[str, PolicyField]
+    fault: str  # why the policy cannot be used; empty when it can
+    now: Decision
+    decisions: list[Decision]  # newest first
+
+
+class TopicStats(Answer, frozen=True):
+    """What there is of a topic, as its controller knows it."""
+
+    epoch: int
+    total_segments: int
+    active_segments: int
+    sealed_segments: int
+    segments: dict[int, SegmentStats]
+    subscriptions: dict[str, SubscriptionStats]
+    operation: str  # NONE, SPLIT, MERGE or REBUCKET
+    last_failure: str
+    auto_scale: AutoScaleStats

@@ -1,0 +1,263 @@
+"""What a consumer is granted (`Assignment`), and `Holding`, the life of one bucket in its hands.
+
+Only values, and pure decisions: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import NamedTuple
+
+import msgspec
+
+from anabranch.client._settings import DeadLetterPolicy
+
+Partition = tuple[str, int]  # of Kafka: topic and number
+
+
+class SegmentBucket(NamedTuple):
+    """One bucket of one segment: a partition of that segment's Kafka topic."""
+
+    segment_id: int
+    bucket: int
+
+
+class AssignedSegment(msgspec.Struct, frozen=True):
+    """A segment of an assignment, with the buckets of it that are granted.
+
+    `end_offsets` has one exclusive end per bucket of the whole segment once it is sealed, and is
+    empty before. `start_offsets` has one per granted bucket, for which the group may know no
+    position; it is empty where all are 0.
+    """
+
+    segment_id: int
+    kafka_topic: str
+    buckets: tuple[int, ...]
+    end_offsets: tuple[int, ...] = ()
+    start_offsets: tuple[int, ...] = ()
+
+    def start_of(self, bucket: int) -> int:
+        """Where to begin in a granted bucket of which the group knows no position."""
+        return self.start_offsets[self.buckets.index(bucket)] if self.start_offsets else 0
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What the controller grants to one consumer. Sequences of one session ascend."""
+
+    sequence: int
+    incarnation: int
+    layout_epoch: int
+    group_id: str
+    session_timeout_s: float
+    segments: tuple[AssignedSegment, ...] = ()
+    bootstrap_servers: str = ""
+    dead_letter: DeadLetterPolicy | None = None
+
+    def places(self) -> dict[SegmentBucket, AssignedSegment]:
+        """The granted buckets."""
+        return {SegmentBucket(s.segment_id, b): s for s in self.segments for b in s.buckets}
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """An order to read one bucket; each has a number of its own, so that what was read for an
+    earlier order is never taken for this one's.
+
+    `start` is the offset to start at; without one it is the committed offset of the group, or the
+    caller's position in a checkpoint consumer; where there is none either, `otherwise`.
+    """
+
+    number: int
+    place: SegmentBucket
+    kafka_topic: str
+    start: int | None
+    otherwise: int = 0
+
+    @property
+    def partition(self) -> Partition:
+        return self.kafka_topic, self.place.bucket
+
+
+class SubscribeOrder(msgspec.Struct, frozen=True):
+    """What the next Subscribe says. `number` names the attempt; only the last one counts.
+
+    `group_id`: of the subscription that holdings and drained speak of; "" when there are none.
+    """
+
+    number: int
+    holdings: tuple[SegmentBucket, ...]
+    drained: tuple[SegmentBucket, ...]
+    group_id: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What the next report says; empty, it keeps the session."""
+
+    number: int
+    released: tuple[SegmentBucket, ...]
+    drained: tuple[SegmentBucket, ...]
+
+
+class Phase(enum.Enum):
+    """The life of a holding, in this order; steps may be left out, and SETTLING may be undone."""
+
+    SERVING = "SERVING"
+    SETTLING = "SETTLING"
+    RELEASED = "RELEASED"
+    LOST = "LOST"
+
+
+class Holding:
+    """A bucket from its grant until it is released or lost. Offsets are exclusive ends.
+
+    Its methods say what happened to it; whether the session lasts is `ConsumerCore`'s to know.
+
+    `delivered` is what the application has been given, `acknowledged` what it has done with, and
+    `committed` what will not be delivered again; all are None until the position is known.
+    Below `reached` Kafka has nothing that was not delivered. `commits_again`: what is committed is
+    to be committed once more, or that is under way.
+    """
+
+    __slots__ = (
+        "acknowledged",
+        "commits_again",
+        "committed",
+        "delivered",
+        "drain_told",
+        "end_offset",
+        "fetch",
+        "kafka_topic",
+        "phase",
+        "place",
+        "reached",
+        "settle_by",
+    )
+
+    def __init__(self, place: SegmentBucket, kafka_topic: str, end_offset: int | None) -> None:
+        self.place = place
+        self.kafka_topic = kafka_topic
+        self.end_offset = end_offset
+        self.phase = Phase.SERVING
+        self.fetch: Fetch | None = None
+        self.delivered: int | None = None
+        self.acknowledged: int | None = None
+        self.committed: int | None = None
+        self.commits_again = False
+        self.reached = 0
+        self.settle_by = math.inf
+        self.drain_told = False
+
+    @property
+    def partition(self) -> Partition:
+        return self.kafka_topic, self.place.bucket
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the controller must count on this consumer for the bucket."""
+        return self.phase in (Phase.SERVING, Phase.SETTLING)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether something was delivered that is not acknowledged."""
+        if self.delivered is None or self.acknowledged is None:
+            return False
+        return self.acknowledged < self.delivered
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether something is acknowledged that is not committed."""
+        if self.acknowledged is None or self.committed is None:
+            return False
+        return self.committed < self.acknowledged
+
+    @property
+    def to_commit(self) -> bool:
+        """Whether a commit is to be made; one that came after its release would undo others'."""
+        return self.uncommitted or self.commits_again
+
+    @property
+    def drained(self) -> bool:
+        """Whether the segment is sealed and nothing of the bucket will be delivered again."""
+        if self.end_offset is None or self.committed is None:
+            return False
+        return self.committed >= self.end_offset
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the segment is sealed and the application has done with all of the bucket."""
+        if self.end_offset is None or self.acknowledged is None:
+            return False
+        return self.acknowledged >= self.end_offset
+
+    @property
+    def drain_untold(self) -> bool:
+        """Whether the controller is to be told that it is drained."""
+        return self.is_held and self.drained and not self.drain_told
+
+    def settled(self, now: float) -> bool:
+        """Whether it is to be given up and nothing is waited for but a commit."""
+        return self.phase is Phase.SETTLING and (not self.in_flight or now >= self.settle_by)
+
+    def commit_urgent(self, now: float) -> bool:
+        """Whether somebody waits for a commit."""
+        return self.is_held and self.to_commit and (self.settled(now) or self.at_end)
+
+    def begin(self, offset: int) -> None:
+        """Reading starts there, for the first time: everything below is committed."""
+        if self.delivered is None:
+            self.delivered = self.acknowledged = self.committed = offset
+            self._skip_removed()
+
+    def forget_position(self) -> None:
+        """Nothing is known of how far it is."""
+        self.delivered = self.acknowledged = self.committed = None
+        self.drain_told = self.commits_again = False
+
+    def deliver(self, end: int) -> None:
+        """The application was given everything below `end`."""
+        if self.delivered is not None and end > self.delivered:
+            self.delivered = end
+
+    def reach(self, offset: int) -> None:
+        """Below it Kafka has nothing that was not delivered."""
+        self.reached = max(self.reached, offset)
+        self._skip_removed()
+
+    def acknowledge(self, end: int) -> bool:
+        """The application has done with everything below `end`; False if it is not held."""
+        if not self.is_held or self.acknowledged is None or self.delivered is None:
+            return False
+        self.acknowledged = max(self.acknowledged, min(end, self.delivered))
+        self._skip_removed()
+        return True
+
+    def commit(self, end: int) -> bool:
+        """Everything below `end` is committed; False if it is not held."""
+        if not self.is_held or self.acknowledged is None or self.committed is None:
+            return False
+        self.committed = max(self.committed, min(end, self.acknowledged))
+        self.commits_again = False
+        return True
+
+    def serve(self, fetch: Fetch) -> None:
+        """It is read again, or for the first time."""
+        self.phase, self.settle_by, self.fetch = Phase.SERVING, math.inf, fetch
+
+    def settle(self, by: float) -> None:
+        """It is to be given up once what was delivered is acknowledged, or by then."""
+        self.phase, self.settle_by = Phase.SETTLING, min(self.settle_by, by)
+
+    def release_if_settled(self, now: float) -> None:
+        if self.settled(now) and not self.to_commit:
+            self.phase = Phase.RELEASED
+
+    def _skip_removed(self) -> None:
+        if self.delivered is not None and not self.in_flight and self.reached > self.delivered:
+            self.delivered = self.acknowledged = self.reached
+
+    def __repr__(self) -> str:
+        return (
+            f"Holding({self.place.segment_id}/{self.place.bucket} {self.phase.name} "
+            f"committed={self.committed} acknowledged={self.acknowledged} "
+            f"delivered={self.delivered} end={self.end_offset})"
+        )

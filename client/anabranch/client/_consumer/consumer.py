@@ -1,0 +1,184 @@
+"""`Consumer`: what ordered and queue consumers have in common: a session, tasks, and failures."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Generic, Self, TypeVar
+
+import msgspec
+
+from anabranch.client._aio import Closing, Tasks
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.session import ConsumerSession, Identity
+from anabranch.client._errors import ClosedError, TopicNotFoundError
+from anabranch.client._producer.producer import Producer
+from anabranch.client._settings import DeadLetterPolicy, ProducerSettings
+from anabranch.client._topics.layout import TopicLayout
+from anabranch.client._topics.nodes import Nodes
+from anabranch.client._topics.watch import LayoutWatch
+from anabranch.core import names
+from anabranch.wire import clock
+from anabranch.wire.anabranch_pb2 import ScalableConsumerType
+from anabranch.wire.logging import get_logger
+
+MessageT = TypeVar("MessageT")
+Produce = Callable[[str, ProducerSettings], Awaitable[Producer]]
+
+LEAVE_S_MAX: Final = 5.0
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """Which consumer of which subscription; and its ways to the nodes and, `kafka`, to Kafka.
+
+    Without a name it is one that no other consumer has. `produce` makes a producer of a topic.
+    """
+
+    nodes: Nodes
+    watch: LayoutWatch
+    kafka: Mapping[str, Any]
+    subscription: str
+    consumer_name: str = ""
+    produce: Produce | None = None
+
+
+class Consumer(Closing, Generic[MessageT]):
+    """One consumer of a subscription, on one event loop.
+
+    Whatever happens sets `_poke`, for the task that drives, and `_readable`, for whoever waits in a
+    call.
+    """
+
+    _kind: ScalableConsumerType
+
+    def __init__(
+        self,
+        membership: Membership,
+        core: ConsumerCore,
+        start_ms: int,
+        dead_letter: DeadLetterPolicy | None = None,
+    ) -> None:
+        watch, name = membership.watch, membership.consumer_name
+        self.topic = watch.topic
+        self.subscription = names.subscription(membership.subscription)
+        self.consumer_name = names.consumer(name or f"consumer-{secrets.token_hex(8)}")
+        self._is_closing = False
+        self._kafka = membership.kafka
+        self._now: Callable[[], float] = clock.now
+        self._watch = watch
+        self._core = core
+        who = Identity(
+            self.topic,
+            self.subscription,
+            self.consumer_name,
+            secrets.randbits(63),
+            self._kind,
+            start_ms,
+            dead_letter,
+        )
+        self._session = ConsumerSession(
+            core, who, membership.nodes, watch, self._now, self._changed
+        )
+        self._tasks = Tasks(self._task_failed)
+        self._poke = asyncio.Event()
+        self._readable = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._is_committing = False
+        self._leaving: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._log = get_logger(__name__).bind(
+            topic=self.topic, subscription=self.subscription, consumer=self.consumer_name
+        )
+
+    async def close(self) -> None:
+        """Leaves the subscription, as each kind of consumer says; later calls wait for the same.
+
+        It goes on when a caller is cancelled: half closed, the consumer would keep its share and
+        do nothing with it.
+        """
+        if self._closing is None:
+            if self._is_closing:
+                return  # it was never subscribed
+            self._is_closing = True
+            self._closing = asyncio.create_task(self._close(), name="consumer close")
+        await asyncio.shield(self._closing)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing of it is left to be closed."""
+        return self._is_closing and (self._closing is None or self._closing.done())
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Ends everything that the consumer has."""
+
+    @abstractmethod
+    async def receive(self, timeout_s: float | None = None) -> MessageT:
+        """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageT:
+        try:
+            return await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    @property
+    @abstractmethod
+    def _read_failure(self) -> BaseException | None:
+        """Why nothing can be read any more."""
+
+    @abstractmethod
+    def _layout_changed(self, layout: TopicLayout) -> None:
+        """A listener of the watch, from `start` to `close`."""
+
+    async def _subscribe(self, timeout_s: float) -> None:
+        """Raises what `ConsumerSession.start` and `_prepare` do, and has closed everything then."""
+        try:
+            await self._session.start(timeout_s)
+            await self._prepare(timeout_s)
+        except BaseException:
+            self._is_closing = True
+            await self._session.close(0.1)
+            await self._watch.close()
+            raise
+
+    async def _prepare(self, timeout_s: float) -> None:
+        """What is to be done once the subscription is known, before anything is read."""
+
+    async def _leave(self) -> None:
+        """Says goodbye, unless a failure has seen to that."""
+        if self._leaving is not None:
+            await self._leaving
+        await self._session.close(LEAVE_S_MAX)
+
+    def _stop_listening(self) -> None:
+        if self._layout_changed in self._watch.listeners:
+            self._watch.listeners.remove(self._layout_changed)
+
+    def _check(self) -> None:
+        if self._watch.layout.deleted:
+            raise TopicNotFoundError(f"{names.full_name(self.topic)} was deleted")
+        failure = self._failure or self._session.failure or self._read_failure
+        if failure is not None:
+            raise failure
+        if self._is_closing:
+            raise ClosedError(f"consumer {self.consumer_name} of {self.topic} was closed")
+
+    def _changed(self) -> None:
+        self._poke.set()
+        self._readable.set()
+
+    def _task_failed(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._log.error("consumer.failed", why=repr(error))
+        self._core.give_up()  # nothing is served any more: others shall have the share
+        if self._is_committing:
+            self._session.stop()  # it may be carried out yet: nobody is to start before it
+        elif self._leaving is None:
+            self._leaving = asyncio.create_task(self._session.close(LEAVE_S_MAX))
+        self._changed()

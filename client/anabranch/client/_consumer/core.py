@@ -1,0 +1,380 @@
+"""Which buckets a consumer serves, and what it must tell whom: pure decisions, no I/O, no clock.
+
+`ConsumerCore` is driven by its shell (the session with the controller, and the data plane that
+reads Kafka) or by a simulation. Inputs are calls that say what happened, with the time where it
+matters: seconds of one clock that never goes back. Outputs are state to be reconciled with, never
+events: `fetches` (what is to be read now), `commits()` (what is to be committed), `report_due()`
+and `needs_subscribe` (what the controller is to be told), `wake_at()` (when time alone changes
+something).
+
+The rules, and why no two consumers ever serve one bucket:
+
+* A bucket is served from the moment an assignment of the controller grants it until a later one
+  does not, or until the session lapses. Nothing of it is delivered from that moment on.
+* A bucket taken away is *settling*: what was delivered may still be acknowledged, until all of it
+  is or `settle_s` is over. Once what is acknowledged is committed too, it is *released*: only then
+  may the controller grant it to another.
+* A release is final. An assignment that lists a released bucket before the release was answered
+  may be older or younger than the release; it is not believed, the consumer subscribes again,
+  though a later one may have taken the bucket away: that grant would be released by nobody.
+* A Subscribe says all that is held. Whatever else the controller counted on, it may grant anew.
+* The session lapses when the *send* time of the last answered subscribe or report is older than the
+  time-out that came with the assignment. Then nothing is served, committed or reported any more
+  until a new subscribe, which holds nothing, is answered. The controller waits longer than that
+  before it gives the buckets of a silent consumer away.
+* A bucket of a sealed segment is *drained* once all up to its sealed end is committed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from anabranch.client._consumer.assignment import (
+    Assignment,
+    Fetch,
+    Holding,
+    Phase,
+    Report,
+    SegmentBucket,
+    SubscribeOrder,
+)
+
+KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
+# Before the end of a session no commit is begun: what is left, and the time until the controller
+# gives the bucket to another (`LAPSE_MARGIN`), is for the commit itself and for clocks that differ.
+COMMIT_MARGIN: Final = 0.2  # of the session, and
+COMMIT_ROUNDING_S: Final = 1.0  # librdkafka looks only so often whether its patience is over
+
+
+class ConsumerCore:
+    """The decisions of one consumer of one subscription; see the module for the rules."""
+
+    def __init__(self, settle_s: float) -> None:
+        self.settle_s = settle_s
+        self.assignment: Assignment | None = None
+        self.needs_subscribe = True
+        self.subscribed = False
+        self.lapses = 0  # sessions that ended because no controller answered
+        self.lost = False  # something acknowledged was not committed before one of these
+        self._holdings: dict[SegmentBucket, Holding] = {}
+        self._fetches: dict[int, Holding] = {}
+        self._numbers = itertools.count(1)
+        self._attempt: tuple[int, float] | None = None  # of the subscribe under way: number, time
+        self._attempt_released: tuple[Holding, ...] = ()
+        self._early: list[Assignment] = []  # seen before the answer, which had come before them
+        self._report: tuple[Report, float] | None = None
+        self._granted: set[SegmentBucket] = set()  # by any assignment since that report
+        self._answered_at = -math.inf  # send time of the last that was answered
+        self._sent_at = -math.inf
+        self._closing = False
+
+    # The session.
+
+    def begin_subscribe(self, now: float) -> SubscribeOrder:
+        """A Subscribe is being sent, over whatever connection: earlier questions are void."""
+        self._lapse_if_due(now)
+        held = tuple(h for h in self._holdings.values() if h.is_held)
+        for holding in held:
+            holding.drain_told = holding.drained  # by this order
+        self._attempt_released = tuple(h for h in self._holdings.values() if not h.is_held)
+        self._attempt = (next(self._numbers), now)
+        self._report, self._early = None, []
+        self.subscribed = False
+        self._sent_at = now
+        return SubscribeOrder(
+            number=self._attempt[0],
+            holdings=tuple(h.place for h in held),
+            drained=tuple(h.place for h in held if h.drained),
+            group_id="" if self.assignment is None else self.assignment.group_id,
+        )
+
+    def on_subscribed(self, number: int, assignment: Assignment, now: float) -> bool:
+        """The Subscribe of that number was answered. False: it is void, subscribe again."""
+        self._lapse_if_due(now)
+        if self._attempt is None or self._attempt[0] != number:
+            return False
+        sent_at, self._attempt = self._attempt[1], None
+        if now - sent_at > assignment.session_timeout_s:
+            return False
+        for holding in self._attempt_released:
+            self._forget(holding)  # the Subscribe did not list it, which says that it is released
+        self._attempt_released = ()
+        self._answered_at = max(self._answered_at, sent_at)
+        self.subscribed, self.needs_subscribe = True, False
+        self._apply(assignment, now)
+        early, self._early = self._early, []
+        for each in early:
+            self.on_assignment(each, now)
+        return True
+
+    def on_assignment(self, assignment: Assignment, now: float) -> None:
+        """The controller pushed an assignment over the connection of the last Subscribe.
+
+        Those that are seen before the answer to that Subscribe count as soon as the answer is: all
+        may come in one piece, and nobody says them again. Each of them counts: a bucket that one
+        grants and the next takes away is the controller's again only once it is released.
+        """
+        self._lapse_if_due(now)
+        if self.subscribed:
+            if self.assignment is None or assignment.sequence > self.assignment.sequence:
+                self._apply(assignment, now)
+        elif self._attempt is not None:
+            self._early.append(assignment)
+
+    def on_disconnected(self) -> None:
+        """The connection is gone or not trusted any more. What is held goes on being served."""
+        self._attempt = self._report = None
+        self._early = []
+        self.subscribed = False
+        self.needs_subscribe = True
+
+    def begin_report(self, now: float) -> Report | None:
+        """A report is being sent; None while not subscribed or while one is under way."""
+        self._lapse_if_due(now)
+        if not self.subscribed or self._report is not None:
+            return None
+        report = Report(
+            number=next(self._numbers),
+            released=tuple(p for p, h in self._holdings.items() if h.phase is Phase.RELEASED),
+            drained=tuple(p for p, h in self._holdings.items() if h.drain_untold),
+        )
+        self._report, self._granted = (report, now), set()
+        self._sent_at = now
+        return report
+
+    def on_reported(self, number: int, now: float) -> None:
+        """The report of that number was answered with success."""
+        self._lapse_if_due(now)
+        if self._report is None or self._report[0].number != number:
+            return
+        (report, sent_at), self._report = self._report, None
+        self._answered_at = max(self._answered_at, sent_at)
+        for place in report.released:
+            self._forget(self._holdings[place])
+            if place in self._granted and not self._closing:
+                self.needs_subscribe = True  # whether that grant is older than the release: unknown
+        for place in self._holdings.keys() & report.drained:
+            self._holdings[place].drain_told = True
+
+    # The data.
+
+    def on_position(self, fetch: int, offset: int) -> None:
+        """The fetch starts at that offset: everything below it is committed."""
+        holding = self._fetches.get(fetch)
+        if holding is not None:
+            holding.begin(offset)
+
+    def on_undrained(self, holding: Holding) -> None:
+        """More came of a bucket that was at its end: its position is not known any more."""
+        reported = () if self._report is None else self._report[0].drained
+        if holding.drain_told or holding.place in reported:
+            self.needs_subscribe = True  # only that takes back what was reported
+        holding.forget_position()
+
+    def may_deliver(self, fetch: int, now: float) -> Holding | None:
+        """The holding that what was read for a fetch may be delivered for, at this instant."""
+        self._lapse_if_due(now)
+        holding = self._fetches.get(fetch)
+        return None if holding is None or holding.delivered is None else holding
+
+    def on_delivered(self, holding: Holding, end: int) -> None:
+        """The application was given everything below `end`."""
+        holding.deliver(end)
+
+    def on_reached(self, fetch: int, offset: int) -> None:
+        """Below `offset` Kafka has nothing that was not delivered.
+
+        So messages that its retention removed, and ends of transactions, which are nobody's to
+        acknowledge, keep no bucket from being drained: once nothing is in flight they count as
+        acknowledged.
+        """
+        holding = self._fetches.get(fetch)
+        if holding is not None:
+            holding.reach(offset)
+
+    def acknowledge(self, holding: Holding, end: int, now: float) -> bool:
+        """The application has done with everything below `end`.
+
+        False if the bucket is not held any more: it will be delivered again, by whoever holds it.
+        """
+        self._lapse_if_due(now)
+        if not holding.acknowledge(end):
+            return False
+        holding.release_if_settled(now)
+        return True
+
+    def commit_again(self) -> None:
+        """All that is acknowledged is to be committed once more; none is released before it is."""
+        for holding in self._all():
+            if holding.is_held and holding.acknowledged is not None:
+                holding.commits_again = True
+
+    def commits(self, now: float) -> list[tuple[Holding, int]]:
+        """What is to be committed now."""
+        self._lapse_if_due(now)
+        return [
+            (h, h.acknowledged)
+            for h in self._all()
+            if h.is_held and h.acknowledged is not None and h.to_commit
+        ]
+
+    def commits_until(self) -> float:
+        """When the last commit may be begun that is over before anybody else has the bucket."""
+        session_s = 0.0 if self.assignment is None else self.assignment.session_timeout_s
+        return self._lapses_at() - COMMIT_MARGIN * session_s - COMMIT_ROUNDING_S
+
+    def commit_urgent(self, now: float, holdings: Iterable[Holding] | None = None) -> bool:
+        """Whether somebody waits for a commit of one of these, or of any holding.
+
+        That is so of a bucket that is settled, and of one at its sealed end.
+        """
+        return any(h.commit_urgent(now) for h in (self._all() if holdings is None else holdings))
+
+    def on_committed(self, holding: Holding, end: int, now: float) -> None:
+        """Everything below `end` is committed."""
+        self._lapse_if_due(now)
+        if holding.commit(end):
+            holding.release_if_settled(now)
+
+    # The outputs.
+
+    @property
+    def fetches(self) -> Mapping[int, Holding]:
+        """What is to be read now, by number of the fetch (`holding.fetch`)."""
+        return self._fetches
+
+    @property
+    def holdings(self) -> Mapping[SegmentBucket, Holding]:
+        """What is held, and what is released and not yet known to be."""
+        return self._holdings
+
+    def report_due(self, now: float) -> bool:
+        """Whether something is to be told, or it is time to keep the session."""
+        if not self.subscribed or self._report is not None:
+            return False
+        if now >= self._keep_alive_at():
+            return True
+        return any(h.phase is Phase.RELEASED or h.drain_untold for h in self._all())
+
+    def wake_at(self) -> float:
+        """The next time at which `tick` or `report_due` may have something new."""
+        times = [h.settle_by for h in self._all() if h.phase is Phase.SETTLING]
+        times.append(self._lapses_at())
+        if self.subscribed and self._report is None:
+            times.append(self._keep_alive_at())
+        return min(times)
+
+    def tick(self, now: float) -> bool:
+        """Time has passed. Returns whether the session lapsed just now."""
+        if self._lapse_if_due(now):
+            return True
+        for holding in list(self._all()):
+            holding.release_if_settled(now)
+        return False
+
+    def is_alive(self, now: float) -> bool:
+        """Whether the session lasts: the controller answered recently enough."""
+        return now <= self._lapses_at() and self.assignment is not None
+
+    def close(self, now: float) -> None:
+        """Stop serving for good: release everything once what is acknowledged is committed."""
+        self._closing = True
+        for holding in list(self._all()):
+            if holding.is_held:
+                self._stop(holding, now)
+        self.tick(now)
+
+    def give_up(self) -> None:
+        """Stop serving for good, and do nothing more for what is held."""
+        self._closing = True
+        self._lose_all()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is held any more."""
+        return not any(h.is_held for h in self._all())
+
+    # The rules.
+
+    def _all(self) -> Iterable[Holding]:
+        return self._holdings.values()
+
+    def _apply(self, assignment: Assignment, now: float) -> None:
+        before, self.assignment = self.assignment, assignment
+        if before is not None and _origin(before) != _origin(assignment):
+            for holding in list(self._all()):  # of another topic or subscription of that name
+                self._lose(holding)
+            self._report = None  # its answer speaks of the former one's buckets
+        granted = {} if self._closing else assignment.places()
+        self._granted.update(granted)
+        for place, holding in list(self._holdings.items()):
+            if place not in granted and holding.phase is Phase.SERVING:
+                self._stop(holding, now + self.settle_s)
+                holding.release_if_settled(now)
+        in_report = () if self._report is None else self._report[0].released
+        for place, segment in granted.items():
+            end = segment.end_offsets[place.bucket] if segment.end_offsets else None
+            known = self._holdings.get(place)
+            if known is not None and known.phase is Phase.RELEASED:
+                if place in in_report:
+                    continue
+                self._forget(known)  # the controller has not been told
+                known = None
+            if known is None:
+                known = self._holdings[place] = Holding(place, segment.kafka_topic, end)
+            known.end_offset = end
+            if known.fetch is None:
+                self._serve(known, segment.start_of(place.bucket))
+
+    def _serve(self, holding: Holding, otherwise: int) -> None:
+        number, start = next(self._numbers), holding.delivered
+        holding.serve(Fetch(number, holding.place, holding.kafka_topic, start, otherwise))
+        self._fetches[number] = holding
+
+    def _stop(self, holding: Holding, settle_by: float) -> None:
+        self._unfetch(holding)
+        holding.settle(settle_by)
+
+    def _unfetch(self, holding: Holding) -> None:
+        if holding.fetch is not None:
+            del self._fetches[holding.fetch.number]
+            holding.fetch = None
+
+    def _keep_alive_at(self) -> float:
+        timeout = math.inf if self.assignment is None else self.assignment.session_timeout_s
+        return self._sent_at + timeout / KEEP_ALIVES
+
+    def _lapses_at(self) -> float:
+        if self.assignment is None or not self._holdings:
+            return math.inf
+        return self._answered_at + self.assignment.session_timeout_s
+
+    def _lapse_if_due(self, now: float) -> bool:
+        if now <= self._lapses_at():
+            return False
+        self._lose_all()
+        self.lapses += 1
+        self.on_disconnected()
+        return True
+
+    def _lose_all(self) -> None:
+        for holding in list(self._all()):
+            self.lost |= holding.uncommitted
+            self._lose(holding)
+
+    def _lose(self, holding: Holding) -> None:
+        self._unfetch(holding)
+        holding.phase = Phase.LOST
+        self._holdings.pop(holding.place, None)
+
+    def _forget(self, holding: Holding) -> None:
+        if self._holdings.get(holding.place) is holding:
+            del self._holdings[holding.place]
+
+
+def _origin(assignment: Assignment) -> tuple[int, str]:
+    """Differs once the topic or the subscription was deleted and made again."""
+    return assignment.incarnation, assignment.group_id

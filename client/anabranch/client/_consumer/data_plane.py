@@ -1,0 +1,396 @@
+"""`DataPlane`: reads buckets from Kafka on a thread of its own, which alone changes what is read.
+
+What is read is handed to the event loop in batches; when too much of it lies there, polling stops,
+and librdkafka, whose queue is bounded too, stops fetching. Both are bounded by bytes.
+
+Three settings decide how fast it is. With its default queue librdkafka reads a fifth of what it
+can; with the default `fetch.queue.backoff.ms` it rests for a second whenever the queue was full.
+And a fetch that waits for news at the broker keeps everything behind it on the connection waiting,
+the first fetch of a newly assigned partition and metadata included: `fetch.wait.max.ms` is what a
+hand-over costs, so it is small. Metadata of a topic that librdkafka has never seen is only asked
+for once a second: `warm` asks before it is needed.
+
+librdkafka says of what comes next in a bucket, but is not in Kafka, nothing but an error, and reads
+that bucket no more. It is then begun again at the first message that is left, or, for whoever keeps
+positions of his own, it is the end of reading: he would not learn of the gap in another way.
+
+Not every offset is a message: the end of a transaction has one, and so has what one did that was
+given up. librdkafka passes over them; when it is at the end of a bucket it says at which offset
+that is, once for each. What lies between is told as `Read.reached`, behind what was read before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import itertools
+import operator
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from anabranch.client._consumer.assignment import Fetch, Partition
+from anabranch.client._consumer.reads import Missing, Read, ReadTrouble, size_of
+from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG, partition_of
+from anabranch.client._settings import ReadSettings
+from anabranch.wire.logging import get_logger
+
+_log = get_logger(__name__)
+
+_ASK_S_MAX: Final = 3.0
+_CLOSE_S_MAX: Final = 5.0
+_IDLE_S: Final = 0.004  # how long an order may wait for the polling thread
+_PARKED_S: Final = 0.1
+_LOOK_S: Final = 2.0  # how often a topic is looked for
+
+
+class _Warming(msgspec.Struct, frozen=True):
+    """An order to the polling thread: have the metadata of these topics."""
+
+    topics: list[str]
+    done: asyncio.Future[None]
+
+
+def _finish(done: asyncio.Future[None], failure: BaseException | None) -> None:
+    if done.done():  # nobody waits any more
+        return
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)
+
+
+class DataPlane:
+    """Reads what `start` names until `stop`; made and used on one event loop.
+
+    `kafka`: bootstrap servers, security and group. `on_read` is called on the loop when something
+    came after `take` had found nothing. `skips_gone`: whether messages that Kafka has no more, and
+    that come next, are passed over; else that is a failure. `missing_s`: for how long a topic may
+    be missing; a new one is unknown to some broker for a while.
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, Any],
+        settings: ReadSettings,
+        on_read: Callable[[], None],
+        trouble: ReadTrouble,
+        *,
+        skips_gone: bool = True,
+        missing_s: float = 30.0,
+    ) -> None:
+        self._settings = settings
+        told = {"error_cb": trouble.heard, "enable.partition.eof": True}
+        self._consumer = Consumer(
+            {**CONSUMER, **settings.kafka(), **kafka, **told}, logger=LIBRDKAFKA_LOG
+        )
+        self._on_read = on_read
+        self._skips_gone = skips_gone
+        self._loop = asyncio.get_running_loop()
+        self._orders: collections.deque[tuple[Fetch, int] | int | _Warming] = collections.deque()
+        self._reads: collections.deque[Read] = collections.deque()
+        self._buffered = 0
+        self._buffered_bytes = 0
+        self._lock = threading.Lock()  # of the three above, and of _told
+        self._told = False
+        self._wake = threading.Event()
+        self._stopped = False
+        self._over = False  # no order is obeyed any more
+        self._trouble = trouble
+        # The polling thread's own.
+        self._numbers: dict[Partition, int] = {}
+        self._position: dict[Partition, int] = {}
+        self._partitions: list[TopicPartition] = []
+        self._turn = 0
+        self._missing = Missing(missing_s)
+        self._look_at = 0.0
+        self._warm: set[str] = set()  # changed by the polling thread only
+        self._thread = threading.Thread(target=self._poll, name="anabranch-poll", daemon=True)
+        self._thread.start()
+
+    # On the event loop.
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What was read and is not taken yet, of values, about."""
+        return self._buffered_bytes
+
+    def start(self, fetch: Fetch, offset: int) -> None:
+        """Read a bucket from an offset on."""
+        self._orders.append((fetch, offset))
+        self._wake.set()
+
+    def stop(self, number: int) -> None:
+        """Read it no more; what was read may still be taken."""
+        self._orders.append(number)
+        self._wake.set()
+
+    def take(self) -> Read | None:
+        """What comes next; None if there is nothing, and then `on_read` will be called."""
+        with self._lock:
+            if not self._reads:
+                self._told = False
+                return None
+            read = self._reads.popleft()
+            full = self._is_full()
+            self._buffered -= read.weight
+            self._buffered_bytes -= read.size_bytes
+        if full:
+            self._wake.set()
+        return read
+
+    async def warm(self, topics: Iterable[str]) -> None:
+        """Has librdkafka ask for the topics' metadata, if it was not asked for them before.
+
+        Raises KafkaException, also for a topic that Kafka does not know, or not yet, and when the
+        plane is closed.
+        """
+        wanted = [topic for topic in topics if topic not in self._warm]
+        if wanted:
+            warming = _Warming(wanted, self._loop.create_future())
+            self._orders.append(warming)
+            self._wake.set()
+            if self._over:
+                self._refuse_orders()
+            await warming.done
+
+    async def close(self) -> None:
+        """Ends the thread and the consumer; what was read and not taken is dropped."""
+        self._stopped = True
+        self._wake.set()
+        # librdkafka may wait for ever when closed at the moment at which an offset is out of range.
+        closing = threading.Thread(target=self._end, name="anabranch-close", daemon=True)
+        closing.start()
+        await asyncio.to_thread(closing.join, _CLOSE_S_MAX)
+        if closing.is_alive():
+            _log.warning("consumer.close_hangs")
+
+    # On the thread.
+
+    def _end(self) -> None:
+        self._thread.join()
+        self._consumer.close()
+
+    def _poll(self) -> None:
+        try:
+            self._poll_until_stopped()
+        except Exception as error:  # noqa: BLE001 - told to whoever receives
+            self._trouble.fault(error)
+        finally:
+            self._over = True
+            self._refuse_orders()
+
+    def _refuse_orders(self) -> None:
+        """Nobody obeys any more: whoever waits is told."""
+        over = KafkaException(KafkaError(KafkaError._DESTROY, "reading has ended"))
+        with contextlib.suppress(IndexError):  # by now there are none: two may be at this
+            while True:
+                order = self._orders.popleft()
+                if isinstance(order, _Warming):
+                    self._tell(order, over)
+
+    def _poll_until_stopped(self) -> None:
+        settings, consumer = self._settings, self._consumer
+        while not self._stopped:
+            self._obey()
+            try:
+                if not self._partitions:
+                    self._hand_over(consumer.consume(1, 0))  # what goes wrong is told like messages
+                if not self._partitions or self._is_full():
+                    self._wake.wait(_PARKED_S)
+                    self._wake.clear()
+                    continue
+                messages = consumer.consume(settings.batch_messages_max, 0)
+                if not messages:
+                    # A batch is only complete when it is full or its time is over: one does not
+                    # wait.
+                    messages = consumer.consume(1, _IDLE_S)
+                if messages:
+                    self._hand_over(messages)
+                elif time.monotonic() >= self._look_at:
+                    self._look_for_missing()
+            except KafkaException as error:
+                self._trouble.note(error.args[0])
+                self._wake.wait(_PARKED_S)
+
+    def _is_full(self) -> bool:
+        settings = self._settings
+        return (
+            self._buffered >= settings.buffered_messages_max
+            or self._buffered_bytes >= settings.quarter_bytes
+        )
+
+    def _obey(self) -> None:
+        while self._orders and not self._stopped:
+            order = self._orders.popleft()
+            if isinstance(order, _Warming):
+                self._ask_for(order)
+            elif isinstance(order, int):
+                partition = next((p for p, n in self._numbers.items() if n == order), None)
+                if partition is None:
+                    continue
+                self._numbers = {p: n for p, n in self._numbers.items() if p != partition}
+                self._missing.found(partition[0])  # it may be gone for good reason
+                self._position.pop(partition)
+                self._consumer.incremental_unassign([TopicPartition(*partition)])
+            else:
+                fetch, offset = order
+                partition = fetch.partition
+                # Batches that were handed over keep the table of their time.
+                self._numbers = {**self._numbers, partition: fetch.number}
+                self._position[partition] = offset
+                self._consumer.incremental_assign([TopicPartition(*partition, offset)])
+            self._partitions = [TopicPartition(*p) for p in self._numbers]
+
+    def _ask_for(self, warming: _Warming) -> None:
+        # Here and not in the control thread: asked while another thread polls, librdkafka may
+        # answer only when that one ends, whatever time-out it was given.
+        failure: KafkaException | None = None
+        try:
+            for topic in warming.topics:
+                self._ask_for_topic(topic)
+                self._warm.add(topic)
+        except KafkaException as error:
+            failure = error
+        self._tell(warming, failure)
+
+    def _tell(self, warming: _Warming, failure: KafkaException | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(_finish, warming.done, failure)
+
+    def _ask_for_topic(self, topic: str) -> None:
+        error = self._consumer.list_topics(topic, timeout=_ASK_S_MAX).topics[topic].error
+        if error is not None:
+            raise KafkaException(error)
+
+    def _look_for_missing(self) -> None:
+        """A topic that is not there, and does not come back, ends the reading.
+
+        librdkafka says nothing of one that was deleted: it waits for it. So one topic after the
+        other is asked for while nothing comes, those first that were missing.
+        """
+        self._look_at = time.monotonic() + _LOOK_S
+        self._turn += 1
+        topics = sorted({topic for topic, _ in self._numbers})
+        for topic in self._missing.topics or [topics[self._turn % len(topics)]]:
+            try:
+                self._ask_for_topic(topic)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                self._trouble.note(error.args[0])
+                if self._missing.missed(topic, time.monotonic()):
+                    self._trouble.fail(f"Kafka has no topic {topic} any more")
+            else:
+                self._missing.found(topic)
+
+    def _went_wrong(self, message: Message, error: KafkaError) -> None:
+        partition = partition_of(message)
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            if partition in self._numbers:
+                self._begin_again(partition)
+            return
+        self._trouble.note(error)
+
+    def _begin_again(self, partition: Partition) -> None:
+        """What comes next is not in Kafka: its retention has removed it, or Kafka has lost it."""
+        position = first = self._position[partition]
+        if not self._skips_gone:
+            self._trouble.fail(
+                f"Kafka does not have what comes next, offset {position}, in bucket "
+                f"{partition[1]} of {partition[0]}: it was removed before it was read"
+            )
+            return
+        # When Kafka does not answer it comes here once more.
+        with contextlib.suppress(KafkaException):
+            asked = [TopicPartition(*partition, OFFSET_BEGINNING)]
+            answer = self._consumer.offsets_for_times(asked, timeout=_ASK_S_MAX)[0]
+            if answer.error is None:
+                first = answer.offset
+        if 0 < position != first:  # who begins at the beginning misses nothing
+            _log.warning(
+                "consumer.messages_gone",
+                kafka_topic=partition[0],
+                bucket=partition[1],
+                position=position,
+                goes_on_at=first,
+            )
+        self._position[partition] = first
+        self._consumer.incremental_unassign([TopicPartition(*partition)])
+        self._consumer.incremental_assign([TopicPartition(*partition, first)])
+
+    def _hand_over(self, found: list[Message]) -> None:
+        errors = list(map(Message.error, found))
+        if not any(errors):  # an error is true, whatever it is
+            self._queue_messages(found)
+            return
+        self._queue_messages(list(itertools.compress(found, map(operator.not_, errors))))
+        for message, error in zip(found, errors, strict=True):
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    self._reached_end(partition_of(message), message.offset() or 0)
+                else:
+                    self._went_wrong(message, error)
+
+    def _reached_end(self, partition: Partition, offset: int) -> None:
+        """There was nothing between what was read and this offset; nearly always that is so."""
+        if partition in self._numbers and offset > self._position[partition]:
+            self._position[partition] = offset
+            self._queue(Read([], {}, self._numbers, 0, {self._numbers[partition]: offset}))
+
+    def _queue_messages(self, messages: list[Message]) -> None:
+        ends = self._ends(messages)
+        if ends is None:
+            messages = [m for m in messages if partition_of(m) in self._numbers]
+            ends = {}
+            for message in messages:
+                partition, end = partition_of(message), (message.offset() or 0) + 1
+                ends[self._numbers[partition]] = self._position[partition] = end
+        if not messages:
+            return
+        self._trouble.well()
+        self._turn += 1
+        self._queue(Read(messages, ends, self._numbers, size_of(messages, self._turn)))
+
+    def _queue(self, read: Read) -> None:
+        with self._lock:
+            self._reads.append(read)
+            self._buffered += read.weight
+            self._buffered_bytes += read.size_bytes
+            tell, self._told = not self._told, True
+        if tell:
+            self._loop.call_soon_threadsafe(self._on_read)
+
+    def _ends(self, messages: list[Message]) -> dict[int, int] | None:
+        """The ends of a large batch by the consumer's positions, which costs nothing per message.
+
+        None when the batch is small, or when the positions do not add up to its messages: offsets
+        are missing in Kafka, or messages of a former assignment are among them.
+        """
+        if len(messages) < 4 * len(self._partitions):
+            return None
+        ends: dict[int, int] = {}
+        moved: dict[Partition, int] = {}
+        count = 0
+        for each in self._consumer.position(self._partitions):
+            partition = each.topic, each.partition
+            if each.offset > self._position[partition]:
+                count += each.offset - self._position[partition]
+                moved[partition] = each.offset
+                ends[self._numbers[partition]] = each.offset
+        if count != len(messages):
+            return None
+        self._position.update(moved)
+        return ends

@@ -1,0 +1,115 @@
+"""`GroupOffsets`: what a group has committed, and what Kafka has of a bucket; reads no messages.
+
+A client and a thread of its own: it waits for Kafka, which must not keep the polling thread, and a
+commit that waits does not end while another thread polls the same client (librdkafka 2.16).
+
+A commit that comes late overwrites its successor's. So one is not begun when its consumer's session
+is nearly over, however long it lay in the queue of the thread; and librdkafka's patience, with a
+group's coordinator that is not there (`session.timeout.ms`) and with an answer, is a small part of
+the session, however short that is. It looks once a second whether its patience with the coordinator
+is over. `ConsumerCore.commits_until` leaves so much time that a commit that was begun is over a
+tenth of a session before the bucket can have another consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaException,
+    TopicPartition,
+)
+
+from anabranch.client._consumer.assignment import Partition
+from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG
+from anabranch.wire import clock
+
+_T = TypeVar("_T")
+
+_ASK_S_MAX: Final = 3.0
+_PATIENCE: Final = 0.15  # with the coordinator, and with an answer, in session times
+
+
+def patience_s(session_s: float) -> float:
+    """How long a commit may wait, once for the group's coordinator and once for its answer."""
+    return _PATIENCE * session_s
+
+
+class GroupOffsets:
+    """Made and used on one event loop. `session_s`: how long the consumer's session lasts."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, Any],
+        session_s: float,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        patience_ms = int(1_000 * patience_s(session_s))
+        patience = {
+            "session.timeout.ms": patience_ms,
+            "heartbeat.interval.ms": patience_ms // 3,
+            "socket.timeout.ms": patience_ms,
+        }
+        self._client = Consumer({**CONSUMER, **patience, **kafka}, logger=LIBRDKAFKA_LOG)
+        self._now = now
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "anabranch-offsets")
+
+    async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The group's committed offsets, where there is one. Raises KafkaException."""
+        asked = [TopicPartition(*partition) for partition in partitions]
+        found = await self._ask(lambda: self._client.committed(asked, timeout=_ASK_S_MAX))
+        return {partition: offset for partition, offset in _offsets(found).items() if offset >= 0}
+
+    async def ranges(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
+        """The first offset that Kafka still has, and the end, exclusive. Raises KafkaException."""
+        asked = list(partitions)
+        if not asked:
+            return {}
+        first, end = await self._ask(
+            lambda: (self._listed(asked, OFFSET_BEGINNING), self._listed(asked, OFFSET_END))
+        )
+        return {partition: (first[partition], end[partition]) for partition in asked}
+
+    async def commit(self, offsets: Mapping[Partition, int], until: float) -> bool:
+        """Commits all of it. False when it could not be begun by then: nothing was done.
+
+        Raises KafkaException; some of it may be committed then.
+        """
+        given = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+
+        def commit() -> bool:
+            if self._now() > until:
+                return False
+            _offsets(self._client.commit(offsets=given, asynchronous=False) or ())
+            return True
+
+        return await self._ask(commit)
+
+    def close(self) -> None:
+        """Waits for what is under way."""
+        self._thread.shutdown(wait=True)
+        self._client.close()
+
+    def _listed(self, partitions: list[Partition], which: int) -> dict[Partition, int]:
+        # One request to each broker, unlike asking for watermarks, which takes a partition a time.
+        asked = [TopicPartition(*partition, which) for partition in partitions]
+        return _offsets(self._client.offsets_for_times(asked, timeout=_ASK_S_MAX))
+
+    async def _ask(self, question: Callable[[], _T]) -> _T:
+        return await self._loop.run_in_executor(self._thread, question)
+
+
+def _offsets(answers: Iterable[TopicPartition]) -> dict[Partition, int]:
+    found: dict[Partition, int] = {}
+    for each in answers:
+        if each.error is not None:
+            raise KafkaException(each.error)
+        found[each.topic, each.partition] = each.offset
+    return found

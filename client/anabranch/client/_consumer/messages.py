@@ -1,0 +1,199 @@
+"""`Message` and `Batch`: what a consumer receives, made of librdkafka's when it is looked at.
+
+Wrapping every message would cost as much as reading it, so a batch keeps what librdkafka gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+from confluent_kafka import Message as KafkaMessage
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from anabranch.client._consumer.assignment import Holding, Partition
+from anabranch.client._errors import DecryptionError, DeserializationError
+from anabranch.client._kafka_options import partition_of
+from anabranch.client._producer.messages import PRODUCER_HEADER
+from anabranch.client._settings import Deserializer, ReceivingSettings
+
+Headers = list[tuple[str, bytes | None]]
+
+
+def _value_reader(settings: ReceivingSettings) -> Deserializer | None:
+    """What reads values: they are decrypted first; what is no value is none to `decrypt`."""
+    deserializer = settings.value_deserializer
+    decrypt: Any = settings.decrypt
+    if decrypt is None:
+        return deserializer
+
+    def read(data: bytes | None, context: Any) -> Any:
+        plain = data
+        if data is not None:
+            try:
+                plain = decrypt(data)
+            except Exception as error:
+                raise DecryptionError(f"{type(error).__name__}: {error}") from error
+            if not isinstance(plain, bytes | bytearray | memoryview):
+                raise DecryptionError(f"decrypt gave a {type(plain).__name__} instead of bytes")
+            plain = bytes(plain)
+        return plain if deserializer is None else deserializer(plain, context)
+
+    return read
+
+
+class Source:
+    """Where the messages of one holding come from and how their bytes are read."""
+
+    __slots__ = ("holding", "key_deserializer", "number", "topic", "value_deserializer")
+
+    def __init__(
+        self, topic: str, number: int, holding: Holding, settings: ReceivingSettings
+    ) -> None:
+        self.topic = topic
+        self.number = number
+        self.holding = holding
+        self.key_deserializer = settings.key_deserializer
+        self.value_deserializer = _value_reader(settings)
+
+
+class Message:
+    """One message. Key and value are deserialized when they are asked for."""
+
+    __slots__ = ("_raw", "source")
+
+    def __init__(self, raw: KafkaMessage, source: Source) -> None:
+        self._raw = raw
+        self.source = source
+
+    @property
+    def key(self) -> Any:
+        """Bytes, or what the key's deserializer makes of them. Raises DeserializationError."""
+        return self._read(self._raw.key(), self.source.key_deserializer, MessageField.KEY)
+
+    @property
+    def value(self) -> Any:
+        """Bytes, or what the value's deserializer makes of them.
+
+        Raises DeserializationError, DecryptionError.
+        """
+        return self._read(self._raw.value(), self.source.value_deserializer, MessageField.VALUE)
+
+    @property
+    def headers(self) -> Headers:
+        """Names and values, in the order in which they were sent; a name may come twice."""
+        found: Any = self._raw.headers() or ()
+        return [(name, content) for name, content in found if name != PRODUCER_HEADER]
+
+    @property
+    def event_time_ms(self) -> int | None:
+        """What the producer gave, or when it sent: milliseconds since 1970, UTC."""
+        kind, time_ms = self._raw.timestamp()
+        return None if kind == TIMESTAMP_NOT_AVAILABLE else int(time_ms)
+
+    @property
+    def topic(self) -> str:
+        """The scalable topic: tenant/namespace/name."""
+        return self.source.topic
+
+    @property
+    def segment_id(self) -> int:
+        return self.source.holding.place.segment_id
+
+    @property
+    def bucket(self) -> int:
+        """The bucket, which is the partition of the segment's Kafka topic."""
+        return self.source.holding.place.bucket
+
+    @property
+    def offset(self) -> int:
+        """The place in its bucket."""
+        return self._raw.offset() or 0
+
+    @property
+    def raw(self) -> KafkaMessage:
+        """The message as librdkafka gave it."""
+        return self._raw
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic} {self.segment_id}/{self.bucket} @{self.offset})"
+
+    def _read(self, data: Any, read: Deserializer | None, field: Any) -> Any:
+        if read is None:
+            return data
+        headers: Any = self.headers
+        context = SerializationContext(self.topic, field, headers)
+        try:
+            return read(data, context)
+        except DecryptionError as error:
+            raise DecryptionError(
+                f"the {field} of {self!r} cannot be decrypted: {error}"
+            ) from error.__cause__
+        except Exception as error:
+            raise DeserializationError(
+                f"the {field} of {self!r} cannot be deserialized: {error}"
+            ) from error
+
+
+class Batch(Sequence[Message]):
+    """Messages in the order of each bucket; `Message` objects are made on access.
+
+    `values` and `raw` cost least for whoever wants nothing else of them.
+    """
+
+    __slots__ = ("_sources", "ends", "raw")
+
+    def __init__(
+        self,
+        raw: list[KafkaMessage],
+        sources: Mapping[Partition, Source],
+        ends: Mapping[int, int],
+    ) -> None:
+        self.raw = raw
+        self._sources = sources
+        self.ends = ends  # by fetch number, the exclusive end of what is in here
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> Batch: ...
+    def __getitem__(self, index: int | slice) -> Message | Batch:
+        if isinstance(index, slice):
+            return self._of(self.raw[index])
+        return self._wrapped(self.raw[index])
+
+    def __iter__(self) -> Iterator[Message]:
+        return map(self._wrapped, self.raw)
+
+    def values(self) -> list[Any]:
+        """The values of all messages. Raises DeserializationError."""
+        sources = self._sources.values()
+        if all(source.value_deserializer is None for source in sources):
+            return list(map(KafkaMessage.value, self.raw))
+        return [message.value for message in self]
+
+    def source_of(self, message: KafkaMessage) -> Source:
+        """Where one of its messages comes from."""
+        return self._sources[partition_of(message)]
+
+    def sources(self) -> dict[int, Source]:
+        """Where its messages come from, by fetch number."""
+        return {s.number: s for s in self._sources.values() if s.number in self.ends}
+
+    def only(self, numbers: set[int]) -> Batch:
+        """What is of these fetches."""
+        return self._of([m for m in self.raw if self.source_of(m).number in numbers])
+
+    def _of(self, raw: list[KafkaMessage]) -> Batch:
+        ends: dict[int, int] = {}
+        for message in raw:
+            number, end = self.source_of(message).number, (message.offset() or 0) + 1
+            ends[number] = max(end, ends.get(number, 0))
+        return Batch(raw, self._sources, ends)
+
+    def _wrapped(self, raw: KafkaMessage) -> Message:
+        return Message(raw, self._sources[partition_of(raw)])

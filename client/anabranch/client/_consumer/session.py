@@ -1,0 +1,391 @@
+"""`ConsumerSession`: a consumer's talk with its controller; what is said, `ConsumerCore` decides.
+
+The session has a connection of its own, so that its end is the consumer's and nobody else's. It is
+made to the node that was named last as the controller; when that one is not there or is it no more,
+any node is asked who is. Every connection begins with a Subscribe that says what is held and
+drained. After that reports go out one at a time: each is answered, or the connection is given up.
+So does the goodbye: a consumer that closes while there is no connection makes one for it, since its
+share would stay with it for the grace period.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from anabranch.client._consumer.assignment import AssignedSegment, Assignment, SegmentBucket
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._errors import (
+    ClientError,
+    ConsumerBusyError,
+    NodesUnreachableError,
+    RefusedByNodeError,
+    SubscriptionError,
+    TopicNotFoundError,
+)
+from anabranch.client._settings import EARLIEST, DeadLetterPolicy
+from anabranch.client._topics.nodes import Nodes, parse_url
+from anabranch.client._topics.watch import LayoutWatch
+from anabranch.core import names
+from anabranch.core.errors import InvalidInputError
+from anabranch.wire.anabranch_pb2 import (
+    BaseCommand,
+    CommandLookupTopic,
+    CommandScalableConsumerReport,
+    CommandScalableTopicSubscribe,
+    CommandScalableTopicUnsubscribe,
+    ScalableConsumerAssignment,
+    ScalableConsumerType,
+    SegmentBuckets,
+    ServerError,
+)
+from anabranch.wire.anabranch_pb2 import DeadLetterPolicy as PolicyForm
+from anabranch.wire.client import ClientConnection, connect
+from anabranch.wire.errors import RefusedError, WireError
+from anabranch.wire.logging import get_logger
+
+_RETRY_S_MIN: Final = 0.02
+_RETRY_S_MAX: Final = 1.0
+_ANSWER_S_MAX: Final = 5.0
+_CONNECT_S_MAX: Final = 3.0
+_CONSUMER_ID: Final = 1  # the only one of its connection
+# An answer that another attempt, elsewhere or later, may improve. All others are final.
+_PASSING: Final = frozenset(
+    {
+        ServerError.UnknownError,
+        ServerError.MetadataError,
+        ServerError.PersistenceError,
+        ServerError.ServiceNotReady,
+        ServerError.TooManyRequests,
+        ServerError.ConsumerNotFound,
+        ServerError.ConsumerAssignError,
+    }
+)
+_ERRORS: Final[dict[int, type[ClientError]]] = {
+    ServerError.ConsumerBusy: ConsumerBusyError,
+    ServerError.TopicNotFound: TopicNotFoundError,
+    ServerError.SubscriptionNotFound: SubscriptionError,
+    ServerError.NotAllowedError: SubscriptionError,
+}
+
+_log = get_logger(__name__)
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who consumes what. `instance` tells this consumer from all others of the name, for ever."""
+
+    topic: str  # tenant/namespace/name
+    subscription: str
+    consumer_name: str
+    instance: int
+    kind: ScalableConsumerType
+    start_ms: int = EARLIEST  # of a subscription that is not there yet
+    dead_letter: DeadLetterPolicy | None = None
+
+
+class ConsumerSession:
+    """Keeps a `ConsumerCore` subscribed from `start` until `close`; on one event loop.
+
+    `on_change` is called after everything that the controller said. `failure` is set, and
+    `on_change` called, when the controller refuses the consumer for good.
+    """
+
+    def __init__(
+        self,
+        core: ConsumerCore,
+        identity: Identity,
+        nodes: Nodes,
+        watch: LayoutWatch,
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.failure: ClientError | None = None
+        self._core = core
+        self._identity = identity
+        self._nodes = nodes
+        self._watch = watch
+        self._clock = clock
+        self._on_change = on_change
+        self._log = _log.bind(
+            topic=identity.topic,
+            subscription=identity.subscription,
+            consumer=identity.consumer_name,
+        )
+        self._poke = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._leaving = False
+        self._left = False  # and a controller has heard it
+        self._connection: ClientConnection | None = None
+        self._tried = ""  # the controller that was named, tried last, and in vain
+        self._trouble: Exception | None = None
+
+    async def start(self, timeout_s: float) -> None:
+        """Returns once subscribed.
+
+        Raises ConsumerBusyError, SubscriptionError, TopicNotFoundError, RefusedByNodeError or
+        InvalidInputError when refused, NodesUnreachableError when nobody answers in time.
+        """
+        self._task = asyncio.create_task(
+            self._run(), name=f"session {self._identity.consumer_name}"
+        )
+        self._task.add_done_callback(self._ended)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._ready.wait()
+        except TimeoutError:
+            why = f": {self._trouble}" if self._trouble is not None else ""
+            raise NodesUnreachableError(
+                f"no controller of {self._identity.topic} took the consumer in {timeout_s:g} s{why}"
+            ) from None
+        if self.failure is not None:
+            raise self.failure
+
+    def poke(self) -> None:
+        """There may be something to report."""
+        self._poke.set()
+
+    def stop(self) -> None:
+        """Say nothing any more, not even goodbye: the controller waits for the session to lapse."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._connection is not None:
+            self._drop(self._connection)
+
+    async def close(self, timeout_s: float) -> None:
+        """Leave for good; whatever the controller says, it is over after that time."""
+        task = self._task
+        if task is None or self._leaving:
+            return
+        self._leaving = True
+        self._poke.set()
+        was_known = self._ready.is_set()
+        if was_known:
+            await asyncio.wait([task], timeout=timeout_s)
+        self._task = None
+        if task.done():  # it has left, was stopped, or was refused
+            return
+        task.cancel()
+        await asyncio.wait([task])
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if not was_known:  # but a controller may have heard of it that has not answered
+                with contextlib.suppress(WireError):
+                    await self._say_goodbye(connection, timeout_s)
+            connection.close("the consumer was closed")
+        if was_known and not self._left:
+            why = str(self._trouble or f"no controller answered in {timeout_s:g} s")
+            self._log.warning("consumer.leave_unheard", why=why)
+
+    async def _say_goodbye(self, connection: ClientConnection, timeout_s: float) -> None:
+        leave = CommandScalableTopicUnsubscribe(consumer_id=_CONSUMER_ID)
+        await connection.request(leave, timeout_s)
+        self._left = True
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        self._log.error("consumer.session_failed", why=repr(error))
+        self.failure = ClientError(f"the consumer's session ended by a fault: {error!r}")
+        if self._connection is not None:
+            self._drop(self._connection)
+        self._ready.set()
+        self._on_change()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._left or self.failure is not None
+
+    async def _run(self) -> None:
+        attempt = 0
+        while not self._is_over:
+            try:
+                if await self._session():
+                    attempt = 0
+            except (WireError, NodesUnreachableError) as error:
+                self._troubled(error)
+            finally:
+                self._core.on_disconnected()
+            attempt += 1
+            if self._core.needs_subscribe and not self._is_over:
+                pause_s = min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(attempt - 1, 10))
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+
+    def _troubled(self, error: Exception) -> None:
+        self._trouble = error
+        if isinstance(error, RefusedError) and error.code not in _PASSING:
+            kind = _ERRORS.get(error.code, RefusedByNodeError)
+            if error.code == ServerError.InvalidTopicName:
+                self.failure = ClientError(error.reason)
+            else:
+                self.failure = kind(error.reason)
+            self._log.warning("consumer.refused", why=error.reason)
+            self._ready.set()
+            self._on_change()
+        else:
+            self._log.info("consumer.session_interrupted", why=str(error))
+
+    async def _session(self) -> bool:
+        """One connection, from its Subscribe to its end. True if it was subscribed."""
+        connection = await self._find()
+        # Left open by a cancellation, for the one who closes to say goodbye on.
+        self._connection = connection
+        try:
+            if not await self._subscribe(connection):
+                return False
+            await self._serve(connection)
+        except WireError:
+            self._drop(connection)
+            raise
+        self._drop(connection)
+        return True
+
+    def _drop(self, connection: ClientConnection) -> None:
+        self._connection = None
+        over = "the consumer was closed" if self._left else "the session goes on over another one"
+        connection.abort(over)
+
+    async def _find(self) -> ClientConnection:
+        """A connection to the controller, as far as anybody knows who that is."""
+        url = self._watch.controller_url or self._watch.layout.controller_url
+        if not url or url == self._tried:
+            url = await self._ask_for_controller()
+            self._tried = ""
+        else:
+            self._tried = url
+        try:
+            address = parse_url(url)[0]
+        except InvalidInputError as error:
+            raise NodesUnreachableError(f"the controller's address is of no use: {error}") from None
+        return await connect(
+            address.host, address.port, on_push=self._pushed, timeout_s=_CONNECT_S_MAX
+        )
+
+    async def _ask_for_controller(self) -> str:
+        asked = await self._nodes.connect(lambda _: None, _CONNECT_S_MAX)
+        try:
+            question = CommandLookupTopic(topic=names.full_name(self._identity.topic))
+            answer = await asked.request(question, _ANSWER_S_MAX)
+            return answer.lookupTopicResponse.brokerServiceUrl
+        finally:
+            asked.close("the question was answered")
+
+    async def _subscribe(self, connection: ClientConnection) -> bool:
+        order = self._core.begin_subscribe(self._clock())
+        who = self._identity
+        answer = await connection.request(
+            CommandScalableTopicSubscribe(
+                topic=names.full_name(who.topic),
+                subscription=who.subscription,
+                consumer_name=who.consumer_name,
+                consumer_id=_CONSUMER_ID,
+                consumer_type=who.kind,
+                holdings=_by_segment(order.holdings),
+                drained=_by_segment(order.drained),
+                group_id=order.group_id,
+                instance=who.instance,
+                start=who.start_ms,
+                dead_letter=None if order.group_id else _policy_form(who.dead_letter),
+            ),
+            _ANSWER_S_MAX,
+        )
+        given = answer.scalableTopicSubscribeResponse.assignment
+        if not self._core.on_subscribed(order.number, assignment_of(given), self._clock()):
+            return False
+        self._tried = ""
+        self._log.info("consumer.subscribed", controller=connection.address)
+        self._ready.set()
+        self._on_change()
+        return True
+
+    async def _serve(self, connection: ClientConnection) -> None:
+        connection.closed.add_done_callback(lambda _: self._poke.set())
+        while not self._core.needs_subscribe and connection.is_open:
+            if self._leaving:
+                await self._say_goodbye(connection, _ANSWER_S_MAX)
+                return
+            self._poke.clear()
+            now = self._clock()
+            if self._core.report_due(now):
+                await self._report(connection)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.001, self._core.wake_at() - now)):
+                    await self._poke.wait()
+
+    async def _report(self, connection: ClientConnection) -> None:
+        report = self._core.begin_report(self._clock())
+        if report is None:
+            return
+        assignment = self._core.assignment
+        session_s = _ANSWER_S_MAX if assignment is None else assignment.session_timeout_s
+        await connection.request(
+            CommandScalableConsumerReport(
+                consumer_id=_CONSUMER_ID,
+                released=_by_segment(report.released),
+                drained=_by_segment(report.drained),
+            ),
+            min(_ANSWER_S_MAX, session_s / 3),
+        )
+        self._core.on_reported(report.number, self._clock())
+        self._on_change()
+
+    def _pushed(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.CLOSE_CONSUMER:
+            self._log.info("consumer.session_closed", why=command.close_consumer.reason)
+            if self._connection is not None:  # its end wakes whoever waits on it
+                self._connection.abort("the controller has ended the session")
+            return
+        if command.type != BaseCommand.SCALABLE_TOPIC_ASSIGNMENT_UPDATE:
+            return
+        update = command.scalableTopicAssignmentUpdate
+        if update.consumer_id == _CONSUMER_ID:
+            self._core.on_assignment(assignment_of(update.assignment), self._clock())
+            self._poke.set()
+            self._on_change()
+
+
+def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:
+    """What a controller's assignment says."""
+    return Assignment(
+        sequence=proto.sequence,
+        incarnation=proto.incarnation,
+        layout_epoch=proto.layout_epoch,
+        group_id=proto.group_id,
+        session_timeout_s=proto.session_timeout_ms / 1_000,
+        segments=tuple(
+            AssignedSegment(
+                each.segment_id,
+                each.kafka_topic,
+                tuple(each.buckets),
+                tuple(each.end_offsets),
+                tuple(each.start_offsets),
+            )
+            for each in proto.segments
+        ),
+        bootstrap_servers=proto.bootstrap_servers,
+        dead_letter=DeadLetterPolicy(
+            deliveries_max=proto.dead_letter.deliveries_max, topic=proto.dead_letter.topic
+        )
+        if proto.HasField("dead_letter")
+        else None,
+    )
+
+
+def _policy_form(policy: DeadLetterPolicy | None) -> PolicyForm | None:
+    if policy is None:
+        return None
+    return PolicyForm(topic=policy.topic or None, deliveries_max=policy.deliveries_max)
+
+
+def _by_segment(places: Iterable[SegmentBucket]) -> list[SegmentBuckets]:
+    found: dict[int, list[int]] = {}
+    for place in places:
+        found.setdefault(place.segment_id, []).append(place.bucket)
+    return [SegmentBuckets(segment_id=s, buckets=buckets) for s, buckets in found.items()]

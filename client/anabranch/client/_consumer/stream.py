@@ -1,0 +1,359 @@
+"""`StreamConsumer`, whose positions are kept in Kafka, and `OrderedConsumer`, what it has in common
+with checkpoint consumers.
+
+One task drives: it compares what `ConsumerCore` says with what is being read and committed, and
+acts on the difference, after everything that happened and whenever time alone changes something.
+The application takes batches on the same event loop; nothing is taken, acknowledged or committed
+without asking the core at that very moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Final, Self
+
+from confluent_kafka import KafkaException
+
+from anabranch.client._consumer.assignment import Fetch, Holding
+from anabranch.client._consumer.consumer import LEAVE_S_MAX, Consumer, Membership
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.group_offsets import GroupOffsets
+from anabranch.client._consumer.messages import Batch, Message
+from anabranch.client._consumer.reading import LOOK_S, Reading
+from anabranch.client._errors import DeadlineError, SessionLapsedError
+from anabranch.client._settings import ConsumerSettings
+from anabranch.client._topics.layout import TopicLayout
+from anabranch.core.errors import InvalidInputError
+from anabranch.wire.anabranch_pb2 import ScalableConsumerType
+
+_RETRY_S: Final = 0.2
+_MESSAGES_MAX: Final = 1_000  # at 3 ms each the session is in no danger
+# The loop has its turn after so many messages at the latest: a backlog that is taken without a
+# pause would keep the session and the commits waiting.
+_TURN: Final = 200
+
+
+class OrderedConsumer(Consumer[Message]):
+    """One consumer of an ordered subscription; made by `Client`, used on its event loop.
+
+    Use as an asynchronous context manager, or call `close`.
+    """
+
+    _skips_gone: bool
+
+    def __init__(self, membership: Membership, settings: ConsumerSettings) -> None:
+        super().__init__(membership, ConsumerCore(settings.settle_timeout_s), settings.start_ms)
+        self._settings = settings
+        self._reading = Reading(
+            self._core,
+            self._positions,
+            settings,
+            self._watch,
+            self._kafka,
+            self._tasks,
+            self._readable.set,
+            self._changed,
+            skips_gone=self._skips_gone,
+            on_taken=functools.partial(self._watch.traffic.read, self.subscription),
+        )
+        self._commit_at = 0.0
+        self._commit_again_at = self._now() + settings.commit_again_s
+        self._current: Batch | None = None  # taken and not given out whole
+        self._given = 0  # of it
+
+    # For the application.
+
+    async def start(self) -> Self:
+        """Subscribes. Raises what `ConsumerSession.start` raises, ConsumerBusyError for one."""
+        await self._subscribe(self._settings.subscribe_timeout_s)
+        self._tasks.spawn(self._drive())
+        self._watch.listeners.append(self._layout_changed)
+        return self
+
+    async def receive(self, timeout_s: float | None = None) -> Message:
+        """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
+        while True:
+            if self._given % _TURN == 0:
+                await asyncio.sleep(0)
+            batch = await self._batch(timeout_s)
+            if self._given >= len(batch):
+                continue  # an empty one
+            # No waiting from here on: several may be receiving at once.
+            message = batch[self._given]
+            self._given += 1
+            holding = self._core.may_deliver(message.source.number, self._now())
+            if holding is not None:
+                self._core.on_delivered(holding, message.offset + 1)
+                return message
+
+    async def receive_many(
+        self, messages_max: int = _MESSAGES_MAX, timeout_s: float | None = None
+    ) -> Batch:
+        """As many as are there, at least one. Raises as `receive`."""
+        if messages_max < 1:
+            raise InvalidInputError(f"messages_max must be at least 1: {messages_max}")
+        while True:
+            batch = await self._batch(timeout_s)
+            if self._given or len(batch) > messages_max:
+                batch = batch[self._given : self._given + messages_max]
+            self._given += len(batch)
+            now = self._now()
+            held = {n: self._core.may_deliver(n, now) for n in batch.ends}
+            if None in held.values():
+                batch = batch.only({n for n, holding in held.items() if holding is not None})
+            for number, end in batch.ends.items():
+                holding = held[number]
+                if holding is not None:
+                    self._core.on_delivered(holding, end)
+            if batch:
+                return batch
+
+    @property
+    def buckets(self) -> list[tuple[int, int]]:
+        """Segment and bucket of everything that is being served, sorted."""
+        return sorted(h.place for h in list(self._core.fetches.values()))  # maybe on another thread
+
+    async def _close(self) -> None:
+        """Commits what is acknowledged and leaves: another consumer gets the share at once.
+
+        Raises DeadlineError when Kafka took not all commits: the share then stays this consumer's
+        until its session is over, and what was not committed is delivered again.
+        """
+        self._core.close(self._now())
+        self._changed()
+        self._stop_listening()
+        try:
+            left = await self._settle_and_leave()
+        finally:
+            self._session.stop()  # if the wait was cancelled
+            await self._tasks.cancel()
+            await self._reading.close()
+            await self._watch.close()
+        if not left and self._failure is None:
+            raise DeadlineError(
+                f"Kafka did not take the last commits of {self.consumer_name} of {self.topic} in "
+                f"{LEAVE_S_MAX:g} s: what they acknowledge may be delivered again"
+                f"{self._reading.trouble.last}"
+            )
+
+    async def _settle_and_leave(self) -> bool:
+        """Whether everything that was acknowledged is committed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S_MAX):
+                while not self._core.is_settled and self._failure is None:
+                    self._readable.clear()
+                    await self._readable.wait()
+        left = self._core.is_settled
+        if not left:
+            self._session.stop()  # a commit may be under way yet: nobody is to start before it
+        await self._leave()
+        return left
+
+    # What kinds of consumers differ in.
+
+    @abstractmethod
+    async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
+        """The offsets at which to start, by fetch number. May raise KafkaException."""
+
+    @abstractmethod
+    async def _commit(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
+        """Commits, and tells the core. May raise KafkaException."""
+
+    # Acknowledging.
+
+    def _acknowledge(self, ends: Iterable[tuple[Holding, int]]) -> bool:
+        now = self._now()
+        kept = True
+        for holding, end in ends:
+            kept = self._core.acknowledge(holding, end, now) and kept
+            if not self._is_committing and self._core.commit_urgent(now, (holding,)):
+                self._poke.set()
+        return kept
+
+    # Taking.
+
+    async def _batch(self, timeout_s: float | None) -> Batch:
+        """The current batch, of which something is not given out yet."""
+        if self._current is not None and self._given < len(self._current):
+            return self._current
+        await asyncio.sleep(0)  # once: after a wait, it would only delay what has come
+        batch = self._taken()  # also when there is no time to wait
+        try:
+            async with asyncio.timeout(None if batch is not None else timeout_s):
+                while batch is None:
+                    await self._readable.wait()
+                    batch = self._taken()
+        except TimeoutError:
+            raise DeadlineError(
+                f"no message of {self.topic} came in {timeout_s:g} s{self._reading.trouble.last}"
+            ) from None
+        return batch
+
+    def _taken(self) -> Batch | None:
+        """The current batch, or else the next one if it is there. Raises as `receive`."""
+        if self._current is None or self._given >= len(self._current):
+            self._check()
+            self._readable.clear()
+            batch = self._reading.take()
+            if batch is None:
+                return None
+            self._current, self._given = batch, 0
+        return self._current
+
+    @property
+    def _read_failure(self) -> BaseException | None:
+        return self._reading.failure
+
+    # Driving.
+
+    def _layout_changed(self, layout: TopicLayout) -> None:
+        self._reading.warm(layout)
+        if layout.deleted:
+            self._changed()
+
+    async def _drive(self) -> None:
+        while True:
+            self._poke.clear()
+            now = self._now()
+            if self._reading.failure is not None:
+                raise self._reading.failure
+            if self._core.tick(now):
+                self._log.warning("consumer.session_lapsed")
+            self._reading.reconcile(now)
+            commit_at = self._commit_if_due(now)
+            if self._core.report_due(now) or self._core.needs_subscribe:
+                self._session.poke()
+            if self._is_closing:
+                self._readable.set()
+            now = self._now()
+            pause_s = min(max(min(self._core.wake_at(), commit_at) - now, 0.001), LOOK_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._poke.wait()
+            self._warn_if_blocked(self._now() - now - pause_s)
+
+    def _warn_if_blocked(self, late_s: float) -> None:
+        """Whoever keeps the event loop from running keeps the session from being kept."""
+        assignment = self._core.assignment
+        if assignment is not None and late_s > assignment.session_timeout_s / 3:
+            self._log.warning(
+                "consumer.loop_blocked",
+                blocked_s=round(late_s, 1),
+                session_s=assignment.session_timeout_s,
+                advice="receive_many fewer at a time, or work in a thread (asyncio.to_thread)",
+            )
+
+    def _commit_if_due(self, now: float) -> float:
+        """Begins a commit if one is due; returns when the next one is."""
+        group = self._reading.offsets
+        if self._is_committing or group is None:
+            return now + self._settings.commit_interval_s
+        if now < self._commit_at and not self._core.commit_urgent(now):
+            return self._commit_at
+        self._commit_at = now + self._settings.commit_interval_s
+        if now >= self._commit_again_at:
+            self._commit_again_at = now + self._settings.commit_again_s
+            self._core.commit_again()
+        offsets = self._core.commits(now)
+        if offsets:
+            self._is_committing = True
+            self._tasks.spawn(self._commit_now(group, offsets))
+        return self._commit_at
+
+    async def _commit_now(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
+        try:
+            await self._commit(group, offsets)
+        except KafkaException as error:
+            self._reading.trouble.note(error.args[0], "to commit")
+            await asyncio.sleep(_RETRY_S)
+        finally:
+            self._is_committing = False
+            self._changed()
+
+
+class StreamConsumer(OrderedConsumer):
+    """Receives each bucket's messages in order, beside the subscription's other consumers.
+
+    An acknowledgement stands for everything before it in the same bucket. It is committed to Kafka
+    in the background within `commit_interval_s`, at once where somebody waits for it, and `flush`
+    waits for it. What was not acknowledged is delivered again when a bucket moves or its consumer
+    ends; while all acknowledge in time and no session lapses, no message is delivered twice.
+    """
+
+    _kind = ScalableConsumerType.STREAM
+    _skips_gone = True
+
+    def acknowledge(self, received: Message | Batch) -> bool:
+        """Everything up to this message, or this batch, has been processed.
+
+        False if a bucket of it is not this consumer's any more: what was not acknowledged of that
+        will be delivered again, perhaps to another consumer.
+        """
+        if isinstance(received, Message):
+            return self._acknowledge([(received.source.holding, received.offset + 1)])
+        sources = received.sources()
+        return self._acknowledge((sources[n].holding, end) for n, end in received.ends.items())
+
+    def acknowledge_all(self) -> bool:
+        """Everything that was received so far has been processed."""
+        return self._acknowledge(list(self._delivered()))
+
+    async def flush(self, timeout_s: float = 10.0) -> None:
+        """Returns once everything that is acknowledged is committed.
+
+        Raises DeadlineError, and SessionLapsedError when a lapse came first, be it before the call.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._core.commits(self._now()):
+                    self._check()
+                    self._readable.clear()
+                    self._commit_at = 0.0
+                    self._poke.set()
+                    await self._readable.wait()
+        except TimeoutError:
+            raise DeadlineError(
+                f"Kafka did not take the commits of {self.topic} in {timeout_s:g} s"
+                f"{self._reading.trouble.last}"
+            ) from None
+        if self._core.lost:
+            self._core.lost = False
+            raise SessionLapsedError(
+                f"the session of {self.consumer_name} of {self.topic} lapsed before all that was "
+                "acknowledged was committed: the rest is delivered again"
+            )
+
+    def _delivered(self) -> Iterator[tuple[Holding, int]]:
+        for holding in self._core.holdings.values():
+            if holding.delivered is not None:
+                yield holding, holding.delivered
+
+    async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
+        found = {fetch.partition: fetch.otherwise for fetch in fetches}
+        found |= await group.committed(found)
+        begun = [partition for partition, position in found.items() if position > 0]
+        for partition, (first, end) in (await group.ranges(begun)).items():
+            if not first <= found[partition] <= end:
+                # Retention has removed it, or Kafka has lost what it had. What is left is read, and
+                # nothing passed over.
+                self._log.warning(
+                    "consumer.position_gone",
+                    kafka_topic=partition[0],
+                    bucket=partition[1],
+                    position=found[partition],
+                    first=first,
+                    end=end,
+                )
+                found[partition] = first
+        return {fetch.number: found[fetch.partition] for fetch in fetches}
+
+    async def _commit(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
+        wanted = {holding.partition: end for holding, end in offsets}
+        if await group.commit(wanted, self._core.commits_until()):
+            now = self._now()
+            for holding, end in offsets:
+                self._core.on_committed(holding, end, now)

@@ -1,0 +1,85 @@
+"""What can go wrong in the SDK; each message names the thing and the remedy."""
+
+from __future__ import annotations
+
+from anabranch.core.errors import AnabranchError, InvalidInputError
+
+
+class ClientError(AnabranchError):
+    """Root of the family."""
+
+
+class NodesUnreachableError(ClientError):
+    """No node of the client's URL answered; the message says of each address what happened."""
+
+
+class RefusedByNodeError(ClientError):
+    """A node understood the request and refused it for a reason that has no error of its own."""
+
+
+class TopicNotFoundError(ClientError):
+    """There is no such scalable topic, or it has been deleted."""
+
+
+class ClosedError(ClientError):
+    """The client, the producer or the consumer was closed."""
+
+
+class DeadlineError(ClientError, TimeoutError):
+    """What was waited for did not happen in time; the message says what is known about it."""
+
+
+class BufferFullError(ClientError, BufferError):
+    """`send_nowait` met a full buffer: wait for `room()`, or use `send`, which waits."""
+
+
+class MessageTooLargeError(ClientError, InvalidInputError):
+    """A message that the topic's Kafka would refuse; it was not sent."""
+
+
+class SerializationError(ClientError, ValueError):
+    """A key's or value's serializer refused it; nothing was sent. The cause is attached."""
+
+
+class EncryptionError(SerializationError):
+    """A producer's `encrypt` failed, or gave no bytes; nothing was sent. The cause is attached."""
+
+
+class DeliveryError(ClientError):
+    """A message was not delivered, and will not be."""
+
+
+class UnknownOutcomeError(DeliveryError):
+    """Whether Kafka has the message cannot be told any more. It is not sent again."""
+
+
+class ConsumerBusyError(ClientError):
+    """Another process serves under this consumer name: choose another name, or close that one."""
+
+
+class SubscriptionError(ClientError):
+    """The subscription is of another kind, or was deleted."""
+
+
+class DeadLetterError(ClientError):
+    """A message could not be put aside; the queue consumer is over, before Kafka discards it."""
+
+
+class DeserializationError(ClientError, ValueError):
+    """A key's or value's deserializer refused it. The message can be acknowledged all the same."""
+
+
+class DecryptionError(DeserializationError):
+    """A consumer's `decrypt` failed, or gave no bytes. The message can be acknowledged."""
+
+
+class SessionLapsedError(ClientError):
+    """No controller answered for a session; what was not committed is delivered again."""
+
+
+class KafkaReadError(ClientError):
+    """Kafka refuses this consumer for good: the message says what it refuses."""
+
+
+class PositionGoneError(ClientError):
+    """A checkpoint's position is not in what Kafka has of the bucket; the message has the range."""

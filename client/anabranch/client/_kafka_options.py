@@ -1,0 +1,78 @@
+"""What the SDK's clients of Kafka are set to, and how they name a bucket."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import Message
+
+from anabranch.client._consumer.assignment import Assignment, Partition
+from anabranch.client._topics.layout import TopicLayout
+from anabranch.core.log_rate_limit import LibrdkafkaLogFilter
+
+LIBRDKAFKA_LOG: Final = logging.getLogger("anabranch.client.librdkafka")  # else it is stderr
+LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
+LIBRDKAFKA_LOG.addFilter(
+    LibrdkafkaLogFilter()
+)  # else thousands of lines a minute while Kafka is away
+
+PRODUCER: Final[Mapping[str, Any]] = {
+    # Else a producer would make its segment again after it was deleted, and append to what no
+    # consumer is ever given.
+    "allow.auto.create.topics": False,
+    "enable.idempotence": True,
+    "acks": "all",
+    "message.timeout.ms": 0,  # nothing ends silently: the producer has a deadline of its own
+    "queue.buffering.max.messages": 0,  # the producer bounds what it hands over
+    "queue.buffering.max.kbytes": 2_097_151,
+    "socket.nagle.disable": True,
+    "socket.keepalive.enable": True,
+    "socket.timeout.ms": 10_000,
+    "socket.connection.setup.timeout.ms": 5_000,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 500,
+    "log_level": 4,
+}
+CONSUMER: Final[Mapping[str, Any]] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # told to us, who know whether anybody misses what is gone
+    "fetch.queue.backoff.ms": 1,
+    "fetch.error.backoff.ms": 50,
+    "socket.nagle.disable": True,
+    "socket.timeout.ms": 10_000,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 20,
+    "log_level": 3,  # errors; a lost connection comes back by itself
+}
+SHARE_CONSUMER: Final[Mapping[str, Any]] = {
+    "share.acknowledgement.mode": "explicit",
+    "fetch.wait.max.ms": 10,
+    "socket.nagle.disable": True,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 20,
+    "statistics.interval.ms": 500,
+    "log_level": 3,  # errors; one warns that this is a preview
+}
+
+
+def in_group(
+    kafka: Mapping[str, Any], assignment: Assignment, layout: TopicLayout
+) -> dict[str, Any]:
+    """`kafka`, the application's properties, with Kafka's address and the subscription's group."""
+    return {
+        "client.id": "anabranch",
+        **kafka,
+        "bootstrap.servers": assignment.bootstrap_servers or layout.bootstrap_servers,
+        "group.id": assignment.group_id,
+    }
+
+
+def partition_of(message: Message) -> Partition:
+    """The Kafka topic and partition that a message was read from."""
+    topic, partition = message.topic(), message.partition()
+    return topic or "", -1 if partition is None else partition

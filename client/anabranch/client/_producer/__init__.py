@@ -1,0 +1,1 @@
+"""A producer: from what the application sends to what Kafka stores."""

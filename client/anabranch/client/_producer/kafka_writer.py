@@ -1,0 +1,209 @@
+"""`KafkaPartitionWriter`: appends to one bucket of one segment, and takes Kafka's reports of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
+from anabranch.client._producer.segment_writer import SegmentWriter
+from anabranch.client._topics.layout import Segment
+
+_MARK_S: Final = 0.5  # between two notes of when something was sent
+
+# Called with the partition writer, what went wrong, the message, and Kafka's report of it.
+Troubled = Callable[["KafkaPartitionWriter", KafkaError, PendingMessage, Message], None]
+
+
+class Tally:
+    """What one producer has under way or holds."""
+
+    __slots__ = ("bytes", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes = 0
+
+
+class KafkaPartitionWriter(PartitionWriter):
+    """A partition writer over librdkafka, with what the hot path needs at hand."""
+
+    __slots__ = (
+        "headers",
+        "marks",
+        "produce",
+        "refused_at",
+        "report",
+        "seen",
+        "seen_at",
+        "segment_writer",
+        "tally",
+        "topic",
+        "troubled",
+    )
+
+    def __init__(
+        self,
+        incarnation: int,
+        segment: Segment,
+        bucket: int,
+        topic: str,
+        writer: SegmentWriter,
+        tally: Tally,
+        troubled: Troubled,
+    ) -> None:
+        super().__init__(incarnation, segment, bucket)
+        self.topic = segment.kafka_topic
+        self.where = f"{self.where} of {topic}"
+        self.segment_writer = writer
+        self.headers = writer.headers
+        self.produce = writer.produce
+        self.tally = tally
+        self.troubled = troubled
+        self.report = self._count if writer.counts else self._note
+        # Of some appends, the oldest first: when all up to that number had been sent.
+        self.marks: deque[tuple[float, int]] = deque()
+        self.refused_at = -math.inf  # when Kafka's newest refusal was reported, monotonic
+        self.seen = 0  # how many appends there were, and
+        self.seen_at = -math.inf  # since when there were no more
+        writer.partitions.add(self)
+
+    @property
+    def trouble(self) -> str:
+        return self.segment_writer.trouble
+
+    def append(
+        self, value: bytes | None, key: Any, timestamp_ms: int, report: Any, headers: Any
+    ) -> Exception | None:
+        """Hands a message to librdkafka; returns what that raised, if it did not take it."""
+        try:
+            self.produce(self.topic, value, key, self.bucket, report, None, timestamp_ms, headers)
+        except KafkaException as error:
+            self.segment_writer.broke(error.args[0])
+            return error
+        except (BufferError, TypeError) as error:
+            return error
+        self.appended += 1  # as `sent`, without a call
+        order = self.order
+        order.append((key, value))
+        if len(order) > self.order_max:
+            self.forget()
+        return None
+
+    def was_refused(self, message: PendingMessage, in_doubt: bool) -> None:
+        super().was_refused(message, in_doubt)
+        self.refused_at = time.monotonic()
+
+    def look(self, now: float) -> None:
+        """Notes how far it is: by these notes it is known what takes long."""
+        self.forget()  # a writer at rest holds no messages
+        marks = self.marks
+        while marks and marks[0][1] <= self.settled:
+            marks.popleft()
+        if self.appended != self.seen or self.seen_at < 0:
+            self.seen, self.seen_at = self.appended, now
+            if self.outstanding:
+                marks.append((now, self.appended))
+
+    def mark(self, sent_at: float) -> None:
+        """The newest append had been sent by then."""
+        marks = self.marks
+        if not marks or abs(sent_at - marks[-1][0]) >= _MARK_S:
+            marks.append((sent_at, self.appended))
+
+    def waiting_since(self) -> float:
+        """When the oldest append that is under way was sent, or a little later."""
+        return min(
+            (sent_at for sent_at, number in self.marks if number > self.settled), default=math.inf
+        )
+
+    def resting_since(self) -> float:
+        """Since when nothing was appended; infinite while something is under way or held."""
+        if self.appended != self.seen or self.outstanding or self.held:
+            return math.inf
+        return self.seen_at
+
+    def cut_off(self) -> None:
+        """Reports that come from now on, on whichever thread, reach nobody."""
+        self.tally, self.troubled = Tally(), _ignored
+        self.settled = self.appended  # nobody waits for more
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        """Takes Kafka's report of a message that nobody else waits for."""
+        if error is None:
+            offset = message.offset()
+            if offset is None:
+                self.unlocated += 1
+            else:
+                self.last_offset, self.unlocated = offset, 0
+        self._count(error, message)
+
+    def _count(self, error: KafkaError | None, message: Message) -> None:
+        """The same where offsets need not be kept."""
+        if error is None:
+            self.settled += 1
+            tally = self.tally
+            tally.count -= 1
+            tally.bytes -= len(message)
+            return
+        stamp = message.timestamp()[1]
+        held = PendingMessage(message.key(), message.value(), (), stamp)
+        self.troubled(self, error, held, message)
+
+    def is_doubtful(self, message: Message) -> bool:
+        """Whether librdkafka may have tried the message more than once."""
+        latency = message.latency()
+        return latency is None or not 0 <= latency < self.segment_writer.certain_s
+
+
+def _ignored(*_: object) -> None:
+    """What comes too late."""
+
+
+class Waiting(Protocol):
+    """Who is told. `awaited`: those that have not come; what is taken out of it tells nothing."""
+
+    awaited: set[DeliveryReport]
+
+    def delivered(
+        self,
+        partition: KafkaPartitionWriter,
+        message: PendingMessage,
+        offset: int,
+        timestamp_ms: int,
+    ) -> None:
+        """Kafka has the message."""
+
+
+class DeliveryReport:
+    """To be called once, inside of `poll`, with what became of `held`."""
+
+    __slots__ = ("message", "partition", "waiting")
+
+    def __init__(
+        self, waiting: Waiting, partition: KafkaPartitionWriter, message: PendingMessage
+    ) -> None:
+        self.waiting = waiting
+        self.partition = partition
+        self.message = message
+        waiting.awaited.add(self)
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        try:
+            self.waiting.awaited.remove(self)
+        except KeyError:
+            return
+        partition = self.partition
+        if error is not None:
+            partition.troubled(partition, error, self.message, message)
+            return
+        offset = message.offset()
+        if offset is None:
+            offset = -1  # librdkafka lost the answer, and concludes from a later one
+        partition.acked(offset)
+        self.waiting.delivered(partition, self.message, offset, message.timestamp()[1])

@@ -1,0 +1,204 @@
+"""What producers take and give: headers, event times, delivery results, and `Outgoing`, which makes
+of what the application gives the message that is appended.
+
+A producer that encrypts stamps each message with the bounds of its key's hashes (`core.entries`),
+and stores each as a batch of its own (PIP-486, "Security"): a batch that nobody in between can
+read cannot be taken apart when it is copied to a topic with another layout. What has no key gets no
+bounds, because it may go anywhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from anabranch.client._errors import EncryptionError, MessageTooLargeError, SerializationError
+from anabranch.client._producer.partition_writer import PendingMessage
+from anabranch.client._settings import ProducerSettings
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.hashing import hash32
+from anabranch.core.topics.entries import BOUNDS_HEADERS, bounds_headers, bounds_of
+from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
+
+# The header by which a producer finds its own records again in a sealed segment; consumers need
+# not show it.
+PRODUCER_HEADER = "ab"
+
+Headers = Mapping[str, Any] | Sequence[tuple[str, Any]]
+
+
+class DeliveryResult(msgspec.Struct, frozen=True, gc=False):
+    """Where a message is: offset in the bucket, which is a partition of the segment's Kafka topic.
+
+    `timestamp_ms`: its event time, or when it was appended. Offset and time are -1 for a message
+    whose acknowledgement was lost and that a sealed segment was found to hold all the same.
+    """
+
+    topic: str
+    segment_id: int
+    bucket: int
+    offset: int
+    timestamp_ms: int
+
+
+OnDelivery = Callable[[DeliveryResult | None, Exception | None], None]
+
+
+def event_time(given: Any) -> int:
+    """An event time as Kafka takes it: milliseconds since 1970, 0 for that of sending.
+
+    Raises InvalidInputError. That it is not older than what the topic keeps, Kafka alone knows.
+
+    >>> event_time(1_700_000_000_000)
+    1700000000000
+    """
+    try:
+        if isinstance(given, bool):
+            raise TypeError
+        found = operator.index(given)
+    except TypeError:
+        raise InvalidInputError(
+            f"event_time_ms is a number of milliseconds since 1970, not {given!r}"
+        ) from None
+    ahead_ms = found - time.time() * 1000
+    if found < 0 or ahead_ms > FUTURE_MS_MAX:
+        raise InvalidInputError(
+            f"event_time_ms is in milliseconds since 1970, and at most "
+            f"{FUTURE_MS_MAX // 60_000} minutes in the future: {found}"
+        )
+    return found
+
+
+def header_pairs(headers: Headers | None) -> list[tuple[str, bytes]]:
+    """Headers as they are appended. Raises InvalidInputError.
+
+    >>> header_pairs({"a": "b"})
+    [('a', b'b')]
+    """
+    items: Any = headers.items() if isinstance(headers, Mapping) else headers or ()
+    pairs = []
+    try:
+        for name, content in items:
+            data = content.encode() if isinstance(content, str) else content
+            if not isinstance(name, str) or name == PRODUCER_HEADER or not isinstance(data, bytes):
+                raise InvalidInputError(
+                    f"header {name!r} must have a str other than {PRODUCER_HEADER!r} for its name, "
+                    f"and bytes or str: it has a {type(content).__name__}"
+                )
+            name.encode()
+            pairs.append((name, data))
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"a header cannot be encoded: {error}") from None
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(
+            f"headers are a mapping, or pairs of name and content: {headers!r:.100}"
+        ) from None
+    return pairs
+
+
+OVERHEAD_BYTES = 256  # of a batch of one record, with our headers
+
+
+class Outgoing:
+    """The messages of one producer of `topic`, a URL."""
+
+    def __init__(self, topic: str, settings: ProducerSettings) -> None:
+        self._topic = topic
+        self._settings = settings
+
+    def held(
+        self,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        event_time_ms: int,
+        on_delivery: OnDelivery | None,
+        limit_bytes: int,
+    ) -> PendingMessage:
+        """The message as it will be appended, checked.
+
+        Raises InvalidInputError, SerializationError, EncryptionError, MessageTooLargeError.
+        """
+        settings = self._settings
+        pairs = header_pairs(headers)
+        if event_time_ms.__class__ is not int or event_time_ms:
+            event_time_ms = event_time(event_time_ms)
+        key_bytes = self._serialized(settings.key_serializer, key, MessageField.KEY, pairs)
+        value_bytes = self._serialized(settings.value_serializer, value, MessageField.VALUE, pairs)
+        if settings.encrypt is not None:
+            value_bytes = self._encrypted(settings.encrypt, value_bytes)
+            pairs = _stamped(pairs, key_bytes)
+        size = len(key_bytes or b"") + len(value_bytes or b"") + OVERHEAD_BYTES
+        size += sum(len(name) + len(content) + 8 for name, content in pairs)
+        if size > limit_bytes:
+            raise MessageTooLargeError(
+                f"a message of {size} bytes (with {OVERHEAD_BYTES} for its envelope) is larger "
+                f"than {self._topic} takes, {limit_bytes} bytes: make it smaller, or raise the "
+                "nodes' setting maxMessageSize"
+            )
+        return PendingMessage(key_bytes, value_bytes, pairs, event_time_ms, on_delivery)
+
+    def _serialized(
+        self, serializer: Callable[..., Any] | None, content: Any, field: MessageField, headers: Any
+    ) -> bytes | None:
+        if serializer is not None:
+            context = SerializationContext(self._topic.removeprefix("topic://"), field, headers)
+            try:
+                content = serializer(content, context)
+            except Exception as error:
+                raise SerializationError(
+                    f"the {field} serializer of {self._topic} refused a {type(content).__name__}: "
+                    f"{error}"
+                ) from error
+        if isinstance(content, str):
+            try:
+                return content.encode()
+            except UnicodeEncodeError as error:
+                raise SerializationError(f"a {field} of {self._topic}: {error}") from None
+        if content is None or isinstance(content, bytes):
+            return content
+        if isinstance(content, bytearray | memoryview):
+            return bytes(content)
+        if serializer is not None:
+            raise SerializationError(
+                f"the {field} serializer of {self._topic} gave a {type(content).__name__} instead "
+                "of bytes"
+            )
+        raise SerializationError(
+            f"a {field} of {self._topic} is a {type(content).__name__}: give bytes or str, or set "
+            f"the producer's {field}_serializer"
+        )
+
+    def _encrypted(self, encrypt: Callable[[bytes], Any], value: bytes | None) -> bytes | None:
+        """What is no value, a tombstone of its key, stays none."""
+        if value is None:
+            return None
+        try:
+            found = encrypt(value)
+        except Exception as error:
+            raise EncryptionError(
+                f"encrypt of the producer of {self._topic} failed, nothing was sent: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if isinstance(found, bytes | bytearray | memoryview):
+            return bytes(found)
+        if inspect.iscoroutine(found):
+            found.close()
+        raise EncryptionError(
+            f"encrypt of the producer of {self._topic} gave a {type(found).__name__} instead of "
+            "bytes, nothing was sent"
+        )
+
+
+def _stamped(pairs: list[tuple[str, bytes]], key: bytes | None) -> list[tuple[str, bytes]]:
+    """The headers with the bounds of that key, and no others: a relay may have copied some."""
+    kept = [pair for pair in pairs if pair[0] not in BOUNDS_HEADERS]
+    return kept if key is None else kept + bounds_headers(bounds_of([hash32(key)]))

@@ -1,0 +1,348 @@
+"""`Producer`: sends messages to a scalable topic, each key in order, each message once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from anabranch.client._aio import Closing
+from anabranch.client._errors import (
+    BufferFullError,
+    ClientError,
+    ClosedError,
+    DeliveryError,
+)
+from anabranch.client._producer.dispatcher import Dispatcher
+from anabranch.client._producer.kafka_writer import DeliveryReport
+from anabranch.client._producer.messages import (
+    OVERHEAD_BYTES,
+    DeliveryResult,
+    Headers,
+    OnDelivery,
+    Outgoing,
+    event_time,
+)
+from anabranch.client._producer.partition_writer import PendingMessage
+from anabranch.client._producer.segment_writer import BatchStats
+from anabranch.client._settings import ProducerSettings
+from anabranch.client._topics.layout import TopicLayout
+from anabranch.client._topics.watch import LayoutWatch
+from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.wire.logging import get_logger
+
+_CHUNK: Final = 500  # sends between two turns of the event loop
+_KEY_SMALL_BYTES: Final = 1_024
+_MESSAGE_BYTES_MAX: Final = 1_000_000  # when a node does not tell the limit
+_WARM_S_MAX: Final = 5.0
+_SETTLE_S_MAX: Final = 10.0  # what giving up may take
+_ABANDON_S: Final = 2.0
+_log = get_logger(__name__)
+
+
+class Producer(Closing):
+    """Made by `Client.create_producer`; to be used on the client's event loop. It is closed by its
+    client, or at the end of an `async with` block of its own.
+
+    A message's key decides its segment and bucket; messages without one go round. Keys and values
+    are bytes (or bytearray, memoryview) or str, unless serializers are set. `event_time_ms` becomes
+    the Kafka timestamp; 0 leaves it to the time of sending.
+    """
+
+    def __init__(
+        self, watch: LayoutWatch, kafka: Mapping[str, Any], settings: ProducerSettings
+    ) -> None:
+        self.settings = settings
+        self.topic = f"topic://{watch.topic}"
+        self.is_closed = False
+        self._watch = watch
+        self._dispatcher = Dispatcher(watch.layout, settings, kafka, traffic=watch.traffic)
+        self._tally = self._dispatcher.tally
+        self._routes = self._dispatcher.router.routes
+        self._outgoing = Outgoing(self.topic, settings)
+        changing = (settings.key_serializer, settings.value_serializer, settings.encrypt)
+        self._raw = changing == (None, None, None)
+        self._count_max = settings.buffer_messages_max
+        self._bytes_max = settings.buffer_bytes_max
+        self._small_bytes_max = 0
+        self._sends = itertools.count(1)
+
+    async def start(self) -> None:
+        """Gets connected to Kafka; one that is out of reach makes sends wait, not this."""
+        self._note_limit()
+        self._watch.listeners.append(self._dispatcher.update)
+        self._dispatcher.update(self._watch.layout)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_WARM_S_MAX):
+                await self._dispatcher.start()
+
+    # --- sending ------------------------------------------------------------------------
+
+    async def send(
+        self,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers | None = None,
+        event_time_ms: int = 0,
+    ) -> DeliveryResult:
+        """Sends one message and waits until Kafka has it.
+
+        Raises MessageTooLargeError, SerializationError, DeliveryError, ClosedError,
+        TopicNotFoundError. Cancelling the wait does not take the message back.
+        """
+        await self.room()
+        outcome: asyncio.Future[DeliveryResult] = asyncio.get_running_loop().create_future()
+
+        def settle(result: DeliveryResult | None, error: Exception | None) -> None:
+            if outcome.done():
+                return
+            if result is None:
+                outcome.set_exception(error or DeliveryError("no reason was given"))
+            else:
+                outcome.set_result(result)
+
+        self.send_nowait(
+            value, key, headers=headers, event_time_ms=event_time_ms, on_delivery=settle
+        )
+        return await outcome
+
+    async def post(
+        self,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers | None = None,
+        event_time_ms: int = 0,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Waits for room only; as `send_nowait` else."""
+        if next(self._sends) % _CHUNK == 0:
+            await asyncio.sleep(0)
+        if not self._has_room():
+            await self.room()
+        self.send_nowait(
+            value, key, headers=headers, event_time_ms=event_time_ms, on_delivery=on_delivery
+        )
+
+    def send_nowait(
+        self,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers | None = None,
+        event_time_ms: int = 0,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Hands one message over; `on_delivery` hears on the event loop what became of it.
+
+        Without `on_delivery` a message that fails makes the next `flush` raise. Raises
+        BufferFullError, MessageTooLargeError, SerializationError, ClosedError, TopicNotFoundError.
+        """
+        tally = self._tally
+        if tally.count >= self._count_max or tally.bytes >= self._bytes_max:
+            raise self._no_room()
+        if value.__class__ is bytes and not headers and self._raw:
+            try:
+                partition = self._routes.get(key)
+            except TypeError:
+                partition = None  # what has no hash takes the long way
+            size = len(value)
+            if partition is not None and partition.ready and size <= self._small_bytes_max:
+                if event_time_ms.__class__ is not int or event_time_ms:
+                    event_time_ms = event_time(event_time_ms)
+                report: Any = partition.report
+                if on_delivery is not None:
+                    held = PendingMessage(key, value, (), event_time_ms, on_delivery)
+                    report = DeliveryReport(self._dispatcher, partition, held)
+                own = partition.headers
+                if partition.append(value, key, event_time_ms, report, own) is None:
+                    tally.count += 1
+                    tally.bytes += size
+                    if self._dispatcher.timer is None:
+                        self._dispatcher.arm()
+                    return
+                self._dispatcher.awaited.discard(report)  # the long way tells, or waits
+        self._take(value, key, headers, event_time_ms, on_delivery)
+
+    async def send_many(self, messages: Iterable[tuple[Any, Any]]) -> int:
+        """Hands (key, value) pairs over, as fast as there is room; returns how many.
+
+        A message that fails makes the next `flush` raise; one that is refused here (too large, or
+        by a serializer) ends the call, and those before it are under way.
+        """
+        count = 0
+        try:
+            iterator = iter(messages)
+        except TypeError:
+            kind = type(messages).__name__
+            raise InvalidInputError(f"send_many takes pairs of key and value: {kind}") from None
+        while chunk := list(itertools.islice(iterator, _CHUNK)):
+            while chunk:
+                if not self._has_room():
+                    await self.room()
+                room = min(_CHUNK, self._count_max - self._tally.count)
+                taken = self._send_chunk(chunk[:room])
+                count += taken
+                del chunk[:taken]
+                await asyncio.sleep(0)
+        return count
+
+    def _send_chunk(self, chunk: list[tuple[Any, Any]]) -> int:
+        """Sends until the buffer has all the bytes it takes; returns how many, which is some."""
+        route = self._routes.get if self._raw else _no_route
+        dispatcher, tally, small = self._dispatcher, self._tally, self._small_bytes_max
+        count = size = long_way = 0
+        room = self._bytes_max - tally.bytes
+        try:
+            for key, value in chunk:
+                if size >= room:
+                    break
+                try:
+                    partition = route(key)
+                except TypeError:
+                    partition = None
+                if partition is not None and partition.ready and value.__class__ is bytes:
+                    length = len(value)
+                    if length <= small and (
+                        partition.append(value, key, 0, partition.report, partition.headers) is None
+                    ):
+                        count += 1
+                        size += length
+                        continue  # else the long way tells, or can
+                self._take(value, key)
+                long_way += 1
+                room = self._bytes_max - tally.bytes
+        except (TypeError, ValueError) as error:
+            if isinstance(error, AnabranchError):
+                raise
+            raise InvalidInputError(f"send_many takes pairs, of key and value: {error}") from None
+        finally:
+            tally.count += count
+            tally.bytes += size
+            dispatcher.arm()
+        return count + long_way
+
+    # --- waiting ------------------------------------------------------------------------
+
+    async def room(self) -> None:
+        """Returns once a message may be sent. Raises ClosedError, TopicNotFoundError."""
+        changed = self._dispatcher.changed
+        while not self._has_room():
+            self._check_usable()
+            changed.clear()
+            await changed.wait()  # bounded: what is under way ends with the delivery time-out
+        self._check_usable()
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Returns once everything sent so far is settled, whatever is sent meanwhile.
+
+        That takes no longer than the delivery time-out and a little. Raises DeliveryError if
+        messages failed whose failure nobody has been told, DeadlineError.
+        """
+        patience_s = timeout_s
+        if patience_s is None:
+            patience_s = self.settings.delivery_timeout_s + _SETTLE_S_MAX
+        await self._dispatcher.flush(patience_s)
+        self._dispatcher.outcomes.raise_failures()
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flushes and ends the producer; what cannot be delivered in time is given up.
+
+        Raises as `flush`.
+        """
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._count_max = 0
+        try:
+            await self.flush(timeout_s)
+        except asyncio.CancelledError:
+            why = f"closing was cancelled with {self.under_way} messages under way"
+            _log.warning("producer.abandoned", topic=self.topic, why=why)
+            raise
+        finally:
+            with contextlib.suppress(ValueError):
+                self._watch.listeners.remove(self._dispatcher.update)
+            await self._dispatcher.close()
+            await self._watch.close()
+
+    async def abandon(self) -> None:
+        """Closes it after a moment for what is under way; what failed then is only logged."""
+        try:
+            await self.close(_ABANDON_S)
+        except ClientError as error:
+            _log.warning("producer.abandoned", topic=self.topic, why=str(error))
+
+    def stats(self) -> list[BatchStats]:
+        """How full the batches are that it writes to each bucket; up to half a second old.
+
+        Of the buckets that it writes to now, by segment and bucket; each from when it began to.
+        Raises InvalidInputError unless made with `count_batches`.
+        """
+        if not self.settings.count_batches:
+            raise InvalidInputError(
+                f"the producer of {self.topic} counts no batches: create it with count_batches=True"
+            )
+        return self._dispatcher.writers.stats()
+
+    @property
+    def layout(self) -> TopicLayout:
+        """The newest layout that the producer knows."""
+        return self._watch.layout
+
+    @property
+    def under_way(self) -> int:
+        """How many messages are not settled yet."""
+        return self._tally.count
+
+    # --- inside -------------------------------------------------------------------------
+
+    def _take(
+        self,
+        value: Any,
+        key: Any,
+        headers: Headers | None = None,
+        event_time_ms: int = 0,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Sends a message the long way, and remembers the short one for the next of its key."""
+        self._check_usable()
+        self._note_limit()
+        limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
+        held = self._outgoing.held(value, key, headers, event_time_ms, on_delivery, limit)
+        self._dispatcher.take(held)
+        if held.key is not None and self._raw:
+            partition = self._routes.get(held.key)
+            if len(held.key) > _KEY_SMALL_BYTES:
+                self._routes.pop(held.key, None)
+            elif partition is not None and key.__class__ is str:
+                self._routes[key] = partition
+
+    def _has_room(self) -> bool:
+        tally = self._tally
+        return tally.count < self._count_max and tally.bytes < self._bytes_max
+
+    def _no_room(self) -> Exception:
+        if self.is_closed:
+            return ClosedError(f"the producer of {self.topic} was closed")
+        return BufferFullError(
+            f"{self._tally.count} messages to {self.topic} ({self._tally.bytes} bytes) are under "
+            "way, which is all the buffer takes: await room(), or use send"
+        )
+
+    def _note_limit(self) -> None:
+        limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
+        self._small_bytes_max = max(0, limit - OVERHEAD_BYTES - _KEY_SMALL_BYTES)
+
+    def _check_usable(self) -> None:
+        if self.is_closed:
+            raise ClosedError(f"the producer of {self.topic} was closed")
+        if self._watch.layout.deleted:
+            raise self._dispatcher.gone()
+
+
+def _no_route(_key: object) -> None:
+    """What is serialized or encrypted takes the long way."""

@@ -1,0 +1,180 @@
+"""`Router`: which of a producer's partition writers takes a message now. Pure, no I/O.
+
+Why keys keep their order, over any number of splits and merges in flight: a key has one place in
+each segment, and at any time at most one writer takes it, the oldest one that has not been left
+yet. Messages pass from a writer to the next only when everything older of the same key has been
+settled in the former one, and in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
+from anabranch.client._topics.layout import Segment, TopicLayout
+from anabranch.core.hashing import bucket_of, hash32, segment_hash
+
+_ROUTES_MAX: Final = 200_000  # keys remembered; then all are forgotten, which costs little
+
+_Place = tuple[int, int, int]  # incarnation, segment, bucket
+WriterT = TypeVar("WriterT", bound=PartitionWriter)
+MakeWriter = Callable[[int, Segment, int], WriterT]
+
+
+class Router(Generic[WriterT]):
+    """All writers of one producer; `routes` remembers where keys go, for the hot path.
+
+    An entry of `routes` counts only while its writer is open.
+    """
+
+    def __init__(self, layout: TopicLayout, make: MakeWriter[WriterT]) -> None:
+        self.layout = layout
+        self.routes: dict[str | bytes, WriterT] = {}
+        self.leaving: list[WriterT] = []  # the oldest first
+        self._make = make
+        self._writers: dict[_Place, WriterT] = {}
+        self._left: set[_Place] = set()  # refuse appends, though their segments are not sealed yet
+        self._rotation: list[WriterT] = []
+        self._turn = -1  # the first one is next
+
+    def writers(self) -> list[WriterT]:
+        """All that have not been left."""
+        return list(self._writers.values())
+
+    def update(self, layout: TopicLayout) -> list[WriterT]:
+        """Takes a newer layout; returns the writers that begin to leave for it."""
+        self.layout = layout
+        self._rotation = []
+        self._left = {place for place in self._left if not self._is_sealed(place)}
+        begun = [
+            writer
+            for place, writer in self._writers.items()
+            if writer.open and self._is_sealed(place)
+        ]
+        for writer in begun:
+            self.close(writer)
+        return begun
+
+    def close(self, writer: WriterT) -> None:
+        """The writer begins to leave. Does nothing if it has begun."""
+        if writer.open:
+            writer.open = writer.ready = False
+            self.leaving.append(writer)
+            self.leaving.sort(key=_age)
+
+    def reopen(self, writer: WriterT) -> list[PendingMessage]:
+        """A writer that closed for no reason goes on; returns what it held, to be sent again."""
+        writer.open = True
+        writer.ready = writer.proven and not writer.paused
+        self.leaving.remove(writer)
+        return self._emptied(writer)
+
+    def leave(self, writer: WriterT) -> list[PendingMessage]:
+        """The writer is left for ever; returns what is to be sent on, in its order."""
+        self.leaving.remove(writer)
+        self._rotation = []
+        place = (writer.incarnation, writer.segment.segment_id, writer.bucket)
+        del self._writers[place]
+        if not self._is_sealed(place):
+            self._left.add(place)
+        return self._emptied(writer)
+
+    def renew(self, writer: WriterT) -> list[PendingMessage]:
+        """Another writer takes the place of an open one, of which nothing is under way; else as
+        `leave`.
+        """
+        writer.open = writer.ready = False
+        self._rotation = []
+        del self._writers[writer.incarnation, writer.segment.segment_id, writer.bucket]
+        return self._emptied(writer)
+
+    def route(self, key: str | bytes | None) -> WriterT:
+        """The writer that takes a message now; if it is not open, by holding it."""
+        if key is None:
+            return self._next_in_rotation()
+        position = hash32(key)
+        part, bucket = self._place_at(position)
+        for writer in self.leaving:
+            if writer.covers(position):
+                # A child may refuse before we hear what became of its parent: the older takes it.
+                older = self._writers.get((self.layout.incarnation, part.segment_id, bucket))
+                if older is None or not older.open or _age(writer) < _age(older):
+                    return writer
+                break
+        writer = self._writer(part, bucket)
+        if len(self.routes) >= _ROUTES_MAX:
+            self.routes.clear()
+        self.routes[key] = writer
+        return writer
+
+    def _place_at(self, position: int) -> tuple[Segment, int]:
+        """Where a key at that position is appended: to a child only once its parent refuses."""
+        hash16 = segment_hash(position)
+        part = self.layout.active_at(hash16)
+        bucket = bucket_of(position, part.info.buckets)
+        if self._has_left(part, bucket):
+            part = self.layout.child_at(hash16) or part
+            bucket = bucket_of(position, part.info.buckets)
+        return part, bucket
+
+    def _has_left(self, part: Segment, bucket: int) -> bool:
+        return (self.layout.incarnation, part.segment_id, bucket) in self._left
+
+    def _is_sealed(self, place: _Place) -> bool:
+        incarnation, segment_id, _ = place
+        return incarnation != self.layout.incarnation or self.layout.is_sealed(segment_id)
+
+    def _writer(self, part: Segment, bucket: int) -> WriterT:
+        number = (self.layout.incarnation, part.segment_id, bucket)
+        writer = self._writers.get(number)
+        if writer is None:
+            writer = self._writers[number] = self._make(self.layout.incarnation, part, bucket)
+        return writer
+
+    def _next_in_rotation(self) -> WriterT:
+        """Messages without a key go round over all segments, and over the buckets of each."""
+        for _ in range(2):
+            for _ in range(len(self._rotation)):
+                self._turn = (self._turn + 1) % len(self._rotation)
+                writer = self._rotation[self._turn]
+                if writer.open:
+                    return writer
+            self._rotation = self._targets()
+        return self.leaving[-1]  # all are leaving
+
+    def _targets(self) -> list[WriterT]:
+        """Buckets that may take a message; those of a child once its parents take none."""
+        layout = self.layout
+        places = [
+            (part, bucket)
+            for part in layout.active
+            for bucket in range(part.info.buckets)
+            if not self._has_left(part, bucket)
+        ]
+        taking = {part.segment_id for part, _ in places}
+        places += [
+            (child, bucket)
+            for child in layout.children
+            if layout.sealing and taking.isdisjoint(child.info.parent_ids)
+            for bucket in range(child.info.buckets)
+        ]
+        gone = {id(writer) for writer in self.leaving}
+        writers = (self._writer(part, bucket) for part, bucket in places)
+        # From segment to segment, from the ring's first on, and at each to its next bucket.
+        return sorted(
+            (writer for writer in writers if id(writer) not in gone),
+            key=lambda writer: writer.bucket,
+        )
+
+    @staticmethod
+    def _emptied(writer: WriterT) -> list[PendingMessage]:
+        messages = [*writer.refused, *writer.held]
+        writer.refused = []
+        writer.held.clear()
+        return messages
+
+
+def _age(writer: PartitionWriter) -> tuple[int, int]:
+    """What orders the writers of a key: a child's number is higher than its parents'."""
+    return writer.incarnation, writer.segment.segment_id

@@ -1,0 +1,359 @@
+"""`QueueConsumer`: unordered, every message acknowledged by itself; a Kafka share group.
+
+The consumers of a queue subscription share all its segments, sealed ones included until they are
+drained. Kafka gives each message to one of them; the controller has no part in that. The session
+with the controller makes the subscription known, keeps it, and takes the report of what is drained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn, Self, TypeGuard
+
+from anabranch.client._consumer.assignment import Holding, SegmentBucket
+from anabranch.client._consumer.consumer import Consumer, Membership
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.messages import Source
+from anabranch.client._errors import ClosedError, DeadlineError, KafkaReadError, SubscriptionError
+from anabranch.client._kafka_options import in_group, partition_of
+from anabranch.client._queue.dead_letters import DeadLetterReason, DeadLetters, limit_of
+from anabranch.client._queue.drain import QuietClock
+from anabranch.client._queue.messages import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    Delivery,
+    QueueBatch,
+    QueueMessage,
+)
+from anabranch.client._queue.share_group import Delivering, delivering_of
+from anabranch.client._queue.share_reader import ShareReader, hold_s
+from anabranch.client._queue.share_readers import ShareReaders
+from anabranch.client._settings import DeadLetterPolicy, QueueSettings
+from anabranch.client._topics.layout import TopicLayout
+from anabranch.core.errors import InvalidInputError
+from anabranch.wire.anabranch_pb2 import ScalableConsumerType
+
+_TICK_S: Final = 1.0
+
+_Sources = dict[str, tuple[int, dict[int, Source]]]  # by Kafka topic: segment id, by partition
+
+
+class QueueConsumer(Consumer[QueueMessage]):
+    """One consumer of a queue subscription; made by `Client`, used on its event loop.
+
+    Each message is to be settled once: `acknowledge` it, `release` it for redelivery (to anybody),
+    or `reject` it for good. What is not settled within 0.8 of the group's lock is released. What
+    was delivered too often, or is rejected, goes to the subscription's dead letters if it has some;
+    else Kafka discards it, the former after 10 deliveries by default.
+    """
+
+    _kind = ScalableConsumerType.QUEUE
+
+    def __init__(self, membership: Membership, settings: QueueSettings) -> None:
+        core = ConsumerCore(settle_s=0.0)
+        super().__init__(membership, core, settings.start_ms, settings.dead_letter)
+        self._settings = settings
+        self._reader: ShareReaders | None = None
+        self._delivering = Delivering(math.inf)  # not known
+        self._quiet = QuietClock(math.inf)
+        self._group_id = ""  # that the reader reads in
+        self._sources: _Sources = {}
+        self._wanted_before: frozenset[str] = frozenset()  # when a delivery was taken last
+        self._delivery: Delivery | None = None
+        self._order: Sequence[int] = ()  # of what is to be given out of it
+        self._given = 0  # of these
+        who = (self.topic, self.subscription)
+        produce = membership.produce or _nowhere
+        self._dead_letters = DeadLetters(who, produce, self._task_failed)
+
+    async def start(self) -> Self:
+        """Subscribes. Raises as `ConsumerSession.start`, `delivering_of`; InvalidInputError."""
+        await self._subscribe(self._settings.subscribe_timeout_s)
+        self._watch.listeners.append(self._layout_changed)
+        self._reconcile()
+        self._tasks.spawn(self._drive())
+        return self
+
+    async def receive(self, timeout_s: float | None = None) -> QueueMessage:
+        """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
+        delivery = await self._next(timeout_s)
+        self._given += 1
+        return self._wrapped(self._sources, delivery, self._order[self._given - 1])
+
+    async def receive_many(self, timeout_s: float | None = None) -> QueueBatch:
+        """What is left of the delivery that is there, at least one message. As `receive`."""
+        delivery = await self._next(timeout_s)
+        first, self._given = self._given, len(self._order)
+        plain = self._settings.value_deserializer is None and self._settings.decrypt is None
+        wrapped = functools.partial(self._wrapped, self._sources)
+        return QueueBatch(delivery, self._order[first:], wrapped, plain)
+
+    def acknowledge(self, message: QueueMessage) -> bool:
+        """It has been processed. False if it is too late, and will be delivered again."""
+        return message.delivery.settle(message.index, ACCEPT)
+
+    def acknowledge_all(self) -> bool:
+        """All that was received and is not settled has been processed; else as `acknowledge`."""
+        delivery = self._delivery
+        if delivery is None or not self._given:
+            return True
+        return delivery.settle_open(self._order[self._given - 1] + 1, ACCEPT)
+
+    def release(self, message: QueueMessage, *, delay_s: float = 0.0, error: object = None) -> bool:
+        """It could not be processed now: deliver it again, to whichever consumer is free.
+
+        Not before `delay_s`, or until it was held for 0.8 of the group's lock, if that is earlier.
+        `error`: why, an exception or a text, for the dead letter that it may become. False if it is
+        too late, and will be delivered again. Raises InvalidInputError.
+        """
+        longest_s = hold_s(self._delivering.lock_s)
+        given: Any = delay_s
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not (is_number and 0 <= delay_s <= longest_s):
+            raise InvalidInputError(
+                f"delay_s is 0 to {longest_s:g}, 0.8 of Kafka's share.record.lock.duration.ms of "
+                f"group {self._group_id}: {delay_s!r}"
+            )
+        if error is not None:
+            self._dead_letters.errors.note(message, message.delivery_count, error)
+        where, limit = self._puts_aside()
+        if where and message.delivery_count >= limit:
+            return self._put(where, message, DeadLetterReason.DELIVERIES)
+        if not delay_s:
+            return message.delivery.settle(message.index, RELEASE)
+        due = min(time.monotonic() + delay_s, message.delivery.hold_until)
+        return message.delivery.delay(message.index, due)
+
+    def reject(self, message: QueueMessage, *, error: object = None) -> bool:
+        """It can not be processed by anybody: never deliver it again. As `release`."""
+        if error is not None:
+            self._dead_letters.errors.note(message, message.delivery_count, error)
+        where, _ = self._puts_aside()
+        if where:
+            return self._put(where, message, DeadLetterReason.REJECTED)
+        return message.delivery.settle(message.index, REJECT)
+
+    @property
+    def dead_letter(self) -> DeadLetterPolicy | None:
+        """What the subscription has; None for no dead letters."""
+        assignment = self._core.assignment
+        return None if assignment is None else assignment.dead_letter
+
+    def _puts_aside(self) -> tuple[str, int]:
+        """The topic of the dead letters, if there is one, and how often a message is given out."""
+        policy = self.dead_letter
+        if policy is None:
+            return "", 0
+        return policy.topic, limit_of(policy.deliveries_max, self._delivering.count_max)
+
+    def _put(self, where: str, message: QueueMessage, reason: DeadLetterReason) -> bool:
+        return self._dead_letters.put(where, message.delivery, message.index, message, reason)
+
+    async def _close(self) -> None:
+        """Sends what was settled, releases what was not, and leaves."""
+        self._changed()
+        self._stop_listening()
+        try:
+            await self._dead_letters.close()
+            await self._tasks.cancel()
+            if self._reader is not None and not await self._reader.close(self._delivery):
+                self._session.stop()  # no goodbye: nothing may count as drained without this one
+            self._core.close(self._now())
+            await self._leave()
+        finally:
+            self._session.stop()  # if the wait was cancelled
+            await self._watch.close()
+
+    @property
+    def segments(self) -> list[int]:
+        """The segments that it consumes, sorted; those included that are about to come."""
+        return sorted(segment_id for _, segment_id in set(self._segments()))
+
+    # Taking.
+
+    async def _next(self, timeout_s: float | None) -> Delivery:
+        """The current delivery, of which something is not given out yet."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    self._check()
+                    if self._has_more(self._delivery):
+                        return self._delivery
+                    self._readable.clear()
+                    found = None if self._reader is None else self._reader.take()
+                    if found is not None:
+                        self._begin(found)
+                        continue
+                    with self._reader.receiver() if self._reader else contextlib.nullcontext():
+                        await self._readable.wait()
+        except TimeoutError:
+            last = "" if self._reader is None else self._reader.last_trouble
+            raise DeadlineError(
+                f"no message of {self.topic} came in {timeout_s:g} s{last}"
+            ) from None
+
+    def _has_more(self, delivery: Delivery | None) -> TypeGuard[Delivery]:
+        """Whether something of it is not given out yet, and is ours to give."""
+        if delivery is None or delivery.is_over:
+            return False
+        return self._given < len(self._order)
+
+    def _begin(self, delivery: Delivery) -> None:
+        segments = dict(self._segments())
+        self._delivery, self._given = delivery, 0
+        self._order = range(len(delivery.messages))
+        self._count(delivery, segments)
+        self._forget(delivery, segments)
+        where, limit = self._puts_aside()
+        if not where:
+            return
+        counts = [message.delivery_count() or 0 for message in delivery.messages]
+        if max(counts, default=0) > limit:
+            for index, count in enumerate(counts):
+                if count > limit:
+                    message = self._wrapped(self._sources, delivery, index)
+                    self._put(where, message, DeadLetterReason.DELIVERIES)
+            self._order = [index for index, count in enumerate(counts) if count <= limit]
+
+    def _count(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
+        """For the load of the segments; the sizes are about those of the delivery."""
+        total = sum(delivery.counts.values())
+        for topic, count in delivery.counts.items():
+            if topic in segments:
+                size = delivery.size_bytes * count // total
+                self._watch.traffic.read(self.subscription, segments[topic], count, size)
+
+    def _forget(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
+        """Drops the sources of segments that are gone; batches of the past keep theirs.
+
+        A delivery was polled under what was wanted when the one before it was taken, or later.
+        """
+        kept = delivery.counts.keys() | segments.keys() | self._wanted_before
+        self._wanted_before = frozenset(segments)
+        if not self._sources.keys() <= kept:
+            self._sources = {each: own for each, own in self._sources.items() if each in kept}
+
+    def _wrapped(self, sources: _Sources, delivery: Delivery, index: int) -> QueueMessage:
+        raw = delivery.messages[index]
+        return QueueMessage(raw, self._source(sources, *partition_of(raw)), delivery, index)
+
+    def _source(self, known: _Sources, topic: str, partition: int) -> Source:
+        segment_id, sources = known[topic]
+        if partition not in sources:
+            holding = Holding(SegmentBucket(segment_id, partition), topic, None)
+            sources[partition] = Source(self.topic, 0, holding, self._settings)
+        return sources[partition]
+
+    @property
+    def _read_failure(self) -> BaseException | None:
+        return None if self._reader is None else self._reader.failure
+
+    # Driving.
+
+    def _layout_changed(self, layout: TopicLayout) -> None:
+        self._reconcile()  # at once: the first messages of a child are waiting for it
+        if layout.deleted:
+            self._changed()
+
+    async def _drive(self) -> None:
+        while True:
+            self._poke.clear()
+            now = self._now()
+            if self._reader is not None and self._reader.failure is not None:
+                raise self._reader.failure
+            self._core.tick(now)
+            self._must_last()
+            self._reconcile()
+            self._report_drained()
+            if self._core.report_due(now) or self._core.needs_subscribe:
+                self._session.poke()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._poke.wait()
+
+    def _must_last(self) -> None:
+        """The silence of one group says nothing of another: in that nothing is read here."""
+        assignment = self._core.assignment
+        if self._reader is None or assignment is None or assignment.group_id == self._group_id:
+            return
+        raise SubscriptionError(
+            f"subscription {self.subscription} of {self.topic} was deleted and made again, or put "
+            "somewhere else: subscribe again with a new consumer"
+        )
+
+    def _reconcile(self) -> None:
+        """Polls all segments that are not drained for all, and those that are about to come."""
+        wanted = dict(self._segments())
+        for topic, segment_id in wanted.items():
+            self._sources.setdefault(topic, (segment_id, {}))
+        assignment = self._core.assignment
+        if self._reader is None and assignment is not None:
+            self._group_id = assignment.group_id
+            kafka = in_group(self._kafka, assignment, self._watch.layout)
+            self._reader = ShareReaders(functools.partial(self._member, kafka), self._readable.set)
+        if self._reader is not None and not self._is_closing:
+            self._reader.subscribe(list(wanted))
+
+    def _member(self, kafka: Mapping[str, Any], on_park: Callable[[], None]) -> ShareReader:
+        return ShareReader(
+            kafka,
+            self._delivering,
+            self._settings.messages_max,
+            self._readable.set,
+            self._quiet.polled,
+            self._quiet.contact,
+            on_park,
+        )
+
+    async def _prepare(self, timeout_s: float) -> None:
+        """Finds out for how long Kafka locks a message: both ends must go by the same time."""
+        assignment, given = self._core.assignment, self._settings.lock_s
+        if assignment is None:
+            return
+        try:
+            kafka = in_group(self._kafka, assignment, self._watch.layout)
+            found = await delivering_of(kafka, timeout_s)
+        except KafkaReadError as error:
+            if given is None:
+                raise
+            self._log.warning("consumer.lock_unchecked", lock_s=given, why=str(error))
+            found = Delivering(given)
+        if given not in (None, found.lock_s):
+            raise InvalidInputError(
+                f"lock_s is {given:g}, and Kafka's share.record.lock.duration.ms of group "
+                f"{assignment.group_id} is {round(1_000 * found.lock_s)}: leave it out, or change "
+                "that"
+            )
+        self._delivering = found
+        self._quiet = QuietClock(found.lock_s)
+
+    def _segments(self) -> Iterator[tuple[str, int]]:
+        layout, assignment = self._watch.layout, self._core.assignment
+        for each in () if assignment is None else assignment.segments:
+            yield each.kafka_topic, each.segment_id
+        coming = layout.children if layout.sealing else ()
+        for part in (*layout.active, *coming):
+            yield part.kafka_topic, part.segment_id
+
+    def _report_drained(self) -> None:
+        """Tells the core what is drained, again after each new session, and what is no more."""
+        ends = {n: (h, h.end_offset) for n, h in self._core.fetches.items()}
+        self._quiet.follow({h.kafka_topic for h, end in ends.values() if end is not None})
+        drained = set(self._quiet.drained())
+        for number, (holding, end) in ends.items():
+            if end is None:
+                continue
+            if holding.kafka_topic in drained or end == 0:
+                self._core.on_position(number, end)
+            elif holding.drained:
+                self._core.on_undrained(holding)
+
+
+async def _nowhere(topic: str, _settings: object) -> NoReturn:
+    raise ClosedError(f"this consumer has no client that could produce to {topic}")

@@ -1,0 +1,202 @@
+"""What a queue consumer gives out: `QueueMessage`, `QueueBatch`, and the `Delivery` they are of.
+
+A delivery is what one poll of a share consumer returned, until each message of it is settled.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, overload
+
+from confluent_kafka import Message as KafkaMessage
+
+from anabranch.client._consumer.messages import Message, Source
+
+_OPEN: Final = 0
+ACCEPT: Final = 1
+RELEASE: Final = 2
+REJECT: Final = 3
+HELD: Final = 4  # what becomes of it is not known yet, and not the application's to say any more
+DELAY: Final = 5  # released, but not at once
+
+_NONE: Final[Mapping[str, int]] = {}
+
+
+class Delivery:
+    """Settled on the event loop; over once all of it is, or when the reader's thread ends it.
+
+    Of what is told to be settled, the end tells the answer: a lock keeps the two apart.
+    `hold_until`: when the thread ends it at the latest, by `time.monotonic`.
+    """
+
+    __slots__ = (
+        "_answers",
+        "_due",
+        "_left",
+        "_lock",
+        "_over",
+        "_settled",
+        "counts",
+        "hold_until",
+        "messages",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        messages: list[KafkaMessage],
+        counts: Mapping[str, int] = _NONE,
+        size_bytes: int = 0,
+        hold_until: float = math.inf,
+    ) -> None:
+        self.messages = messages
+        self.counts = counts  # of messages, about, by topic: all topics are named
+        self.size_bytes = size_bytes  # of the values, about
+        self.hold_until = hold_until
+        self._answers = bytearray(len(messages))
+        self._due: dict[int, float] = {}
+        self._left = len(messages)
+        self._over = False
+        self._settled = threading.Event()
+        self._lock = threading.Lock()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its messages are not ours any more: Kafka may give them to others."""
+        return self._over
+
+    def settle(self, index: int, answer: int) -> bool:
+        """Says what becomes of one message. False if that is not ours to say any more."""
+        with self._lock:
+            if self._over:
+                return False
+            if self._answers[index] != HELD:
+                self._set(index, answer)
+            return True
+
+    def delay(self, index: int, due: float) -> bool:
+        """Lets a message be released at that time, by `time.monotonic`. As `settle`."""
+        with self._lock:
+            if self._over:
+                return False
+            if self._answers[index] != HELD:
+                self._due[index] = due
+                self._set(index, DELAY)
+            return True
+
+    def hold(self, index: int) -> bool:
+        """Keeps a message until `settle_held`. False if it is not ours, or is held already."""
+        with self._lock:
+            if self._over or self._answers[index] == HELD:
+                return False
+            if self._answers[index] != _OPEN:
+                self._left += 1
+            self._answers[index] = HELD
+            return True
+
+    def settle_held(self, index: int, answer: int) -> bool:
+        """Says what becomes of a message that was held. As `settle`."""
+        with self._lock:
+            if self._over:
+                return False
+            self._answers[index] = _OPEN
+            self._set(index, answer)
+            return True
+
+    def _set(self, index: int, answer: int) -> None:
+        if self._answers[index] == _OPEN:
+            self._left -= 1
+        self._answers[index] = answer
+        if self._left == 0:
+            self._settled.set()
+
+    def settle_open(self, count: int, answer: int) -> bool:
+        """Says the same of all that is open among the first `count`."""
+        with self._lock:
+            if self._over:
+                return False
+            before = self._answers[:count]
+            self._left -= before.count(_OPEN)
+            self._answers[:count] = before.replace(bytes([_OPEN]), bytes([answer]))
+            if self._left == 0:
+                self._settled.set()
+            return True
+
+    def messages_at(self, indices: Sequence[int]) -> Sequence[KafkaMessage]:
+        """Some of the messages; all of them without a copy."""
+        whole = len(indices) == len(self.messages)
+        return self.messages if whole else [self.messages[index] for index in indices]
+
+    def wait(self, timeout_s: float) -> bool:
+        """For the reader: whether all was settled in time."""
+        return self._settled.wait(timeout_s)
+
+    def end(self) -> tuple[Sequence[int], Mapping[int, float]]:
+        """For the reader: the answers, and when to release those that are DELAY.
+
+        From now on nothing is settled any more.
+        """
+        with self._lock:
+            self._over = True
+            self._answers = self._answers.replace(bytes([_OPEN]), bytes([RELEASE])).replace(
+                bytes([HELD]), bytes([RELEASE])
+            )
+            due = {n: at for n, at in self._due.items() if self._answers[n] == DELAY}
+            return list(self._answers), due
+
+
+class QueueMessage(Message):
+    """A message with its place in the delivery, by which it is settled."""
+
+    __slots__ = ("delivery", "index")
+
+    def __init__(self, raw: Any, source: Source, delivery: Delivery, index: int) -> None:
+        super().__init__(raw, source)
+        self.delivery = delivery
+        self.index = index
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was given out, this time included."""
+        return int(self.raw.delivery_count() or 1)
+
+
+class QueueBatch(Sequence[QueueMessage]):
+    """Messages of one delivery; `QueueMessage` objects are made on access.
+
+    `values` costs least for whoever wants nothing else of them.
+    """
+
+    __slots__ = ("_delivery", "_indices", "_plain", "_wrapped")
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        indices: Sequence[int],
+        wrapped: Callable[[Delivery, int], QueueMessage],
+        plain: bool,
+    ) -> None:
+        self._delivery = delivery
+        self._indices = indices
+        self._wrapped = wrapped
+        self._plain = plain  # nothing deserializes values
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> QueueMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> QueueBatch: ...
+    def __getitem__(self, index: int | slice) -> QueueMessage | QueueBatch:
+        if isinstance(index, slice):
+            return QueueBatch(self._delivery, self._indices[index], self._wrapped, self._plain)
+        return self._wrapped(self._delivery, self._indices[index])
+
+    def values(self) -> list[Any]:
+        """The values of all messages. Raises DeserializationError."""
+        if not self._plain:
+            return [message.value for message in self]
+        return list(map(KafkaMessage.value, self._delivery.messages_at(self._indices)))

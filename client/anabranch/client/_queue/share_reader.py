@@ -1,0 +1,405 @@
+"""`ShareReader`: one member of a Kafka share group (KIP-932), on a thread of its own.
+
+What librdkafka's share consumer (2.16, a preview) asks for, and what is made of it:
+
+* Everything a poll returned must be settled before the next poll. So messages come as one
+  *delivery* at a time; when the application has not settled it after most of the time for which
+  Kafka locks a record, the rest is released, before another consumer gets it anyway.
+* Kafka counts how often it gave a record out, and discards it when the last time that it allows
+  ends in a release. So nothing is asked for that nobody waits for: each call of `take` that finds
+  nothing allows one more delivery, and when one expires, or none is asked for in the time for which
+  it could be held, the reader leaves the group, where others have its partitions then.
+* `max.poll.records` is no bound: Kafka gives whole batches, as the producer made them, until it is
+  reached. With 1 it gives one batch of one partition, and a record that it gives out for the last
+  time alone. So a consumer begins with 1, and with 1 again after a delivery that expired. After
+  some that were settled quickly it joins once more for more (`Pace`): a new member has messages
+  after 25 to 40 ms. Kafka reads far more than it then gives out, again for each fetch: with
+  deliveries of 500 small messages a backlog cost it three times as much as with 2,000.
+* The group's coordinator makes known partitions of a new topic only in answer to a later heartbeat,
+  every five seconds by default. Another subscription makes librdkafka send one at once, so after
+  each change of topics the name of a topic that is not there is added and taken away a few times.
+* A fetch that waits for news holds back the first one of another partition: `fetch.wait.max.ms`.
+* The next poll takes the answers along. To have them sent at once (`commit_async`) makes a request
+  of its own, which the one of the next poll waits for: a backlog took 12 % longer. So that is asked
+  for only where something else comes before a poll.
+* Nothing lets a group give a message out again later. So a member that was told to release some
+  after a while keeps those locked meanwhile (it is *parked*): it unsubscribes, which gives its
+  partitions to others at once and leaves it its locks, and the consumer reads on by another member
+  (`ShareReaders`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
+
+from anabranch.client._consumer.reads import ReadTrouble, size_of, topics_of
+from anabranch.client._errors import KafkaReadError
+from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER, partition_of
+from anabranch.client._queue.drain import Contact
+from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
+from anabranch.client._queue.share_group import Delivering
+from anabranch.wire.logging import get_logger
+
+_FIRST: Final = 1
+_QUICK: Final = 100  # which are settled in 12 s by whoever settles eight in one
+_DELIVERIES: Final = 8
+_WITHIN_S: Final = 1.0
+
+
+class Pace:
+    """Few at first, and after a delivery that was not settled in time; more for quick ones.
+
+    When eight in a row were full, and settled within a second, it is as many as they had together,
+    or 100 if they had less. Whoever takes a message or two and goes, or takes long for each, keeps
+    few from the others. Kafka counts what it gives out in vain, and discards what was given out too
+    often.
+    """
+
+    def __init__(self, records_max: int) -> None:
+        self._records_max = records_max
+        self.records = _FIRST
+        self._ends: collections.deque[tuple[float, int]] = collections.deque(maxlen=_DELIVERIES)
+
+    def ended(self, in_time: bool, messages: int, now: float) -> bool:
+        """A delivery is over. Whether `records` must be taken up now: by joining the group anew.
+
+        Also true of each that was not settled in time, so that others get what was not.
+        """
+        if not in_time:
+            self._ends.clear()
+            self.records = _FIRST
+            return True
+        self._ends.append((now, messages))
+        counts = [count for _, count in self._ends]
+        records = min(self._records_max, max(_QUICK, sum(counts)))
+        quick = len(counts) == _DELIVERIES and now - self._ends[0][0] <= _WITHIN_S
+        # To join anew takes as long as some deliveries: not for a little more.
+        if not quick or min(counts) < self.records or records < 2 * self.records:
+            return False
+        self._ends.clear()
+        self.records = records
+        return True
+
+
+_log = get_logger(__name__)
+
+_POLL_S: Final = 0.02
+_PARKED_S: Final = 0.1
+_CLOSE_S_MAX: Final = 5.0
+_TOLD_MAX: Final = 10  # discarded messages, one by one
+_SEND_AFTER_S: Final = 0.01  # when no poll takes the answers along
+# When, after a change of topics, the coordinator is asked for the assignment once more.
+_NUDGES_S: Final = (0.005, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+_TYPES: Final = {
+    ACCEPT: AcknowledgeType.ACCEPT,
+    RELEASE: AcknowledgeType.RELEASE,
+    DELAY: AcknowledgeType.RELEASE,
+    REJECT: AcknowledgeType.REJECT,
+}
+
+
+def hold_s(lock_s: float) -> float:
+    """For how long a delivery may be kept: Kafka must have the answers before its lock ends."""
+    return lock_s * 0.8
+
+
+class ShareReader:
+    """Polls the topics that `subscribe` names; made and used on one event loop.
+
+    `on_read` is called on the loop when a delivery is there to be taken. `on_poll` is called there
+    after each poll with when it began and ended, and the topics of what it brought; `on_contact`
+    now and then with whether the brokers answered the polls since it was called last. `on_park` is
+    called when it is parked, and when it is no more.
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, Any],
+        delivering: Delivering,
+        messages_max: int,
+        on_read: Callable[[], None],
+        on_poll: Callable[[float, float, set[str]], None],
+        on_contact: Callable[[bool], None],
+        on_park: Callable[[], None],
+    ) -> None:
+        self.is_parked = False
+        self._kafka = kafka
+        self._hold_s = hold_s(delivering.lock_s)
+        self._count_max = delivering.count_max
+        self._pace = Pace(messages_max)
+        self._on_read = on_read
+        self._on_poll = on_poll
+        self._on_contact = on_contact
+        self._on_park = on_park
+        self._loop = asyncio.get_running_loop()
+        self._wanted: tuple[str, ...] = ()
+        self._waiting = 0  # receivers
+        self._lock = threading.Lock()  # of the next two
+        self._ready: Delivery | None = None
+        self._asked = False
+        self._topics: tuple[str, ...] = ()  # the thread's, as everything below
+        self._nudges: list[float] = []
+        self._nudged = False
+        self._turn_number = 0
+        self._unsent = False  # answers were given since the last poll
+        self._untaken = False  # nobody came for the last delivery
+        self._idle_since = time.monotonic()
+        self._stopped = False
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._trouble = ReadTrouble(on_read)
+        self._consumer: ShareConsumer | None = self._member()
+        self._thread = threading.Thread(target=self._run, name="anabranch-share", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> KafkaReadError | None:
+        """Why nothing can be read any more."""
+        return self._trouble.failure
+
+    @property
+    def last_trouble(self) -> str:
+        """What Kafka refused or lacked last, for the end of a message."""
+        return self._trouble.last
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Poll these, and no others."""
+        self._wanted = tuple(sorted(topics))
+        self._wake.set()
+
+    def take(self, *, ask: bool = True) -> Delivery | None:
+        """The delivery that is there. If there is none, one is asked for, and `on_read` tells."""
+        with self._lock:
+            found, self._ready = self._ready, None
+            self._asked = self._asked or (ask and found is None)
+        return found
+
+    @contextlib.contextmanager
+    def receiver(self) -> Iterator[None]:
+        """Around the waiting of a receiver whose `take` found nothing.
+
+        When nobody came for a delivery, the next one is only polled while somebody waits: whoever
+        looks in for a moment now and then would make Kafka give the same messages out in vain.
+        """
+        self._waiting += 1
+        self._wake.set()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    async def close(self, current: Delivery | None) -> bool:
+        """Settles what was said of the current delivery, releases the rest, leaves the group.
+
+        False when that is not over after a while: Kafka may lock messages for this consumer yet.
+        """
+        self._stopped = True
+        self._stopping.set()
+        with self._lock:
+            ready = self._ready
+        for delivery in (current, ready):
+            if delivery is not None:
+                delivery.settle_open(len(delivery.messages), RELEASE)
+        self._wake.set()
+        await asyncio.to_thread(self._thread.join, _CLOSE_S_MAX)
+        if self._thread.is_alive():
+            _log.warning("consumer.close_hangs")
+            return False
+        return True
+
+    # On the thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                try:
+                    self._turn()
+                except KafkaException as error:
+                    self._trouble.note(error.args[0])
+                    self._wake.wait(_PARKED_S)
+        except Exception as error:  # noqa: BLE001 - told to whoever receives
+            self._trouble.fault(error)
+        finally:
+            try:
+                self._leave()
+            except KafkaException as error:
+                self._trouble.note(error.args[0])
+
+    def _turn(self) -> None:
+        self._wake.clear()
+        if self._stopped:  # said before: nothing would wake us
+            return
+        if not (self._wanted and self._asked and (self._waiting or not self._untaken)):
+            self._rest()
+            return
+        if self._consumer is None:
+            self._consumer = self._member()
+        self._follow(self._consumer)
+        self._poll(self._consumer)
+        self._idle_since = time.monotonic()
+
+    def _rest(self) -> None:
+        """While nobody asks for messages: what was answered is sent, the topics are followed."""
+        idle_s = time.monotonic() - self._idle_since
+        if self._unsent and idle_s >= _SEND_AFTER_S:
+            self._send()
+        if idle_s >= self._hold_s:
+            self._leave()
+        if self._consumer is None:
+            self._wake.wait()
+            return
+        self._follow(self._consumer)
+        self._wake.wait(_SEND_AFTER_S if self._unsent or self._nudges else _PARKED_S)
+
+    def _poll(self, consumer: ShareConsumer) -> None:
+        began = time.monotonic()
+        messages = found = list(consumer.poll(_POLL_S))
+        self._unsent = False
+        if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
+            for message in found:
+                self._trouble.note(message.error())
+            messages = [message for message in found if message.error() is None]
+        topics = {topic or "" for topic in set(map(Message.topic, messages))}
+        self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
+        if messages:
+            self._trouble.well()
+            self._deliver(consumer, messages, topics, began)
+
+    def _deliver(
+        self, consumer: ShareConsumer, messages: list[Message], topics: set[str], began: float
+    ) -> None:
+        self._turn_number += 1
+        turn = self._turn_number
+        counts = dict.fromkeys(topics, 0) | topics_of(messages, turn)
+        hold_until = began + self._hold_s
+        delivery = Delivery(messages, counts, size_of(messages, turn), hold_until)
+        with self._lock:
+            self._ready, self._asked = delivery, False
+        if self._stopped:  # either we see this, or `close` sees the delivery
+            delivery.settle_open(len(messages), RELEASE)
+        self._loop.call_soon_threadsafe(self._on_read)
+        in_time = delivery.wait(hold_until - time.monotonic())
+        with self._lock:
+            self._untaken, self._ready = self._ready is not None, None
+            answers, due = delivery.end()
+        if set(answers) == {ACCEPT}:  # as nearly always; this is three times as fast
+            collections.deque(map(consumer.acknowledge, messages), maxlen=0)
+        else:
+            for index, answer in enumerate(answers):
+                if index not in due:
+                    consumer.acknowledge(messages[index], _TYPES[answer])
+            self._tell_discarded(messages, answers)
+        self._unsent = True
+        if due:
+            self._park(consumer, messages, due)
+        if not in_time:
+            _log.warning("consumer.settled_too_late", messages=answers.count(RELEASE))
+        if self._pace.ended(in_time, len(messages), time.monotonic()) and not self._stopped:
+            self._leave()
+
+    def _park(
+        self, consumer: ShareConsumer, messages: Sequence[Message], due: Mapping[int, float]
+    ) -> None:
+        """Keeps these locked until each is due, while others have the partitions."""
+        self._send()
+        consumer.unsubscribe()
+        self._topics = ()
+        self._nudges = []
+        self._parks(True)
+        try:
+            for index, at in sorted(due.items(), key=lambda item: item[1]):
+                if at > time.monotonic():
+                    self._send()
+                    self._stopping.wait(at - time.monotonic())
+                consumer.acknowledge(messages[index], AcknowledgeType.RELEASE)
+                self._unsent = True
+            self._send()
+        finally:
+            self._parks(False)
+
+    def _parks(self, parked: bool) -> None:
+        self.is_parked = parked
+        self._loop.call_soon_threadsafe(self._on_park)
+
+    def _tell_discarded(self, messages: Sequence[Message], answers: Sequence[int]) -> None:
+        """Nobody is told by Kafka of what is not given out again since it was too often."""
+        gone = [
+            message
+            for message, answer in zip(messages, answers, strict=True)
+            if answer in (RELEASE, DELAY) and (message.delivery_count() or 0) >= self._count_max
+        ]
+        for message in gone[:_TOLD_MAX]:
+            topic, bucket = partition_of(message)
+            _log.error(
+                "consumer.message_discarded",
+                kafka_topic=topic,
+                bucket=bucket,
+                offset=message.offset(),
+                deliveries=message.delivery_count(),
+            )
+        if len(gone) > _TOLD_MAX:
+            _log.error("consumer.messages_discarded", messages=len(gone))
+
+    def _send(self) -> None:
+        """Sends the answers that no poll has taken along."""
+        if self._unsent and self._consumer is not None:
+            self._unsent = False
+            self._consumer.commit_async()
+
+    def _member(self) -> ShareConsumer:
+        """A new member of the group, for as many records as are good now."""
+        self._topics = ()
+        return ShareConsumer(
+            {
+                **SHARE_CONSUMER,
+                "max.poll.records": self._pace.records,
+                **self._kafka,
+                "logger": LIBRDKAFKA_LOG,
+                "error_cb": self._lost,
+                "stats_cb": functools.partial(self._counted, Contact()),
+            }
+        )
+
+    def _leave(self) -> None:
+        """Sends the answers and leaves the group."""
+        try:
+            self._send()
+        finally:
+            consumer, self._consumer = self._consumer, None
+            if consumer is not None:
+                consumer.close()
+
+    def _follow(self, consumer: ShareConsumer) -> None:
+        now = time.monotonic()
+        if self._wanted != self._topics:
+            self._send()
+            self._topics = self._wanted
+            self._nudges = [now + after for after in _NUDGES_S] if self._topics else []
+            self._nudged = False
+            consumer.subscribe(list(self._topics))
+        elif self._nudges and now >= self._nudges[0]:
+            self._send()
+            self._nudges = [at for at in self._nudges if at > now]
+            self._nudged = not self._nudged
+            nobody = [f"{self._topics[0][:240]}.nobody"] if self._nudged else []
+            consumer.subscribe([*self._topics, *nobody])
+
+    def _counted(self, contact: Contact, statistics: str) -> None:
+        answered = contact.answered(statistics)
+        self._loop.call_soon_threadsafe(self._on_contact, answered)
+
+    def _lost(self, error: KafkaError) -> None:
+        """A connection broke, or there is none: what was polled lately may have reached nobody."""
+        self._loop.call_soon_threadsafe(self._on_contact, False)
+        self._trouble.heard(error)
+        self._trouble.note(error)

@@ -1,0 +1,304 @@
+"""The settings of producers and consumers. What they may not be is refused when they are made.
+
+Each can be given as one object, or by name to the call that makes a producer or consumer. For type
+checkers the names are written down a second time (`...Options`), since nothing derives them from a
+class; a test holds both equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, Self, TypedDict
+
+import msgspec
+
+from anabranch.core import names
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.subscriptions.subscription import DELIVERIES, DELIVERIES_MAX
+
+Start = Literal["earliest", "latest"] | datetime | int
+Deserializer = Callable[[Any, Any], Any]  # of bytes, and the context that confluent-kafka makes
+
+EARLIEST: Final = -2  # in the place of a time, as in Kafka's protocol and ours
+LATEST: Final = -1
+_TIME_MAX: Final = 2**62
+_COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_LINGER_MS_MAX: Final = 60_000
+_COUNT_MAX: Final = 2**31 - 1
+_BYTES_MAX: Final = 2**63 - 1
+_QUEUED_KBYTES_MAX: Final = 2_097_151
+_READ_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {  # mostly librdkafka's
+    "bytes_max": (1, _BYTES_MAX),
+    "batch_messages_max": (1, 1_000_000),
+    "buffered_messages_max": (1, _COUNT_MAX),
+    "queued_messages_min": (1, 10_000_000),
+    "fetch_wait_ms": (0, 300_000),
+}
+
+
+def _number(name: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
+        raise InvalidInputError(f"{name} must be a number: {given!r}")
+    return given
+
+
+def _check_positive(name: str, given: Any) -> None:
+    if not _number(name, given) > 0:
+        raise InvalidInputError(f"{name} must be greater than 0: {given}")
+
+
+def _check_not_negative(name: str, given: Any) -> None:
+    if _number(name, given) < 0:
+        raise InvalidInputError(f"{name} must not be negative: {given}")
+
+
+def _check_whole(name: str, given: Any, least: int, most: int) -> None:
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+        raise InvalidInputError(f"{name} must be a whole number from {least} to {most}: {given!r}")
+
+
+def start_milliseconds(name: str, given: Any) -> int:
+    """A `Start` as the protocol has it."""
+    if given in ("earliest", "latest"):
+        return EARLIEST if given == "earliest" else LATEST
+    if isinstance(given, datetime) and given.tzinfo is not None:
+        given = round(given.timestamp() * 1000)
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= _TIME_MAX:
+        raise InvalidInputError(
+            f'{name} must be "earliest", "latest", a datetime with a time zone, or milliseconds '
+            f"since 1970: {given!r}"
+        )
+    return given
+
+
+def _check_callable(name: str, given: Any, takes: str) -> None:
+    # Not the thing itself: a key may have been given.
+    if given is not None and not callable(given):
+        raise InvalidInputError(f"{name} must be callable with {takes}: {type(given).__name__}")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What producers and consumers are made with; raises InvalidInputError."""
+
+    @classmethod
+    def of(cls, base: Self | None, changes: Mapping[str, object]) -> Self:
+        """The settings given, or the defaults, with changes. Raises InvalidInputError."""
+        if base is not None and not isinstance(base, cls):
+            raise InvalidInputError(f"settings must be {cls.__name__}: {type(base).__name__}")
+        unknown = sorted(set(changes) - set(cls.__struct_fields__))
+        if unknown:
+            raise InvalidInputError(
+                f"{cls.__name__} has no setting {', '.join(unknown)}: it has "
+                f"{', '.join(cls.__struct_fields__)}"
+            )
+        return msgspec.structs.replace(base or cls(), **changes)
+
+
+class ProducerSettings(Settings, frozen=True, kw_only=True):
+    """How a producer works; raises InvalidInputError.
+
+    `linger_ms`: how long a batch waits for company. `buffer_messages_max`, `buffer_bytes_max`: what
+    may be under way or held, of values. `delivery_timeout_s`: how long a message may take from its
+    sending, before it is given up. Serializers are those of confluent-kafka, or any callable of
+    (object, SerializationContext). `encrypt`: a callable of a serialized value that gives the bytes
+    to be stored in its place; each message is then a batch of its own. `count_batches`: for
+    `Producer.stats`; each bucket then has a librdkafka producer of its own.
+    """
+
+    linger_ms: float = 5.0
+    compression: str = "none"
+    buffer_messages_max: int = 100_000
+    buffer_bytes_max: int = 64 * 1024 * 1024
+    delivery_timeout_s: float = 120.0
+    key_serializer: Callable[[Any, Any], Any] | None = None
+    value_serializer: Callable[[Any, Any], Any] | None = None
+    encrypt: Callable[[bytes], bytes] | None = None
+    count_batches: bool = False
+
+    def __post_init__(self) -> None:
+        if self.compression not in _COMPRESSIONS:
+            raise InvalidInputError(
+                f"compression {self.compression!r} is not one of {', '.join(_COMPRESSIONS)}"
+            )
+        if not 0 <= _number("linger_ms", self.linger_ms) <= _LINGER_MS_MAX:
+            raise InvalidInputError(f"linger_ms must be in [0, {_LINGER_MS_MAX}]: {self.linger_ms}")
+        _check_whole("buffer_messages_max", self.buffer_messages_max, 1, _COUNT_MAX)
+        _check_whole("buffer_bytes_max", self.buffer_bytes_max, 1, _BYTES_MAX)
+        _check_positive("delivery_timeout_s", self.delivery_timeout_s)
+        _check_callable("key_serializer", self.key_serializer, "(object, context)")
+        _check_callable("value_serializer", self.value_serializer, "(object, context)")
+        _check_callable("encrypt", self.encrypt, "the bytes of a value")
+        if not isinstance(self.count_batches, bool):
+            raise InvalidInputError(f"count_batches must be True or False: {self.count_batches!r}")
+
+
+class ProducerOptions(TypedDict, total=False):
+    """`ProducerSettings` by name."""
+
+    linger_ms: float
+    compression: str
+    buffer_messages_max: int
+    buffer_bytes_max: int
+    delivery_timeout_s: float
+    key_serializer: Callable[[Any, Any], Any] | None
+    value_serializer: Callable[[Any, Any], Any] | None
+    encrypt: Callable[[bytes], bytes] | None
+    count_batches: bool
+
+
+class ReadSettings(msgspec.Struct, frozen=True):
+    """How much is read ahead, and how patient a fetch is; raises InvalidInputError.
+
+    `bytes_max`: of values that one consumer reads ahead, about: a quarter each for librdkafka's
+    queue, for a fetch under way (from each Kafka broker), for what was read and not taken yet, and
+    for the batch that goes to it. What the application has taken is its own. A message that is
+    larger than that is read all the same.
+    """
+
+    bytes_max: int = 64 * 1024 * 1024
+    batch_messages_max: int = 1_000
+    buffered_messages_max: int = 40_000  # read from librdkafka and not taken yet
+    queued_messages_min: int = 1_000_000  # librdkafka reads on below this, per partition
+    fetch_wait_ms: int = 10
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in _READ_BOUNDS.items():
+            _check_whole(name, getattr(self, name), least, most)
+
+    @property
+    def quarter_bytes(self) -> int:
+        return max(1_024, self.bytes_max // 4)
+
+    def kafka(self) -> dict[str, Any]:
+        """What librdkafka is to keep to."""
+        fetch = min(50 * 1024 * 1024, self.quarter_bytes)
+        return {
+            "queued.min.messages": self.queued_messages_min,
+            "queued.max.messages.kbytes": min(_QUEUED_KBYTES_MAX, self.quarter_bytes // 1_024),
+            "fetch.message.max.bytes": min(1024 * 1024, fetch),
+            "message.max.bytes": min(1_000_000, fetch),  # else it is the least of the next
+            "fetch.max.bytes": fetch,
+            "fetch.wait.max.ms": self.fetch_wait_ms,
+        }
+
+
+class ReceivingSettings(Settings, frozen=True, kw_only=True):
+    """What all kinds of consumers have.
+
+    Deserializers are those of confluent-kafka, or any callable of (bytes, SerializationContext).
+    `decrypt`: undoes what the producers' `encrypt` does, before the value's deserializer.
+    `subscribe_timeout_s`: longer than a former process of the same name may still be serving.
+    `start`: where the subscription begins if it is not there yet: "earliest", "latest", or at the
+    messages of a time and later, a `datetime` with a time zone or milliseconds since 1970.
+    """
+
+    start: Start = "earliest"
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    decrypt: Callable[[bytes], bytes] | None = None
+    subscribe_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check_callable("key_deserializer", self.key_deserializer, "(bytes, context)")
+        _check_callable("value_deserializer", self.value_deserializer, "(bytes, context)")
+        _check_callable("decrypt", self.decrypt, "the bytes of a value")
+        _check_not_negative("subscribe_timeout_s", self.subscribe_timeout_s)
+        start_milliseconds("start", self.start)
+
+    @property
+    def start_ms(self) -> int:
+        """`start` as the protocol has it."""
+        return start_milliseconds("start", self.start)
+
+
+class ReceivingOptions(TypedDict, total=False):
+    """`ReceivingSettings` by name."""
+
+    start: Start
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+    decrypt: Callable[[bytes], bytes] | None
+    subscribe_timeout_s: float
+
+
+class ConsumerSettings(ReceivingSettings, frozen=True, kw_only=True):
+    """How a stream or checkpoint consumer works; raises InvalidInputError.
+
+    `settle_timeout_s`: how long a bucket that another consumer is to have waits for the messages
+    that the application was given and has not acknowledged; then they are delivered again, there.
+    `commit_again_s`: how often what is committed is committed once more; Kafka forgets what nobody
+    has committed for `offsets.retention.minutes`, 7 days by default, however much it is in use.
+    """
+
+    commit_interval_s: float = 0.1
+    commit_again_s: float = 6 * 3600.0
+    settle_timeout_s: float = 30.0
+    read: ReadSettings = ReadSettings()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_not_negative("commit_interval_s", self.commit_interval_s)
+        _check_positive("commit_again_s", self.commit_again_s)
+        _check_not_negative("settle_timeout_s", self.settle_timeout_s)
+        if not isinstance(self.read, ReadSettings):
+            raise InvalidInputError(f"read must be ReadSettings: {self.read!r}")
+
+
+class ConsumerOptions(ReceivingOptions, total=False):
+    """`ConsumerSettings` by name."""
+
+    commit_interval_s: float
+    commit_again_s: float
+    settle_timeout_s: float
+    read: ReadSettings
+
+
+class DeadLetterPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a queue subscription puts what could not be processed; raises InvalidInputError.
+
+    `deliveries_max`: how often a message is given to the application before it goes there.
+    `topic`: a scalable topic, which is made if it is not there; without one it is
+    `{topic}-{subscription}-DLQ`, in the same namespace.
+    """
+
+    deliveries_max: int = DELIVERIES
+    topic: str = ""
+
+    def __post_init__(self) -> None:
+        _check_whole("deliveries_max", self.deliveries_max, 1, DELIVERIES_MAX)
+        if not isinstance(self.topic, str):
+            raise InvalidInputError(f"topic must be a str: {type(self.topic).__name__}")
+        if self.topic:
+            names.parse_scalable_topic(self.topic)
+
+
+class QueueSettings(ReceivingSettings, frozen=True, kw_only=True):
+    """How a queue consumer works; raises InvalidInputError.
+
+    `messages_max`: of one delivery, about; all of one must be settled before the next comes.
+    `lock_s`: the group's `share.record.lock.duration.ms`, for where Kafka does not tell it; what is
+    not settled by then is given out again, and `drain.LOCKS` times as long without a message
+    lets a sealed segment be drained. `dead_letter`: the subscription gets it, and keeps it.
+    """
+
+    messages_max: int = 2_000
+    lock_s: float | None = None
+    dead_letter: DeadLetterPolicy | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_whole("messages_max", self.messages_max, 1, _COUNT_MAX)
+        if self.lock_s is not None:
+            _check_positive("lock_s", self.lock_s)
+        if not isinstance(self.dead_letter, DeadLetterPolicy | None):
+            raise InvalidInputError(f"dead_letter must be a DeadLetterPolicy: {self.dead_letter!r}")
+
+
+class QueueOptions(ReceivingOptions, total=False):
+    """`QueueSettings` by name."""
+
+    messages_max: int
+    lock_s: float | None
+    dead_letter: DeadLetterPolicy | None

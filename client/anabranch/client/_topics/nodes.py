@@ -1,0 +1,84 @@
+"""Where the nodes are: the client's URL, and a connection to whichever of them answers."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from anabranch.client._errors import NodesUnreachableError
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.names import PORT_MAX
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.client import ClientConnection, connect
+from anabranch.wire.errors import ConnectError
+
+_SCHEMES: Final = ("pulsar", "anabranch")
+_DEFAULT_PORT: Final = 6650
+_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([-.\w]+))(?::(\d{1,5}))?")
+
+
+class Address(NamedTuple):
+    """Where a node listens for the binary protocol."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_url(url: str) -> tuple[Address, ...]:
+    """The addresses in `pulsar://host:port[,host:port...]`. Raises InvalidInputError.
+
+    >>> parse_url("pulsar://one:6650,two")
+    (Address(host='one', port=6650), Address(host='two', port=6650))
+    """
+    scheme, sep, rest = url.partition("://")
+    if not sep or scheme not in _SCHEMES:
+        raise InvalidInputError(
+            f"{url!r} is not the URL of a cluster: write pulsar://host:port[,host:port]"
+        )
+    found = []
+    for part in rest.rstrip("/").split(","):
+        match = _ADDRESS.fullmatch(part.strip())
+        port = int(match[3] or _DEFAULT_PORT) if match else 0
+        if match is None or not 0 < port <= PORT_MAX:
+            raise InvalidInputError(f"{part!r} in {url!r} is not an address: write host:port")
+        found.append(Address(match[1] or match[2], port))
+    return tuple(dict.fromkeys(found))
+
+
+class Nodes:
+    """Tries the addresses in turn, beginning at a random one, so that clients spread out."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._addresses = parse_url(url)
+        self._next = itertools.count(random.randrange(len(self._addresses)))
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    async def connect(
+        self, on_push: Callable[[BaseCommand], None], timeout_s: float, avoid: str = ""
+    ) -> ClientConnection:
+        """A connection to the first node that answers; to `avoid` only if no other one does.
+
+        Raises NodesUnreachableError, which says of each address what happened.
+        """
+        first = next(self._next)
+        turn = [self._addresses[(first + i) % len(self)] for i in range(len(self))]
+        turn.sort(key=lambda address: str(address) == avoid)
+        failures = []
+        for address in turn:
+            try:
+                return await connect(
+                    address.host, address.port, on_push=on_push, timeout_s=timeout_s
+                )
+            except ConnectError as error:
+                failures.append(str(error))
+        raise NodesUnreachableError(f"no node of {self.url} answers: " + "; ".join(failures))

@@ -1,0 +1,290 @@
+"""What a client writes and reads, told to the controllers of its topics now and then.
+
+Kafka tells a controller how many messages there are, not how large they are, nor who reads them: so
+the SDK says. It is a help and no more: a controller that is out of reach, or does not know the
+command, is no trouble of the application's. Counting costs nothing for each message: it is done
+once for each batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+from anabranch.client._topics.layout import TopicLayout
+from anabranch.client._topics.nodes import parse_url
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.names import full_name
+from anabranch.wire import clock
+from anabranch.wire.anabranch_pb2 import (
+    CommandScalableTrafficReport,
+    SegmentTraffic,
+    ServerError,
+)
+from anabranch.wire.client import ClientConnection, connect
+from anabranch.wire.errors import RefusedError, WireError
+from anabranch.wire.logging import get_logger
+
+_FIRST_S: Final = 1.0  # the first report comes so soon after the first use of a topic
+_INTERVAL_S: Final = 10.0  # until a controller has named another one
+_INTERVAL_S_MIN: Final = 0.1
+_INTERVAL_S_MAX: Final = 600.0
+_CONNECT_S_MAX: Final = 3.0
+_ANSWER_S_MAX: Final = 5.0
+_SEGMENTS_MAX: Final = 10_000  # of one report
+
+_log = get_logger(__name__)
+
+_Key = tuple[str, int]  # subscription, "" for what is written, and segment
+
+
+class _Counter:
+    """`told`: as of the last report that was answered."""
+
+    __slots__ = ("messages", "size_bytes", "told_bytes", "told_messages")
+
+    def __init__(self) -> None:
+        self.messages = self.size_bytes = 0
+        self.told_messages = self.told_bytes = 0
+
+
+class TopicTraffic:
+    """What one client writes to and reads from one topic. To be used on one event loop."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.incarnation = 0
+        self.told_at = now
+        self._counters: dict[_Key, _Counter] = {}
+
+    def wrote(self, segment_id: int, messages: int, size_bytes: int) -> None:
+        """Kafka has so many more messages, with values of so many bytes together."""
+        self._add(("", segment_id), messages, size_bytes)
+
+    def read(self, subscription: str, segment_id: int, messages: int, size_bytes: int) -> None:
+        """A consumer of the subscription was given so many more."""
+        self._add((subscription, segment_id), messages, size_bytes)
+
+    def _add(self, key: _Key, messages: int, size_bytes: int) -> None:
+        counter = self._counters.get(key)
+        if counter is None:
+            counter = self._counters[key] = _Counter()
+        counter.messages += messages
+        counter.size_bytes += size_bytes
+
+    def follow(self, layout: TopicLayout) -> None:
+        """Forgets what the layout has no more, once it is told."""
+        if layout.incarnation != self.incarnation:
+            self.incarnation = layout.incarnation
+            self._counters.clear()
+        known = {part.segment_id for part in layout.children} | layout.segments.keys()
+        for key, each in list(self._counters.items()):
+            if key[1] not in known and each.messages == each.told_messages:
+                del self._counters[key]
+
+    def news(self) -> list[SegmentTraffic]:
+        """What has changed since the last report that was answered."""
+        return [
+            SegmentTraffic(
+                segment_id=segment_id,
+                subscription=subscription or None,
+                messages=each.messages,
+                bytes=each.size_bytes,
+                told_messages=each.told_messages,
+                told_bytes=each.told_bytes,
+            )
+            for (subscription, segment_id), each in self._counters.items()
+            if each.messages != each.told_messages
+        ][:_SEGMENTS_MAX]
+
+    def told(self, news: Iterable[SegmentTraffic], at: float) -> None:
+        """This was answered; `at`: when it was asked."""
+        self.told_at = at
+        for each in news:
+            counter = self._counters.get((each.subscription, each.segment_id))
+            if counter is not None:
+                counter.told_messages, counter.told_bytes = each.messages, each.bytes
+
+
+class Taken:
+    """Counts what a consumer takes of each of its fetches, once for each batch.
+
+    `on_read` is told of the segment, the messages and the bytes of their values, about.
+    """
+
+    def __init__(self, on_read: Callable[[int, int, int], None]) -> None:
+        self._on_read = on_read
+        self._fetches: dict[int, list[int]] = {}  # segment, and the end of what was taken
+
+    def began(self, fetch: int, segment_id: int, start: int) -> None:
+        """The fetch reads that segment from an offset on."""
+        self._fetches[fetch] = [segment_id, start]
+
+    def ended(self, fetch: int) -> None:
+        """It reads no more."""
+        self._fetches.pop(fetch, None)
+
+    def took(self, ends: Mapping[int, int], messages: int, size_bytes: int) -> None:
+        """A batch, with the end of each fetch's part. Offsets have gaps, so they tell shares."""
+        grown: dict[int, int] = {}
+        for fetch, end in ends.items():
+            known = self._fetches.get(fetch)
+            if known is not None:
+                segment_id, before = known
+                known[1] = end
+                if end > before:  # a bucket that Kafka had lost may go on further back
+                    grown[segment_id] = grown.get(segment_id, 0) + end - before
+        total = sum(grown.values())
+        for segment_id, count in grown.items():
+            self._on_read(segment_id, messages * count // total, size_bytes * count // total)
+
+
+class Watch(Protocol):
+    """What is needed of a `LayoutWatch`."""
+
+    topic: str
+    controller_url: str
+
+    @property
+    def layout(self) -> TopicLayout: ...
+    @property
+    def is_closed(self) -> bool: ...
+
+
+class _Topic:
+    """A topic that the client uses, and whoever watches it for that."""
+
+    def __init__(self, now: float) -> None:
+        self.traffic = TopicTraffic(now)
+        self.watches: list[Watch] = []
+        self.due_at = now + _FIRST_S
+
+    @property
+    def watch(self) -> Watch:
+        """One that knows the newest layout; of closed ones only the last is kept."""
+        self.watches = [w for w in self.watches if not w.is_closed] or self.watches[-1:]
+        return max(self.watches, key=lambda w: w.layout.age)
+
+
+class TrafficReporter:
+    """Reports for one client, over one connection to each controller. On one event loop."""
+
+    def __init__(self, now: Callable[[], float] = clock.now) -> None:
+        self.client_id = secrets.randbits(63)
+        self._now = now
+        self._topics: dict[str, _Topic] = {}
+        self._connections: dict[str, ClientConnection] = {}
+        self._silent: set[str] = set()  # nodes that do not know the command
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+
+    def topic(self, watch: Watch) -> TopicTraffic:
+        """Where the traffic of the topic of this watch, which knows a layout, is counted."""
+        known = self._topics.get(watch.topic)
+        if known is None:
+            known = self._topics[watch.topic] = _Topic(self._now())
+            known.traffic.follow(watch.layout)
+            self._wake.set()
+        known.watches.append(watch)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="traffic")
+        return known.traffic
+
+    async def close(self) -> None:
+        """Ends the reports."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for connection in self._connections.values():
+            connection.close("the client was closed")
+        self._connections.clear()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.report_due()
+            except Exception as error:  # noqa: BLE001 - reports must never end an application
+                _log.error("traffic.fault", why=repr(error))
+            self._wake.clear()
+            next_at = min((each.due_at for each in self._topics.values()), default=None)
+            wait_s = None if next_at is None else max(_INTERVAL_S_MIN, next_at - self._now())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+
+    async def report_due(self) -> None:
+        """Tells controllers what it is time to tell them; whatever comes of it."""
+        now = self._now()
+        due: dict[str, list[_Topic]] = {}
+        for name, topic in list(self._topics.items()):
+            watch = topic.watch
+            url = watch.controller_url
+            is_mute = not url or url in self._silent
+            if watch.is_closed and (is_mute or not topic.traffic.news()):
+                del self._topics[name]
+            elif topic.due_at <= now:
+                topic.due_at = now + _INTERVAL_S
+                if not is_mute:
+                    due.setdefault(url, []).append(topic)
+        await asyncio.gather(*(self._report_all(*each) for each in due.items()))
+        wanted = {topic.watch.controller_url for topic in self._topics.values()}
+        for url in [url for url in self._connections if url not in wanted]:
+            self._connections.pop(url).close("no topic of the client is controlled there")
+
+    async def _report_all(self, url: str, topics: list[_Topic]) -> None:
+        """Reports to one controller, one topic after another, whatever it says to any of them."""
+        try:
+            for topic in topics:
+                try:
+                    await self._report(url, topic)
+                except RefusedError as error:
+                    self._refused(url, topic, error)
+                if url in self._silent:
+                    break
+        except (WireError, InvalidInputError) as error:
+            _log.debug("traffic.unheard", node=url, why=str(error))
+            connection = self._connections.pop(url, None)
+            if connection is not None:
+                connection.abort("a report was not answered")
+
+    def _refused(self, url: str, topic: _Topic, error: RefusedError) -> None:
+        """The next controller is told, if there is one: a closed topic does not learn of it."""
+        watch = topic.watch
+        _log.debug("traffic.refused", node=url, topic=watch.topic, why=error.reason)
+        if error.code == ServerError.UnsupportedVersionError:
+            self._silent.add(url)
+        elif watch.is_closed and self._topics.get(watch.topic) is topic:
+            del self._topics[watch.topic]
+
+    async def _report(self, url: str, topic: _Topic) -> None:
+        traffic, layout, now = topic.traffic, topic.watch.layout, self._now()
+        traffic.follow(layout)
+        news = traffic.news()
+        if not news:
+            traffic.told_at = now
+            return
+        connection = await self._connection(url)
+        answer = await connection.request(
+            CommandScalableTrafficReport(
+                topic=full_name(layout.topic),
+                incarnation=traffic.incarnation,
+                client_id=self.client_id,
+                since_ms=round(1000 * (now - traffic.told_at)),
+                segments=news,
+            ),
+            _ANSWER_S_MAX,
+        )
+        traffic.told(news, now)
+        wanted_s = answer.scalableTrafficReportResponse.interval_ms / 1000
+        topic.due_at = now + min(max(wanted_s, _INTERVAL_S_MIN), _INTERVAL_S_MAX)
+
+    async def _connection(self, url: str) -> ClientConnection:
+        known = self._connections.get(url)
+        if known is None or not known.is_open:
+            address = parse_url(url)[0]
+            known = await connect(address.host, address.port, timeout_s=_CONNECT_S_MAX)
+            self._connections[url] = known
+        return known

@@ -1,0 +1,220 @@
+"""`LayoutWatch`: follows one topic's layout by a session on any of the nodes.
+
+A node pushes the layout it has when the session begins, and then every change. When the connection
+ends the watch begins a session on another node, which pushes its whole layout again, so no change
+is missed; a layout that is not newer than the one already known is ignored, so none is taken back,
+even by a node that is behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from anabranch.client._aio import Closing
+from anabranch.client._errors import (
+    ClientError,
+    ClosedError,
+    DeadlineError,
+    NodesUnreachableError,
+    RefusedByNodeError,
+    TopicNotFoundError,
+)
+from anabranch.client._topics.layout import TopicLayout
+from anabranch.client._topics.nodes import Nodes
+from anabranch.client._topics.traffic import TopicTraffic
+from anabranch.core import names
+from anabranch.wire.anabranch_pb2 import (
+    BaseCommand,
+    CommandScalableTopicClose,
+    CommandScalableTopicLookup,
+    CommandScalableTopicUpdate,
+    ServerError,
+)
+from anabranch.wire.client import ClientConnection
+from anabranch.wire.logging import get_logger
+
+_RETRY_S_MIN: Final = 0.02
+_RETRY_S_MAX: Final = 2.0
+_CONNECT_S_MAX: Final = 5.0
+# For so long nodes that do not know the topic are taken to be behind: before the first layout, and
+# after it (when none is left that pushes the deletion).
+_UNKNOWN_S_MAX: Final = 0.5
+_VANISHED_S_MAX: Final = 5.0
+_sessions = itertools.count(1)  # unique in this process, which is more than a connection needs
+
+_log = get_logger(__name__)
+
+Listener = Callable[[TopicLayout], None]
+
+
+class LayoutWatch(Closing):
+    """Knows the newest layout of one topic; `start` returns once it knows the first one.
+
+    `listeners` are called on the event loop with every newer layout, in order, and last with one
+    that is `deleted` if the topic is. To be used on one event loop.
+    """
+
+    def __init__(self, nodes: Nodes, topic: str) -> None:
+        self.topic = names.parse_scalable_topic(topic)
+        self.listeners: list[Listener] = []
+        self.traffic = TopicTraffic()  # of whoever uses this watch
+        self.controller_url = ""  # by the newest word of a node; the layout has that of its version
+        self._nodes = nodes
+        self._layout: TopicLayout | None = None
+        self._failure: ClientError | None = None
+        self._known = asyncio.Event()  # a layout, or the reason why there is none
+        self._stop_session = asyncio.Event()
+        self._session_id = 0
+        self._last_node = ""
+        self._answered = False
+        self._unknown_since = math.inf
+        self._told_incarnation = 0  # of the layout that the session's node told last
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def layout(self) -> TopicLayout:
+        """The newest layout. Raises what `start` would raise if there is none."""
+        if self._layout is None:
+            raise self._failure or ClosedError(f"the watch of {self.topic} was not started")
+        return self._layout
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is watched any more."""
+        return self._task is None
+
+    async def start(self, timeout_s: float = 10.0) -> TopicLayout:
+        """The first layout; the watch is closed again if there is none, or nobody waits for it.
+
+        Raises TopicNotFoundError, NodesUnreachableError, RefusedByNodeError, DeadlineError.
+        """
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"layout-watch {self.topic}")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._known.wait()
+            return self.layout
+        except BaseException as error:
+            await self.close()
+            if not isinstance(error, TimeoutError):
+                raise
+            raise self._failure or DeadlineError(
+                f"no node of {self._nodes.url} told the layout of {self.topic} in {timeout_s:g} s"
+            ) from None
+
+    async def close(self) -> None:
+        """Ends the session and the watch."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)  # passes on a cancellation of ours
+
+    async def _run(self) -> None:
+        attempt = 0
+        while True:
+            self._answered = False
+            try:
+                await self._session()
+            except NodesUnreachableError as error:
+                self._fails(error)
+            except Exception as error:  # noqa: BLE001 - a fault in one session must not end all
+                _log.error("watch.fault", topic=self.topic, why=repr(error))
+                self._fails(ClientError(f"the watch of {self.topic} met a fault: {error!r}"))
+            attempt = 0 if self._answered else attempt + 1
+            ceiling = min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(attempt, 10))
+            await asyncio.sleep(ceiling * random.uniform(0.5, 1.0))
+
+    async def _session(self) -> None:
+        """One session, until its connection ends or its node sends it away."""
+        self._session_id = next(_sessions)
+        self._told_incarnation = 0
+        self._stop_session.clear()
+        connection = await self._nodes.connect(self._pushed, _CONNECT_S_MAX, self._last_node)
+        self._last_node = connection.address
+        try:
+            connection.send(
+                CommandScalableTopicLookup(
+                    session_id=self._session_id,
+                    topic=names.full_name(self.topic),
+                    create_if_missing=False,
+                )
+            )
+            await self._until_over(connection)
+        finally:
+            connection.send(CommandScalableTopicClose(session_id=self._session_id))
+            connection.close("the watch is over")
+
+    async def _until_over(self, connection: ClientConnection) -> None:
+        stopped = asyncio.create_task(self._stop_session.wait())
+        try:
+            ends: list[asyncio.Future[Any]] = [connection.closed, stopped]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        if connection.closed.done():
+            _log.info("watch.lost", topic=self.topic, node=connection.address)
+
+    def _pushed(self, command: BaseCommand) -> None:
+        if command.type != BaseCommand.SCALABLE_TOPIC_UPDATE:
+            return
+        update = command.scalableTopicUpdate
+        if update.session_id != self._session_id:
+            return
+        if update.HasField("error"):
+            self._refused(update)
+        elif update.HasField("dag"):
+            self._answered = True
+            self._told_incarnation = update.dag.incarnation
+            self.controller_url = update.dag.controller_broker_url or self.controller_url
+            self._take(TopicLayout.from_proto(self.topic, update.dag))
+
+    def _refused(self, update: CommandScalableTopicUpdate) -> None:
+        reason = update.message or ServerError.Name(update.error)
+        if update.dag.deleted:
+            self._deleted(reason)
+        elif update.error == ServerError.TopicNotFound:
+            self._unknown(reason)
+        elif update.error != ServerError.ServiceNotReady:
+            self._fails(RefusedByNodeError(f"{self._last_node} refused {self.topic}: {reason}"))
+        self._stop_session.set()
+
+    def _unknown(self, reason: str) -> None:
+        now = time.monotonic()
+        self._unknown_since = min(self._unknown_since, now)
+        patience_s = _UNKNOWN_S_MAX if self._layout is None else _VANISHED_S_MAX
+        if now - self._unknown_since < patience_s:
+            return
+        self._told_incarnation = self._layout.incarnation if self._layout is not None else 0
+        self._deleted(reason)
+
+    def _deleted(self, reason: str) -> None:
+        """The topic is gone, unless the node spoke of a former one of the same name."""
+        known = self._layout
+        if known is not None and known.incarnation != self._told_incarnation:
+            return
+        self._fails(TopicNotFoundError(f"{names.full_name(self.topic)} was not found: {reason}"))
+        if known is not None and not known.deleted:
+            self._take(known.as_deleted())
+
+    def _fails(self, error: ClientError) -> None:
+        if self._failure is None or type(error) is not type(self._failure):
+            _log.warning("watch.failing", topic=self.topic, why=str(error))
+        self._failure = error
+        self._known.set()
+
+    def _take(self, layout: TopicLayout) -> None:
+        if not layout.deleted:
+            self._failure = None
+            self._unknown_since = math.inf
+        if not layout.is_newer_than(self._layout):
+            return
+        self._layout = layout
+        self._known.set()
+        for listener in tuple(self.listeners):
+            listener(layout)

@@ -1,0 +1,393 @@
+"""Whether a topic's segments shall be split, merged or given other buckets: one pure function.
+
+PIP-483 ("The decision"), with buckets in place of segments where the load does not justify those
+(PIP-486, "Two scaling actions"). Splits are fast, merges are lazy: a pass that has something to do
+ends the evaluation, in the order consumers, load, merge, surplus buckets. Nothing depends on the
+order in which anything is given: ties go to the lowest segment id.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from operator import add, gt, truediv
+from typing import Final
+
+import msgspec
+
+from anabranch.core.autoscale.decisions import (
+    Blocked,
+    Decision,
+    Merge,
+    NoAction,
+    Reason,
+    Rebucket,
+    Split,
+)
+from anabranch.core.autoscale.load import NO_RATES, Rates, SegmentLoad, is_cold, rate_in_words
+from anabranch.core.autoscale.policy import AutoScalePolicy
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.topics.segment import SegmentInfo
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """The consumers of one stream or checkpoint subscription; those of a queue never count.
+
+    `consumers`: sessions, those in their grace included. `since_ms`: when the subscription changed
+    last. `away`: how many of the sessions wait for a consumer that is not there. For those nothing
+    is made, but nothing is taken away either until their grace is over.
+    """
+
+    consumers: int
+    since_ms: int
+    away: int = 0
+
+
+class LastActions(msgspec.Struct, frozen=True):
+    """When each was done last on the topic, by itself or by hand, in the log's ms; 0: never."""
+
+    split_ms: int = 0
+    merge_ms: int = 0
+    rebucket_ms: int = 0
+
+
+_HOT_SPOT_SHARE: Final = 0.1  # of a segment's load: what the other half must have at least
+_USELESS_MAX: Final = 6  # splits in a row that divided nothing: 64 times the cooldown
+_METRICS: Final = (
+    Reason.MSG_RATE_IN,
+    Reason.BYTES_RATE_IN,
+    Reason.MSG_RATE_OUT,
+    Reason.BYTES_RATE_OUT,
+)
+
+
+def decide(
+    layout: SegmentLayout,
+    load: Mapping[int, SegmentLoad],
+    demand: Mapping[str, Demand],
+    policy: AutoScalePolicy,
+    now_ms: int,
+    last: LastActions,
+) -> Decision:
+    """What to do now; `load` by segment id, `demand` by subscription, `now_ms` of the log's clock.
+
+    The policy must be without fault (`policy.fault_of`).
+    """
+    if not policy.enabled:
+        return NoAction(None, "auto-scaling is switched off")
+    look = _Look(layout, load, demand, policy, now_ms, last)
+    blocked: Blocked | None = None
+    reasons: list[str] = []
+    for each in (_for_consumers, _for_load, _merge, _surplus):
+        found = each(look)
+        if not isinstance(found, NoAction):
+            return found
+        if found.blocked is Blocked.UNSPLITTABLE:
+            return found
+        blocked = blocked or found.blocked
+        reasons.append(found.why)
+    return NoAction(blocked, "; ".join(reasons))
+
+
+class _Look:
+    """What several passes ask for, worked out once."""
+
+    def __init__(
+        self,
+        layout: SegmentLayout,
+        load: Mapping[int, SegmentLoad],
+        demand: Mapping[str, Demand],
+        policy: AutoScalePolicy,
+        now_ms: int,
+        last: LastActions,
+    ) -> None:
+        self.layout = layout
+        self.load = load
+        self.policy = policy
+        self.now_ms = now_ms
+        self.last = last
+        self.split_thresholds = policy.split_thresholds
+        self.merge_thresholds = policy.merge_thresholds
+        self.active = layout.active
+        ids = (part.segment_id for part in self.active)
+        self._rates = {each: load[each].rates if each in load else NO_RATES for each in ids}
+        self.count = len(self.active)
+        self.at_cap = self.count >= policy.max_segments
+        self.capacity = sum(part.buckets for part in self.active)
+        self.asked = max((each.consumers for each in demand.values()), default=0)
+        self.there = max((each.consumers - each.away for each in demand.values()), default=0)
+        self.demand_since_ms = max((each.since_ms for each in demand.values()), default=0)
+
+    def rates(self, part: SegmentInfo) -> Rates:
+        return self._rates[part.segment_id]
+
+    def is_resting(self, last_ms: int, cooldown_s: float) -> bool:
+        """Whether a cooldown is on; a last time in the future counts as one."""
+        return bool(last_ms) and self.now_ms - last_ms < cooldown_s * 1000
+
+    @cached_property
+    def busiest(self) -> SegmentInfo:
+        """The active segment that takes most messages; of equals that with the lowest id."""
+        return max(self.active, key=lambda part: (self.rates(part)[0], -part.segment_id))
+
+    @cached_property
+    def highest_rate(self) -> float:
+        return self.rates(self.busiest)[0]
+
+    @cached_property
+    def _ring(self) -> tuple[list[int], list[float]]:
+        """Where each active segment starts, and all its rates in sum."""
+        return [part.start for part in self.active], [sum(self.rates(part)) for part in self.active]
+
+    def load_beside(self, place: int, within: SegmentInfo) -> float:
+        """All rates in sum of the active segments in that range of the ring, but for that one."""
+        starts, sums = self._ring
+        first, end = bisect_right(starts, within.start) - 1, bisect_right(starts, within.end)
+        return sum(sums[place + 1 : end], sum(sums[first:place]))
+
+    @cached_property
+    def useless_to_rest(self) -> int:
+        """How many splits that divided nothing make the next one wait; beyond the maximum: none."""
+        last_ms, cooldown_s = self.last.split_ms, self.policy.split_cooldown_seconds
+        counts = range(_USELESS_MAX + 1)
+        resting = (each for each in counts if self.is_resting(last_ms, cooldown_s * 2**each))
+        return next(resting, _USELESS_MAX + 1)
+
+    @property
+    def has_unknown_load(self) -> bool:
+        """Whether a segment has no load record; for long only one that never had a message."""
+        return any(part.segment_id not in self.load for part in self.active)
+
+    @property
+    def is_split_resting(self) -> bool:
+        return self.is_resting(self.last.split_ms, self.policy.split_cooldown_seconds)
+
+
+# --- more consumers than segments ----------------------------------------------------------------
+
+
+def _for_consumers(look: _Look) -> Decision:
+    policy = look.policy
+    if look.there <= look.count:
+        return NoAction(
+            None, f"{_count(look.there, 'consumer')} for {_count(look.count, 'segment')}"
+        )
+    busiest = look.busiest
+    rate = look.rates(busiest)[0]
+    floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
+    if not look.at_cap and rate < floor and look.is_split_resting and look.has_unknown_load:
+        return NoAction(None, "the load of the segments of the last split is not known yet")
+    if look.at_cap or rate < floor:
+        return _more_buckets(look)
+    if look.is_split_resting:
+        return NoAction(None, "a split for the consumers waits for the split cooldown")
+    segment_id = busiest.segment_id
+    if busiest.size == 1:
+        return _unsplittable(segment_id)
+    why = (
+        f"{look.there} consumers have {look.count} segments, and segment {segment_id}, the "
+        f"busiest, takes {rate_in_words(rate)} msg/s, which is {floor:g} or more"
+    )
+    return Split(segment_id, Reason.CONSUMER_COUNT, why)
+
+
+def _more_buckets(look: _Look) -> Decision:
+    """At the cap of segments, or when the load does not justify another one."""
+    policy = look.policy
+    if look.there <= look.capacity:
+        return NoAction(None, f"{look.there} consumers can share {look.capacity} entry buckets")
+    if look.is_resting(look.last.rebucket_ms, policy.rebucket_cooldown_seconds):
+        return NoAction(None, "more entry buckets wait for the rebucket cooldown")
+    each = -(-look.there // look.count)
+    buckets = min(1 << (each - 1).bit_length(), policy.max_entry_buckets_per_segment)
+    ids = tuple(sorted(part.segment_id for part in look.active if part.buckets < buckets))
+    if not ids:
+        why = f"{look.there} consumers would need more than {buckets} entry buckets a segment"
+        return NoAction(Blocked.MAX_ENTRY_BUCKETS, why)
+    if look.at_cap:
+        reason, cause = Reason.AT_MAX_SEGMENTS, f"there are {look.count} segments, the most allowed"
+    else:
+        floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
+        reason = Reason.BELOW_SPLIT_RATE_FLOOR
+        cause = f"no segment takes {floor:g} msg/s, which would justify a split"
+    why = f"{look.there} consumers have {look.capacity} entry buckets, and {cause}"
+    return Rebucket(ids, buckets, reason, why)
+
+
+def _unsplittable(segment_id: int) -> NoAction:
+    why = f"segment {segment_id} should be split, but its range is one hash"
+    return NoAction(Blocked.UNSPLITTABLE, why)
+
+
+# --- too much load on a segment ------------------------------------------------------------------
+
+
+def _for_load(look: _Look) -> Decision:
+    thresholds = look.split_thresholds
+    over = []
+    for place, part in enumerate(look.active):
+        score = max(map(truediv, look.rates(part), thresholds))
+        if score > 1.0:  # only what is beyond a threshold counts
+            over.append((-score, part.segment_id, place))
+    if not over:
+        return NoAction(None, "no segment is over a split threshold")
+    over.sort()
+    worst = look.active[over[0][2]]
+    why = _overload(look, worst)[1]
+    if look.at_cap:
+        cap = look.policy.max_segments
+        return NoAction(Blocked.MAX_SEGMENTS, f"{why}, but there are {cap} segments already")
+    if look.is_split_resting:
+        return NoAction(None, f"{why}, but the split cooldown is on")
+    if worst.size == 1:
+        return _unsplittable(worst.segment_id)
+    for _, _, place in over:
+        part = look.active[place]
+        if part.size > 1 and not _is_hot_spot_resting(look, place):
+            reason, why = _overload(look, part)
+            return Split(part.segment_id, reason, why)
+    return NoAction(None, f"{why}, but the splits before left nearly all of it on one side")
+
+
+def _overload(look: _Look, part: SegmentInfo) -> tuple[Reason, str]:
+    """The metric that is furthest over its threshold, and that in words."""
+    rates, thresholds = look.rates(part), look.split_thresholds
+    ratios = list(map(truediv, rates, thresholds))
+    which = ratios.index(max(ratios))
+    metric = _METRICS[which]
+    why = (
+        f"{metric.value} of segment {part.segment_id} is {rate_in_words(rates[which])}/s, over "
+        f"{thresholds[which]:.15g}"
+    )
+    return metric, why
+
+
+def _is_hot_spot_resting(look: _Look, place: int) -> bool:
+    """Whether one more split of that segment must wait, for those before did not divide the load.
+
+    A single hot key goes with one half each time. Every such split in a row doubles the cooldown,
+    so that a hot key does not cost a segment a minute, and several warm ones are parted in the end.
+    """
+    part, needed = look.active[place], look.useless_to_rest
+    if needed > _USELESS_MAX:
+        return False
+    enough = sum(look.rates(part)) * _HOT_SPOT_SHARE
+    segments = look.layout.segments
+    useless, at, size = 0, part, part.size
+    while useless < needed and len(at.parent_ids) == 1:
+        at = segments[at.parent_ids[0]]
+        if at.size < size:
+            break  # merged, of others that are pruned
+        if at.size > size:  # a rebucket's predecessor says nothing
+            if look.load_beside(place, at) > enough:
+                break
+            useless += 1
+            size = at.size
+    return useless >= needed
+
+
+# --- two neighbours without load -----------------------------------------------------------------
+
+
+def _merge(look: _Look) -> Decision:
+    policy = look.policy
+    if look.count <= policy.min_segments:
+        return NoAction(None, f"{_count(look.count, 'segment')} must be there at least")
+    if look.is_resting(look.last.merge_ms, policy.merge_cooldown_seconds):
+        return NoAction(None, "the merge cooldown is on")
+    blocked: Blocked | None = None
+    is_left_out = False
+    depth, depth_max = look.layout.merge_depth, policy.max_dag_depth
+    for _, _, place in sorted(_cold_pairs(look)):
+        left, right = look.active[place : place + 2]
+        if depth(left.segment_id) >= depth_max or depth(right.segment_id) >= depth_max:
+            blocked = blocked or Blocked.MAX_DAG_DEPTH
+        elif _cuts_parallelism(look, left, right):
+            blocked = blocked or Blocked.MAX_ENTRY_BUCKETS
+        elif _would_be_split_again(look, left, right):
+            is_left_out = True
+        else:
+            why = (
+                f"segments {left.segment_id} and {right.segment_id} have been below every merge "
+                f"threshold for {policy.merge_window_seconds:g} s, the coldest such pair"
+            )
+            return Merge(left.segment_id, right.segment_id, Reason.COLD, why)
+    return NoAction(blocked, _no_merge(blocked, is_left_out=is_left_out))
+
+
+def _no_merge(blocked: Blocked | None, *, is_left_out: bool) -> str:
+    match blocked:
+        case Blocked.MAX_DAG_DEPTH:
+            return "cold neighbours have been merged too often before"
+        case Blocked.MAX_ENTRY_BUCKETS:
+            return "a merge of cold neighbours would leave consumers without entry buckets"
+        case _ if is_left_out:
+            return "cold neighbours would be split again at once if they were merged"
+        case _:
+            return "no two neighbours are cold for long enough"
+
+
+def _cold_pairs(look: _Look) -> Iterator[tuple[float, int, int]]:
+    """Of each pair, all its rates in sum, its lowest id, and its place in the order of the ring."""
+    before: float | None = None
+    for place, part in enumerate(look.active):
+        own = sum(look.rates(part)) if _is_cold(look, part) else None
+        if own is not None and before is not None:
+            yield before + own, min(look.active[place - 1].segment_id, part.segment_id), place - 1
+        before = own
+
+
+def _is_cold(look: _Look, part: SegmentInfo) -> bool:
+    found = look.load.get(part.segment_id)
+    if found is None or look.now_ms - found.modified_ms < look.policy.merge_window_seconds * 1000:
+        return False
+    return is_cold(look.rates(part), look.merge_thresholds)
+
+
+def _cuts_parallelism(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:
+    lost = left.buckets + right.buckets - look.policy.max_entry_buckets_per_segment
+    return look.capacity - lost < min(look.asked, look.capacity)
+
+
+def _would_be_split_again(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:
+    """Whether the consumers' pass or the load's would undo the merge at the next evaluation."""
+    rates, other = look.rates(left), look.rates(right)
+    if look.asked >= look.count:
+        # The pair takes no less than either of it, so the busiest of all need not be another.
+        busiest = max(rates[0] + other[0], look.highest_rate)
+        if busiest >= look.policy.split_vs_rebucket_min_msg_rate_in_threshold:
+            return True
+    return any(map(gt, map(add, rates, other), look.split_thresholds))
+
+
+# --- more buckets than anybody needs -------------------------------------------------------------
+
+
+def _surplus(look: _Look) -> Decision:
+    """Lowers lazily: only what nobody has needed for long, and never to less than twice the need.
+
+    The factor is the dead band: a consumer more or less does not bring the buckets back.
+    """
+    policy = look.policy
+    need = -(-2 * look.asked // look.count)
+    wanted = 1 << max(0, need - 1).bit_length()
+    ceiling = policy.max_entry_buckets_per_segment
+    buckets = max(wanted, min(ceiling, policy.entry_bucket_budget // look.count))
+    ids = tuple(sorted(part.segment_id for part in look.active if part.buckets > buckets))
+    if not ids or wanted > ceiling:
+        return NoAction(None, "no segment has entry buckets to spare")
+    quiet_since_ms = max(look.demand_since_ms, *msgspec.structs.astuple(look.last))
+    if look.is_resting(quiet_since_ms, policy.rebucket_down_window_seconds):
+        return NoAction(None, "entry buckets to spare are kept until nothing changes for a while")
+    if look.is_resting(look.last.rebucket_ms, policy.rebucket_cooldown_seconds):
+        return NoAction(None, "fewer entry buckets wait for the rebucket cooldown")
+    why = (
+        f"{look.asked} consumers have {look.capacity} entry buckets, more than twice as many as "
+        f"they need, and nothing has changed for {policy.rebucket_down_window_seconds:g} s"
+    )
+    return Rebucket(ids, buckets, Reason.BUCKET_SURPLUS, why)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

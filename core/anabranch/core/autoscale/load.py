@@ -1,0 +1,129 @@
+"""`SegmentLoad`: the traffic of one segment (PIP-483, "SegmentLoadStats")."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from operator import lt
+from typing import Final
+
+import msgspec
+
+Rates = tuple[float, float, float, float]
+
+NO_RATES: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
+
+
+def rate_in_words(rate: float) -> str:
+    """At most three significant digits: a rate is known no better, and no exponent.
+
+    >>> [rate_in_words(rate) for rate in (0.0, 18.4167, 999.96, 54_321_987.0)]
+    ['0', '18.4', '1000', '54300000']
+    """
+    return f"{Decimal(f'{rate:.3g}'):f}"
+
+
+class SegmentLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """`SegmentLoadStats` of one segment: rates per second over the last minute.
+
+    Bytes are those of the messages' values. `modified_ms`: when it was written last, by the log's
+    clock. It is written anew only when a rate has changed much, so a load that reads cold has been
+    cold since then. A byte rate is an estimate where it is the rate of messages, which Kafka tells,
+    times a size that others' messages have: see `SegmentMeter`.
+    """
+
+    msg_rate_in: float
+    bytes_rate_in: float
+    msg_rate_out: float
+    bytes_rate_out: float
+    modified_ms: int
+    bytes_rate_in_estimated: bool = False
+    bytes_rate_out_estimated: bool = False
+
+    @property
+    def rates(self) -> Rates:
+        """Messages and bytes in, messages and bytes out."""
+        return (self.msg_rate_in, self.bytes_rate_in, self.msg_rate_out, self.bytes_rate_out)
+
+    @property
+    def estimated(self) -> tuple[bool, bool]:
+        """Whether the byte rates in and out are estimates."""
+        return (self.bytes_rate_in_estimated, self.bytes_rate_out_estimated)
+
+
+class LoadRecord(msgspec.Struct, frozen=True, gc=False):
+    """`SegmentLoad` as it is stored: the log says when."""
+
+    msg_rate_in: float
+    bytes_rate_in: float
+    msg_rate_out: float
+    bytes_rate_out: float
+    bytes_rate_in_estimated: bool
+    bytes_rate_out_estimated: bool
+
+    def at(self, modified_ms: int) -> SegmentLoad:
+        """The load that was written then."""
+        return SegmentLoad(*self.rates, modified_ms, *self.estimated)
+
+    @property
+    def rates(self) -> Rates:
+        """Messages and bytes in, messages and bytes out."""
+        return (self.msg_rate_in, self.bytes_rate_in, self.msg_rate_out, self.bytes_rate_out)
+
+    @property
+    def estimated(self) -> tuple[bool, bool]:
+        """Whether the byte rates in and out are estimates."""
+        return (self.bytes_rate_in_estimated, self.bytes_rate_out_estimated)
+
+
+def changed(
+    last_written: Rates | None, now: Rates, threshold: float, negligible: Rates = NO_RATES
+) -> bool:
+    """Whether a load is to be written: a rate came from 0 or went to it, or moved by more than a
+    share of what was written last (PIP-483, "Significant-change threshold"). None: never written.
+
+    Rates below `negligible` are all alike. A trickle varies by more than any share from minute to
+    minute; if that were written, a segment with one would never have been cold for long.
+
+    >>> changed((1000.0, 0.0, 0.0, 0.0), (1250.0, 0.0, 0.0, 0.0), 0.25)
+    False
+    >>> changed((1000.0, 0.0, 0.0, 0.0), (1251.0, 0.0, 0.0, 0.0), 0.25)
+    True
+    """
+    if last_written is None:
+        return True
+    pairs = zip(last_written, now, negligible, strict=True)
+    return any(
+        (before == 0) is not (after == 0) or abs(after - before) > threshold * before
+        for before, after, least in pairs
+        if before >= least or after >= least
+    )
+
+
+def is_cold(rates: Rates, thresholds: Rates) -> bool:
+    """Whether a segment with these rates may be merged: all are below the thresholds for that."""
+    return all(map(lt, rates, thresholds))
+
+
+def load_key(topic: str, incarnation: int, segment_id: int) -> str:
+    """The key of a segment's load record; `topic` is `tenant/namespace/name`.
+
+    >>> load_key("public/default/orders", 42, 3)
+    'segment:public/default/orders/42/3'
+    """
+    return f"segment:{topic}/{incarnation}/{segment_id}"
+
+
+def parse_load_key(key: str) -> tuple[str, int, int] | None:
+    """Topic, incarnation and segment id of a key; None for a key of anything else.
+
+    >>> parse_load_key("segment:public/default/orders/42/3")
+    ('public/default/orders', 42, 3)
+    """
+    kind, _, rest = key.partition(":")
+    parts = rest.rsplit("/", 2)
+    if kind != "segment" or len(parts) != 3 or not parts[0]:
+        return None
+    incarnation, segment_id = parts[1], parts[2]
+    if not all(part.isascii() and part.isdecimal() for part in (incarnation, segment_id)):
+        return None
+    return parts[0], int(incarnation), int(segment_id)

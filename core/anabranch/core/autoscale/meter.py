@@ -1,0 +1,256 @@
+"""`SegmentMeter`: what one segment's traffic is, from what its topic's controller learns of it.
+
+How many messages came in is what Kafka's offsets say, whoever wrote them. Kafka does not say how
+large they were: that is the size that the SDK's producers report theirs to have; where they report
+nothing, the size of a few messages that were read from Kafka. How many went out is what the SDK's
+consumers report, plus what groups that report nothing have committed, times the same size. Nobody
+can have read more than Kafka has: of what is reported for a subscription no more counts than was
+ever written, and then than has come since.
+
+A byte rate is an *estimate* unless reports cover the traffic of the window; nine tenths count as
+all. A message is reported a while after it came, so what came lately need not be covered yet.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.core.autoscale.load import NO_RATES, LoadRecord, Rates, changed, is_cold
+from anabranch.core.autoscale.rates import RollingRates
+
+_COVERED: Final = 0.9
+_READERS_MAX: Final = 1_000  # subscriptions of which it is known how much they have read
+_SETTLED: Final = 0.5  # windows for which it is or is not an estimate, before that alone is written
+
+
+class SegmentMeter:
+    """Measures one active segment, since this node controls its topic. Times in seconds.
+
+    `known`: what was written last, by this controller or the one before it. `now`: when the meter
+    begins, which may be a while before its first sample. `lag_s`: how long after a message at most
+    its report comes.
+    """
+
+    __slots__ = (
+        "_covered",
+        "_covered_since",
+        "_in_bytes",
+        "_in_messages",
+        "_lag_s",
+        "_made_at",
+        "_out_bytes",
+        "_out_messages",
+        "_out_told",
+        "_rates",
+        "_reads",
+        "_size",
+        "_told_before",
+        "_told_bytes",
+        "_told_messages",
+        "_total",
+        "_unread",
+        "_unsized",
+        "known",
+        "sized_at",
+        "window_s",
+    )
+
+    def __init__(
+        self, window_s: float, known: LoadRecord | None, now: float, lag_s: float = 0.0
+    ) -> None:
+        self.window_s = window_s
+        self._lag_s = lag_s
+        self._made_at = now
+        self.known = known
+        self.sized_at: float | None = None  # when the size was read from Kafka last
+        self._rates: RollingRates | None = None
+        self._total = 0  # Kafka's count at the last sample
+        self._in_messages = self._in_bytes = 0.0
+        self._out_messages = self._out_bytes = self._out_told = 0.0
+        self._told_messages = self._told_bytes = 0.0  # in, by producers
+        self._told_before = (0.0, 0.0)  # at the last sample
+        self._reads: dict[str, tuple[int, int]] = {}  # reported since the last sample, by reader
+        self._unread: dict[str, int] = {}  # how many each of these can still have to read
+        self._unsized = 0.0  # came in before a size was known
+        self._size: float | None = None
+        if known is not None and known.msg_rate_in > 0:
+            self._size = known.bytes_rate_in / known.msg_rate_in
+        self._covered: tuple[bool, bool] | None = None
+        self._covered_since = 0.0
+
+    # --- what is learnt -------------------------------------------------------------------
+
+    def written(self, messages: int, size_bytes: int) -> None:
+        """Producers have reported so many more."""
+        self._told_messages += messages
+        self._told_bytes += size_bytes
+
+    def read(self, messages: int, size_bytes: int, reader: str | None = None) -> None:
+        """Consumers have reported so many more; `reader`: of which subscription.
+
+        Without a reader it counts as it is; else as far as the next sample bears it out.
+        """
+        if reader is None:
+            self._out_messages += messages
+            self._out_bytes += size_bytes
+            self._out_told += messages
+        else:
+            before = self._reads.get(reader, (0, 0))
+            self._reads[reader] = (before[0] + messages, before[1] + size_bytes)
+
+    def committed(self, messages: float) -> None:
+        """Groups that report nothing have committed so many more, as far as that is known."""
+        self._out_messages += messages
+        self._out_bytes += messages * (self._size or 0.0)
+
+    def sized(self, average_bytes: float, now: float) -> None:
+        """Messages that were read from Kafka are of this size."""
+        self.sized_at = now
+        self._size = average_bytes
+
+    def lacks_size(self, total: int, now: float) -> bool:
+        """Whether messages came whose size nobody reports, and none were looked at lately."""
+        if not total or (self._rates is not None and total <= self._total):
+            return False
+        if self._told_size() is not None:
+            return False
+        return self.sized_at is None or now - self.sized_at >= self.window_s
+
+    def came(self, total: int) -> int:
+        """How many messages came since the last sample, by this count of Kafka's."""
+        return max(0, total - self._total) if self._rates is not None else 0
+
+    def sample(self, now: float, total: int, began: float | None) -> None:
+        """Kafka says that `total` messages were ever written; `began`: when there were none, if
+        that was within the window.
+        """
+        new = self.came(total)
+        if self._rates is None and began is not None:
+            new = total
+        self._believe(total)
+        self._total = total
+        self._in_messages += new
+        told = self._told_size()
+        self._size = self._size if told is None else told
+        self._told_before = (self._told_messages, self._told_bytes)
+        self._unsized += new
+        if self._size is not None:
+            self._in_bytes += self._unsized * self._size
+            self._unsized = 0.0
+        totals = (
+            self._in_messages,
+            self._in_bytes,
+            self._out_messages,
+            self._out_bytes,
+            self._told_messages,
+            self._told_bytes,
+            self._out_told,
+        )
+        if self._rates is None:
+            self._rates = RollingRates(
+                self.window_s, now, totals, began=began, then=self._then(now)
+            )
+        else:
+            self._rates.sample(now, totals)
+        self._cover(now)
+
+    def _believe(self, total: int) -> None:
+        """Counts what was reported to be read, as far as there is so much."""
+        came = self.came(total)
+        for reader in self._unread:
+            self._unread[reader] += came
+        for reader, (messages, size_bytes) in self._reads.items():
+            unread = self._unread.pop(reader, total)
+            counted = min(messages, unread)
+            self._unread[reader] = unread - counted
+            if counted > 0:
+                self.read(counted, round(size_bytes * counted / messages))
+        self._reads.clear()
+        while len(self._unread) > _READERS_MAX:  # subscriptions come and go
+            del self._unread[next(iter(self._unread))]  # which has reported nothing for longest
+
+    def _told_size(self) -> float | None:
+        """What producers have reported lately; None when they have reported nothing."""
+        messages = self._told_messages - self._told_before[0]
+        size_bytes = self._told_bytes - self._told_before[1]
+        if self._rates is not None:
+            told = self._rates.rates()[4:6]
+            messages += told[0] * self.window_s
+            size_bytes += told[1] * self.window_s
+        return size_bytes / messages if messages > 0 else None
+
+    def _then(self, now: float) -> tuple[float, ...] | None:
+        """What the counters would have been a window ago, by what was written last.
+
+        What is reported has been counted since the meter began, what Kafka tells is now.
+        """
+        known = self.known
+        if known is None:
+            return None
+        whole_s = self.window_s
+        part_s = max(0.0, whole_s - (now - self._made_at))
+        covered_in, covered_out = (not each for each in known.estimated)
+        return (
+            -known.msg_rate_in * whole_s,
+            -known.bytes_rate_in * whole_s,
+            -known.msg_rate_out * part_s,
+            -known.bytes_rate_out * part_s,
+            -known.msg_rate_in * part_s * covered_in,
+            -known.bytes_rate_in * part_s * covered_in,
+            -known.msg_rate_out * part_s * covered_out,
+        )
+
+    def _cover(self, now: float) -> None:
+        if self._rates is None or not self._rates.is_known:
+            return
+        came, _, went, _, told_in, _, told_out = self._rates.grown(self.window_s)
+        due = came - self._rates.grown(self._lag_s)[0]
+        covered_in = told_in >= _COVERED * due and (told_in > 0 or came == 0)
+        covered = (covered_in, told_out >= _COVERED * went)
+        if covered != self._covered:
+            self._covered, self._covered_since = covered, now
+
+    # --- what is to be told ---------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has moved for a window."""
+        return self._rates is not None and self._rates.is_known and not any(self._rates.rates())
+
+    def load(self) -> LoadRecord | None:
+        """The rates by the newest sample; None while there are none."""
+        if self._rates is None or self._covered is None:
+            return None
+        came, bytes_in, went, bytes_out = self._rates.rates()[:4]
+        estimated_in, estimated_out = (not each for each in self._covered)
+        return LoadRecord(came, bytes_in, went, bytes_out, estimated_in, estimated_out)
+
+    def news(
+        self, threshold: float, negligible: Rates, cold: Rates = NO_RATES
+    ) -> LoadRecord | None:
+        """The load if it is to be written (`changed`): it is then `known`.
+
+        That it is an estimate, or none, is written alone when it has been so for a while. A record
+        also says since when a segment has been cold, its rates being below `cold`: so there only
+        that it is none any more, which is once at most.
+        """
+        load = self.load()
+        if load is None or self._rates is None:
+            return None
+        known = self.known
+        before = known.rates if known is not None else None
+        if not changed(before, load.rates, threshold, negligible) and not (
+            known is not None and self._is_relabelled(known, load, cold)
+        ):
+            return None
+        self.known = load
+        return load
+
+    def _is_relabelled(self, known: LoadRecord, load: LoadRecord, cold: Rates) -> bool:
+        if self._rates is None or load.estimated == known.estimated:
+            return False
+        if self._rates.sampled_at - self._covered_since < _SETTLED * self.window_s:
+            return False
+        if not is_cold(load.rates, cold):
+            return True
+        return any(was > now for was, now in zip(known.estimated, load.estimated, strict=True))

@@ -1,0 +1,108 @@
+"""What the leader looks after: orphans, stuck units, tombstones; each only when it may be due.
+
+Every node keeps these notes, so that whoever becomes the leader can start at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+
+from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles.guards import session_open
+from anabranch.core.bundles.propose import Actor, NewId
+from anabranch.core.bundles.unit import IN_FLIGHT, Unit
+from anabranch.core.effects import NodeSettings
+from anabranch.core.log.records import SessionChange, UnitMove
+from anabranch.core.log.replica import Replica
+
+
+class Duties:
+    """When this node has last seen what, on its own clock."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._settings = settings
+        self._in_flight: dict[str, tuple[int, float]] = {}  # unit -> version, since when seen
+        self._orphans_at = math.inf  # when to look for orphans
+        self._monitor_at = math.inf
+        self.log_now_ms = 0  # the newest timestamp seen in the log
+
+    def start(self, state: Replica, now: float) -> None:
+        """The state is complete."""
+        self._in_flight = {
+            name: (unit.version, now) for name, unit in state.unsettled() if unit.state in IN_FLIGHT
+        }
+        self._orphans_at = now
+        self._monitor_at = now + self._settings.monitor_interval_s
+
+    def log_time(self, timestamp_ms: int) -> None:
+        self.log_now_ms = max(self.log_now_ms, timestamp_ms)
+
+    def session_ended(self, now: float) -> None:
+        self._orphans_at = min(self._orphans_at, now)
+
+    def unit_changed(self, state: Replica, name: str, now: float) -> None:
+        unit = state.unit(name)
+        if unit is None or unit.state not in IN_FLIGHT:
+            self._in_flight.pop(name, None)
+        elif self._in_flight.get(name, (0, 0.0))[0] != unit.version:
+            self._in_flight[name] = (unit.version, now)
+        if unit is not None and unit.responsible and not session_open(state, unit.responsible):
+            # Handed to a broker, or still held by one, whose session ended before this move.
+            self._orphans_at = min(self._orphans_at, now)
+
+    def repairs(
+        self,
+        state: Replica,
+        actor: Actor,
+        candidates: Callable[[], Mapping[str, int]],
+        now: float,
+        new_id: NewId,
+    ) -> Iterator[UnitMove]:
+        """What the leader should propose now, at most one burst of it."""
+        if now < min(self._orphans_at, self._monitor_at):
+            return
+        burst = self._settings.burst
+        counts = candidates()
+        if now >= self._orphans_at:
+            found = list(islice(ownership.orphans(state, actor, counts, new_id), burst))
+            # Asked again until there are none: a proposal may lose, or get lost.
+            self._orphans_at = now + self._settings.retry_s if found else math.inf
+            yield from found
+        if now >= self._monitor_at:
+            self._monitor_at = now + self._settings.monitor_interval_s
+            self._orphans_at = min(self._orphans_at, now)
+            yield from islice(self._monitored(state, actor, counts, now, new_id), burst)
+
+    def _monitored(
+        self,
+        state: Replica,
+        actor: Actor,
+        counts: Mapping[str, int],
+        now: float,
+        new_id: NewId,
+    ) -> Iterator[UnitMove]:
+        unsettled = list(state.unsettled())
+
+        def waited_s(name: str, unit: Unit) -> float:
+            version, since = self._in_flight.get(name, (unit.version, now))
+            return now - since if version == unit.version else 0.0
+
+        patience_s = self._settings.stuck_after_s
+        yield from ownership.stuck(unsettled, waited_s, patience_s, actor, counts, new_id)
+        delay_ms = round(self._settings.tombstone_delay_s * 1000)
+        yield from ownership.tombstones(unsettled, self.log_now_ms, delay_ms, actor, new_id)
+
+
+def expiries(
+    state: Replica,
+    actor: Actor,
+    silent: Mapping[str, int],
+    new_id: NewId,
+) -> Iterator[SessionChange]:
+    """Ends of the sessions of silent brokers (with the log's time of their last sign of life)."""
+    for broker, last_heard_ms in silent.items():
+        record = ownership.expiry(state, actor, broker, last_heard_ms, new_id())
+        if record is not None:
+            yield record

@@ -1,0 +1,245 @@
+"""What a broker would like to happen to service units: pure functions from the state to proposals.
+
+Each returns records to append, or None when there is nothing to propose. Whether they win is up to
+the fold. Operators' requests that cannot be meant seriously are refused at once, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from anabranch.core.bundles.guards import session_open, source_settled
+from anabranch.core.bundles.placement import choose_broker
+from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.log.records import Cause, SessionChange, SessionOp, UnitMove
+from anabranch.core.log.state import StateQueries, StateReader, leader_of
+from anabranch.core.ring import split_bundle_name
+from anabranch.core.sessions.lease import Heartbeat
+
+NewId = Callable[[], str]
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """Who proposes: a broker under its session; `epoch` is not 0 while it leads."""
+
+    broker: str
+    session: int
+    epoch: int = 0
+
+
+def move(
+    actor: Actor,
+    name: str,
+    unit: Unit | None,
+    what: Move,
+    proposal_id: str,
+    cause: Cause,
+    *,
+    broker: str = "",
+    children: tuple[str, ...] = (),
+    evidence: int = 0,
+) -> UnitMove:
+    """A proposal for the unit's next version."""
+    return UnitMove(
+        proposal_id=proposal_id,
+        unit=name,
+        move=what,
+        version=(unit.version if unit else 0) + 1,
+        actor=actor.broker,
+        session=actor.session,
+        broker=broker,
+        epoch=actor.epoch if what in _LEADERS_MOVES else 0,
+        evidence=evidence,
+        children=children,
+        cause=cause,
+    )
+
+
+_LEADERS_MOVES = (Move.TOMBSTONE, Move.RECLAIM, Move.DISCARD, Move.OVERRIDE)
+
+
+# --- requests -------------------------------------------------------------------------------
+
+
+def assign(
+    actor: Actor, name: str, unit: Unit, counts: Mapping[str, int], proposal_id: str
+) -> UnitMove | None:
+    """A free unit goes to the candidate with the fewest units; None without a candidate."""
+    target = choose_broker(name, counts)
+    if unit.state is not UnitState.FREE or not target:
+        return None
+    return move(actor, name, unit, Move.ASSIGN, proposal_id, Cause.LOOKUP, broker=target)
+
+
+def release(
+    actor: Actor, name: str, unit: Unit, destination: str, proposal_id: str, cause: Cause
+) -> UnitMove | None:
+    """An owned unit is given up: to `destination`, or to whom the next lookup chooses ("").
+
+    None when the unit is not owned, or owned by the destination already.
+    """
+    if unit.state is not UnitState.OWNED or unit.broker == destination:
+        return None
+    return move(actor, name, unit, Move.RELEASE, proposal_id, cause, broker=destination)
+
+
+def split(
+    actor: Actor, name: str, unit: Unit, positions: Sequence[int], proposal_id: str
+) -> UnitMove | None:
+    """An owned bundle is divided, in halves when no positions are given.
+
+    None when the unit is not owned. Raises InvalidInputError if it cannot be divided so.
+    """
+    _, whole = split_bundle_name(name)
+    parts = whole.cut_at(positions) if positions else whole.halves()
+    if unit.state is not UnitState.OWNED:
+        return None
+    children = tuple(str(part) for part in parts)
+    return move(actor, name, unit, Move.SPLIT, proposal_id, Cause.OPERATOR, children=children)
+
+
+# --- the owner's own steps ------------------------------------------------------------------
+
+
+def next_step(
+    state: StateReader,
+    actor: Actor,
+    name: str,
+    unit: Unit,
+    beat_of: Callable[[str], Heartbeat | None],
+    new_id: NewId,
+) -> UnitMove | None:
+    """What this broker, which serves nothing of `unit` unless it is splitting, must log next."""
+    me = actor.broker
+    what: Move | None = None
+    evidence = 0
+    if unit.state is UnitState.ASSIGNING and unit.broker == me:
+        if unit.source:
+            beat = beat_of(unit.source)
+            evidence = beat.next_offset if beat else 0
+        # Until an overridden holder has seen that, the fold would only reject.
+        what = Move.OWN if source_settled(state, unit, evidence) else None
+    elif unit.state is UnitState.RELEASING and unit.source == me:
+        what = Move.HAND_OVER if unit.broker else Move.FREE
+    elif unit.state is UnitState.SPLITTING and unit.broker == me:
+        what = Move.SPLIT_COMMIT
+    if what is None:
+        return None
+    return move(actor, name, unit, what, new_id(), Cause.RECONCILE, evidence=evidence)
+
+
+# --- a graceful stop ------------------------------------------------------------------------
+
+
+def give_away(
+    state: StateQueries, actor: Actor, counts: Mapping[str, int], new_id: NewId
+) -> Iterator[UnitMove]:
+    """Leadership first, so that somebody looks after the cluster meanwhile; then every unit."""
+    if actor.epoch:
+        lead = state.unit(LEADERSHIP)
+        yield move(actor, LEADERSHIP, lead, Move.RESIGN, new_id(), Cause.SHUTDOWN)
+    load = dict(counts)
+    for name, unit in list(state.units_of(actor.broker)):
+        if name == LEADERSHIP or unit.broker != actor.broker:
+            continue
+        target = choose_broker(name, load, excluded=(actor.broker,))
+        record = release(actor, name, unit, target, new_id(), Cause.SHUTDOWN)
+        if record is not None:
+            if target:
+                load[target] += 1
+            yield record
+
+
+def nothing_left(state: StateQueries, broker: str) -> bool:
+    """Whether no unit, leadership included, answers to the broker any more."""
+    return all(unit.responsible != broker for _, unit in state.units_of(broker))
+
+
+# --- the leader's duties --------------------------------------------------------------------
+
+
+def orphans(
+    state: StateQueries, actor: Actor, counts: Mapping[str, int], new_id: NewId
+) -> Iterator[UnitMove]:
+    """Units that answer to a broker whose session is over go to another, or free without one."""
+    load = dict(counts)
+    for broker, session in state.sessions():
+        if session.open:
+            continue
+        for name, unit in state.units_of(broker):
+            if unit.responsible != broker or name == LEADERSHIP:
+                continue
+            heir = unit.broker if unit.state is UnitState.RELEASING else ""
+            target = heir if heir in load else choose_broker(name, load)
+            if target:
+                load[target] += 1
+            what = Move.RECLAIM if target else Move.DISCARD
+            yield move(actor, name, unit, what, new_id(), Cause.ORPHAN, broker=target)
+
+
+def stuck(
+    names: Iterable[tuple[str, Unit]],
+    waited_s: Callable[[str, Unit], float],
+    patience_s: float,
+    actor: Actor,
+    counts: Mapping[str, int],
+    new_id: NewId,
+) -> Iterator[UnitMove]:
+    """Units in flight for longer than `patience_s` are taken from whoever does not move them on."""
+    load = dict(counts)
+    for name, unit in names:
+        if unit.state not in IN_FLIGHT or waited_s(name, unit) < patience_s:
+            continue
+        target = choose_broker(name, load, excluded=(unit.responsible,))
+        if target:
+            load[target] += 1
+            yield move(actor, name, unit, Move.OVERRIDE, new_id(), Cause.STUCK, broker=target)
+
+
+def tombstones(
+    names: Iterable[tuple[str, Unit]], log_now_ms: int, delay_ms: int, actor: Actor, new_id: NewId
+) -> Iterator[UnitMove]:
+    """Deleted units leave the log's state after the delay."""
+    for name, unit in names:
+        if unit.state is UnitState.DELETED and log_now_ms - unit.since_ms >= delay_ms:
+            yield move(actor, name, unit, Move.TOMBSTONE, new_id(), Cause.CLEAN_UP)
+
+
+def expiry(
+    state: StateReader,
+    actor: Actor,
+    broker: str,
+    last_heard_ms: int,
+    proposal_id: str,
+) -> SessionChange | None:
+    """The session of a silent broker ends, if this actor leads, or the silent one does."""
+    session = state.session(broker)
+    if session is None or not session.open or broker == actor.broker:
+        return None
+    if not actor.epoch and leader_of(state)[0] != broker:
+        return None
+    return SessionChange(
+        proposal_id=proposal_id,
+        broker=broker,
+        op=SessionOp.EXPIRE,
+        version=session.version + 1,
+        actor=actor.broker,
+        session=actor.session,
+        epoch=actor.epoch,
+        evidence_ms=last_heard_ms,
+        cause=Cause.SILENCE,
+    )
+
+
+def leadership(state: StateReader, actor: Actor, proposal_id: str) -> UnitMove | None:
+    """Anyone takes leadership that is free, or whose holder's session is over."""
+    unit = state.unit(LEADERSHIP)
+    if unit is None or unit.state is UnitState.FREE:
+        what = Move.ELECT
+    elif not session_open(state, unit.broker):
+        what = Move.SUCCEED
+    else:
+        return None
+    return move(actor, LEADERSHIP, unit, what, proposal_id, Cause.ELECTION)

@@ -1,0 +1,22 @@
+"""The log: its records, what each comes to, and the state that they add up to.
+
+`records`: proposals, as the log holds them.
+`verdicts`: what each comes to.
+`outcome`: a verdict, and what changes with it.
+`fold`: the one rule by which a log becomes a state.
+`state`: that state, and what may be asked of it.
+`replica`: a state with the offset that it stands for.
+`digest`: a hash of it.
+`law`: tables that machines and look-ups are made of.
+"""
+
+# What code outside of core may import.
+__all__ = [
+    "digest",
+    "fold",
+    "outcome",
+    "records",
+    "replica",
+    "state",
+    "verdicts",
+]

@@ -1,0 +1,58 @@
+"""`evolve`: the one rule by which a log becomes a state (PIP-192, "Conflict State Resolution").
+
+First valid wins: a record is accepted when its version is the next one and its move is an arrow of
+the machine whose guards hold. Anything else changes nothing and gets a named reason. The answer
+depends on the state and the record alone: the record's offset and log timestamp are part of it, a
+local clock or setting never is. Each noun has the rules for its own records.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.core.archives.evolve import evolve_archive
+from anabranch.core.bundles.evolve import evolve_unit
+from anabranch.core.cluster.evolve import evolve_cluster
+from anabranch.core.log.outcome import REJECTED, Outcome
+from anabranch.core.log.records import (
+    ArchiveChange,
+    ClusterSettings,
+    NamespaceChange,
+    Record,
+    SessionChange,
+    SubscriptionChange,
+    TenantChange,
+    TopicChange,
+    UnitMove,
+)
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.sessions.evolve import evolve_session
+from anabranch.core.subscriptions.evolve import evolve_subscription
+from anabranch.core.tenants.evolve import evolve_namespace, evolve_tenant
+from anabranch.core.topics.evolve import evolve_topic
+
+UNREADABLE: Final = REJECTED[Verdict.UNREADABLE]
+
+
+def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
+    """Judges one record, given the log's offset and timestamp. The caller applies `changes`."""
+    if type(record) is UnitMove:
+        return evolve_unit(state, record, offset, timestamp_ms)
+    if type(record) is ClusterSettings:
+        return evolve_cluster(state, record, offset, timestamp_ms)
+    if type(record) is ArchiveChange:  # whoever registers one reads these records alone
+        return evolve_archive(state.archive(record.archive), record, offset, timestamp_ms)
+    if state.cluster() is None:
+        return REJECTED[Verdict.NO_CLUSTER]
+    if type(record) is SessionChange:
+        return evolve_session(state, record, offset, timestamp_ms)
+    if type(record) is TenantChange:
+        return evolve_tenant(state, record, offset, timestamp_ms)
+    if type(record) is NamespaceChange:
+        return evolve_namespace(state, record, offset, timestamp_ms)
+    if type(record) is TopicChange:
+        return evolve_topic(state, record, offset, timestamp_ms)
+    if type(record) is SubscriptionChange:
+        return evolve_subscription(state, record, offset, timestamp_ms)
+    raise TypeError(f"{type(record).__name__} is not a record of the log")

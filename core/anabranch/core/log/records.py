@@ -1,0 +1,329 @@
+"""Proposals: the newest form of every record that the log can hold.
+
+A proposal changes nothing by itself; `evolve` accepts or rejects it when it is read back. Each
+carries its own id (to be found again when an append's outcome is unknown), the version it would
+make, and the actor with the session it acts under. Type numbers are stored, never reused.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from typing import Final
+
+import msgspec
+
+from anabranch.core.archives.archive import ArchiveOp, archive_key
+from anabranch.core.bundles.unit import Move
+from anabranch.core.subscriptions.subscription import (
+    SegmentPositions,
+    SubscriptionKind,
+    SubscriptionOp,
+)
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import Operation, TopicMove
+
+
+@unique
+class Cause(IntEnum):
+    """Why a record was proposed: for people and statistics, never for the fold."""
+
+    UNKNOWN = 0
+    LOOKUP = 1
+    OPERATOR = 2
+    RECONCILE = 3
+    SHUTDOWN = 4
+    ORPHAN = 5
+    STUCK = 6
+    CLEAN_UP = 7
+    ELECTION = 8
+    START_UP = 9
+    LEASE_LAPSED = 10
+    SILENCE = 11
+    BALANCE = 12
+
+
+@unique
+class TopicCause(IntEnum):
+    """Why a record on a scalable topic was proposed; read as `Cause` is."""
+
+    UNKNOWN = 0
+    OPERATOR = 1
+    PROTOCOL = 2  # the next step of what is under way
+    FAILURE = 3  # Kafka refused, for good, what the next step needs
+    CONSUMER = 4  # a consumer came, left, reported or fell silent
+    GRACE_OVER = 5  # a consumer stayed away for longer than its grace
+    RETENTION = 6  # everybody has read it, and it need not be kept
+    CONSUMER_COUNT = 7  # and the rest: auto-scaling, by `autoscale.decisions.Reason`
+    MSG_RATE_IN = 8
+    BYTES_RATE_IN = 9
+    MSG_RATE_OUT = 10
+    BYTES_RATE_OUT = 11
+    COLD = 12
+    AT_MAX_SEGMENTS = 13
+    BELOW_SPLIT_RATE_FLOOR = 14
+    BUCKET_SURPLUS = 15
+
+
+@unique
+class SessionOp(IntEnum):
+    """What happens to a broker's session."""
+
+    OPEN = 0
+    CLOSE = 1  # by the broker itself, after it gave everything away
+    EXPIRE = 2  # by the leader, or by anyone when it is the leader that fell silent
+
+
+@unique
+class PolicyOp(IntEnum):
+    """What happens to a tenant or a namespace."""
+
+    CREATE = 0
+    UPDATE = 1
+    DELETE = 2
+
+
+class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
+    """One move of one service unit (type 1).
+
+    `broker`: the destination or new owner, where the arrow takes it from the record, else "".
+    `epoch`: the leader's epoch for the leader's moves, else 0.
+    `evidence`: for OWN after an OVERRIDE, the next offset that the former holder has reported.
+    """
+
+    proposal_id: str
+    unit: str
+    move: Move
+    version: int
+    actor: str
+    session: int
+    broker: str = ""
+    epoch: int = 0
+    evidence: int = 0
+    children: tuple[str, ...] = ()
+    cause: Cause = Cause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return self.unit
+
+
+class SessionChange(msgspec.Struct, frozen=True, gc=False, tag=2):
+    """A broker's session begins or ends (type 2).
+
+    A session is what a lease hangs on: once a lease has lapsed, the broker must open another
+    session, and read that back, before it acts again (docs/decisions, "Sessions").
+    `evidence_ms`: for EXPIRE, the log's timestamp of the last heartbeat that was seen.
+    """
+
+    proposal_id: str
+    broker: str
+    op: SessionOp
+    version: int
+    actor: str
+    session: int  # the actor's; 0 when it opens its own
+    epoch: int = 0
+    evidence_ms: int = 0
+    cause: Cause = Cause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return session_key(self.broker)
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, gc=False, tag=3):
+    """The settings that every node of a cluster must share; the log's first record (type 3).
+
+    It also makes tenant `public` and namespace `public/default`, with `default_bundles` bundles.
+    """
+
+    proposal_id: str
+    cluster: str
+    version: int
+    actor: str
+    heartbeat_ms: int
+    lease_ms: int
+    liveness_timeout_ms: int
+    default_bundles: int
+
+    @property
+    def key(self) -> str:
+        return CLUSTER_KEY
+
+
+class TenantChange(msgspec.Struct, frozen=True, gc=False, tag=4):
+    """A tenant is created, changed or deleted (type 4)."""
+
+    proposal_id: str
+    tenant: str
+    op: PolicyOp
+    version: int
+    actor: str
+    session: int
+    admin_roles: tuple[str, ...] = ()
+    allowed_clusters: tuple[str, ...] = ()
+    cause: Cause = Cause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return tenant_key(self.tenant)
+
+
+class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
+    """A namespace is created with all its bundles, changed, or deleted with all of them (type 5).
+
+    `auto_scale`: UPDATE: what it overrides of the auto-scale policy: name, value, name, value.
+    """
+
+    proposal_id: str
+    namespace: str
+    op: PolicyOp
+    version: int
+    actor: str
+    session: int
+    bundles: int = 0
+    cause: Cause = Cause.UNKNOWN
+    auto_scale: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return namespace_key(self.namespace)
+
+
+class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
+    """One move of one scalable topic's layout (type 6).
+
+    `topic`: `tenant/namespace/name`. `segments`: CREATE: the first layout; BEGIN: the children.
+    `parents`: BEGIN: what they replace. `end_offsets`: COMMIT: of every partition of every parent,
+    in the order that BEGIN named them. `segment_ids`: PRUNE, CLEAR. `properties`: CREATE, UPDATE.
+    `auto_scale`: POLICY. `counts_changes`: whether the layout's epoch counts it only if it changes
+    the layout; what releases before that rule wrote (versions 1 and 2) counts in any case.
+    """
+
+    proposal_id: str
+    topic: str
+    move: TopicMove
+    version: int
+    actor: str
+    session: int
+    operation: Operation = Operation.NONE
+    parents: tuple[int, ...] = ()
+    segments: tuple[SegmentInfo, ...] = ()
+    end_offsets: tuple[int, ...] = ()
+    segment_ids: tuple[int, ...] = ()
+    properties: tuple[str, ...] = ()
+    cause: TopicCause = TopicCause.UNKNOWN
+    auto_scale: tuple[str, ...] = ()
+    counts_changes: bool = True
+
+    @property
+    def key(self) -> str:
+        return topic_key(self.topic)
+
+
+class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
+    """A subscription of a scalable topic, or one of its consumers, comes or goes (type 7).
+
+    `incarnation`: the topic's, so that nothing late fits another topic of the same name.
+    `kind`: CREATE. `consumer`: JOIN, LEAVE, LAPSED. `instance`: JOIN, LAPSED: its process.
+    `segment_ids`: DRAINED; CREATE, RESET: sealed segments of which nothing is to be read.
+    `positions`: CREATE, RESET: where to begin, if not at the first message; POSITIONS: all of them.
+    `dead_letter`, `deliveries_max`: CREATE, DEAD_LETTER: of a queue.
+    """
+
+    proposal_id: str
+    topic: str
+    incarnation: int
+    subscription: str
+    op: SubscriptionOp
+    version: int
+    actor: str
+    session: int
+    kind: SubscriptionKind = SubscriptionKind.STREAM
+    consumer: str = ""
+    instance: int = 0
+    segment_ids: tuple[int, ...] = ()
+    cause: TopicCause = TopicCause.UNKNOWN
+    positions: tuple[SegmentPositions, ...] = ()
+    dead_letter: str = ""
+    deliveries_max: int = 0
+
+    @property
+    def key(self) -> str:
+        return subscription_key(self.topic, self.subscription)
+
+
+class ArchiveChange(msgspec.Struct, frozen=True, gc=False, tag=8):
+    """An archive of the log is registered, or is gone for good (type 8).
+
+    `actor` is no broker and has no session. `first_offset`, `place`: REGISTER.
+    """
+
+    proposal_id: str
+    archive: str
+    op: ArchiveOp
+    version: int
+    actor: str
+    first_offset: int = 0
+    place: str = ""
+
+    @property
+    def key(self) -> str:
+        return archive_key(self.archive)
+
+
+Record = (
+    UnitMove
+    | SessionChange
+    | ClusterSettings
+    | TenantChange
+    | NamespaceChange
+    | TopicChange
+    | SubscriptionChange
+    | ArchiveChange
+)
+
+CLUSTER_KEY: Final = "cluster"
+TENANT_KINDS: Final = ("tenant", "namespace", "topic", "subscription")  # of keys, before the colon
+
+
+def session_key(broker: str) -> str:
+    """Log and store key of a broker's session."""
+    return f"session:{broker}"
+
+
+def tenant_key(tenant: str) -> str:
+    """Log and store key of a tenant."""
+    return f"tenant:{tenant}"
+
+
+def namespace_key(namespace: str) -> str:
+    """Log and store key of a namespace."""
+    return f"namespace:{namespace}"
+
+
+def topic_key(topic: str) -> str:
+    """Log and store key of a scalable topic, `tenant/namespace/name`."""
+    return f"topic:{topic}"
+
+
+def subscription_key(topic: str, subscription: str) -> str:
+    """Log and store key of a subscription; those of a topic follow one another."""
+    return f"subscription:{topic}/{subscription}"
+
+
+def scope_of(key: str) -> str:
+    """The tenant that a key belongs to, or "" for what the whole cluster shares.
+
+    No guard of a tenant's record reads another tenant's state, so a replay may be divided by this.
+
+    >>> scope_of("acme/orders/0x00000000_0x40000000"), scope_of("namespace:acme/orders")
+    ('acme', 'acme')
+    >>> scope_of("topic:acme/orders/bills"), scope_of("subscription:acme/orders/bills/mine")
+    ('acme', 'acme')
+    >>> scope_of("session:b1:8080"), scope_of("leadership")
+    ('', '')
+    """
+    kind, sep, rest = key.partition(":")
+    if sep and kind in TENANT_KINDS:
+        return rest.partition("/")[0]
+    return "" if sep or "/" not in key else key.partition("/")[0]

@@ -1,0 +1,29 @@
+"""How records change sessions."""
+
+from __future__ import annotations
+
+from anabranch.core.log.outcome import REJECTED, Outcome, wrong_version
+from anabranch.core.log.records import SessionChange, SessionOp
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.sessions.machine import SESSIONS
+from anabranch.core.sessions.session import Session, SessionState
+
+
+def evolve_session(
+    state: StateReader, record: SessionChange, offset: int, timestamp_ms: int
+) -> Outcome:
+    """Judges the beginning or the end of a session."""
+    before = state.session(record.broker)
+    repeated = before is not None and before.proposal_id == record.proposal_id
+    wrong = wrong_version(before.version if before else 0, record.version, repeated)
+    if wrong is not None:
+        return REJECTED[wrong]
+    case = SESSIONS.table.get((before.state if before else SessionState.NONE, record.op))
+    wrong = case.refusal(state, before, record) if case else Verdict.ILLEGAL_MOVE
+    if wrong is not None:
+        return REJECTED[wrong]
+    after = Session(
+        record.version, record.op is SessionOp.OPEN, timestamp_ms, offset, record.proposal_id
+    )
+    return Outcome(Verdict.ACCEPTED, ((record.key, after),))

@@ -1,0 +1,50 @@
+"""The machine of a broker's session, as a table; docs/state-machine.md explains it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from anabranch.core.bundles.guards import leads
+from anabranch.core.log.law import Arrow, Guard, Law
+from anabranch.core.log.outcome import may_propose
+from anabranch.core.log.records import SessionChange, SessionOp
+from anabranch.core.log.state import StateReader, leader_of
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.names import broker_id, is_valid
+from anabranch.core.sessions.session import Session, SessionState
+
+SessionGuard = Guard[Session | None, SessionChange]
+
+IN_SESSION: Final = Guard[Any, Any](
+    "the actor's session is open, and the one that the record names",
+    lambda s, e, r: may_propose(s, r.actor, r.session),
+    Verdict.SESSION_OVER,
+)
+
+
+def _may_expire(state: StateReader, session: Session | None, record: SessionChange) -> bool:
+    fallen_leader = leader_of(state)[0] == record.broker != record.actor
+    return fallen_leader or leads(state, record.actor, record.epoch)
+
+
+_OWN: Final = SessionGuard(
+    "the session is the actor's own", lambda s, e, r: r.actor == r.broker, Verdict.NOT_OWNER
+)
+_BROKER_NAMED: Final = SessionGuard(
+    "the broker's id is one", lambda s, e, r: is_valid(broker_id, r.broker), Verdict.INVALID_VALUE
+)
+_MAY_EXPIRE: Final = SessionGuard(
+    "the actor is the leader, in its epoch, or the session is that of a fallen leader",
+    _may_expire,
+    Verdict.NOT_LEADER,
+)
+_S, _O = SessionState, SessionOp
+
+SESSIONS: Final = Law(
+    (
+        Arrow(_O.OPEN, (_S.NONE, _S.OPEN, _S.OVER), _S.OPEN, (_OWN, _BROKER_NAMED)),
+        Arrow(_O.CLOSE, (_S.OPEN,), _S.OVER, (IN_SESSION, _OWN)),
+        Arrow(_O.EXPIRE, (_S.OPEN,), _S.OVER, (IN_SESSION, _MAY_EXPIRE)),
+    ),
+    SessionState,
+)

@@ -1,0 +1,88 @@
+"""`admit`: what becomes of a consumer's wish to be served, by what the log and its controller know.
+
+Whoever asks takes one step at a time and asks again, until the consumer is let in or refused: what
+was folded meanwhile counts.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+
+import msgspec
+
+from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+
+
+class SubscribeRequest(msgspec.Struct, frozen=True):
+    """What a consumer subscribes with; `topic` is `tenant/namespace/name`."""
+
+    topic: str
+    subscription: str
+    kind: SubscriptionKind
+    consumer: str
+    instance: int
+    group_id: str = ""  # of the subscription that holdings and drained speak of
+    holdings: tuple[Bucket, ...] = ()
+    drained: tuple[Bucket, ...] = ()
+
+
+@unique
+class AdmissionStep(Enum):
+    """What is to be done next for a consumer; the last five refuse it."""
+
+    CREATE = "propose the subscription"
+    JOIN = "propose the consumer's registration"
+    OPEN = "let it in"
+    DELETED = "what it was subscribed to is gone"
+    REPLACED = "what it was subscribed to is gone, and another one is there"
+    OTHER_KIND = "the subscription is of another kind"
+    TAKEN = "another process is connected under its name"
+    LAPSING = "another process may be serving under its name"
+
+
+def admit(
+    wish: SubscribeRequest,
+    known: Subscription | None,
+    group_id: str,
+    coordinator: SubscriptionCoordinator | None,
+) -> AdmissionStep:
+    """The next step towards a session. `group_id`: the known subscription's Kafka group."""
+    if wish.group_id and not _lasts(wish, known, group_id):
+        return AdmissionStep.DELETED if known is None else AdmissionStep.REPLACED
+    if known is None:
+        return AdmissionStep.CREATE
+    if known.kind is not wish.kind:
+        return AdmissionStep.OTHER_KIND
+    if coordinator is not None and coordinator.is_taken(wish.consumer, wish.instance):
+        return AdmissionStep.TAKEN
+    if known.kind is SubscriptionKind.QUEUE:
+        return AdmissionStep.OPEN  # its consumers are registered nowhere
+    if coordinator is not None and coordinator.is_lapsing(wish.consumer, wish.instance):
+        return AdmissionStep.LAPSING
+    return (
+        AdmissionStep.OPEN
+        if known.instance_of(wish.consumer) == wish.instance
+        else AdmissionStep.JOIN
+    )
+
+
+def is_same_group(wish: SubscribeRequest, group_id: str) -> bool:
+    """Whether what a consumer says that it holds and has drained is of this subscription.
+
+    What was put somewhere else has yet to be given all of it, and what a consumer holds for the
+    former group it serves until it hears of the new one.
+    """
+    return wish.group_id == group_id
+
+
+def _lasts(wish: SubscribeRequest, known: Subscription | None, group_id: str) -> bool:
+    """Whether what the consumer was subscribed to is there.
+
+    A subscription that was put somewhere else has another group as well, but knows its ordered
+    consumers yet. A queue's read on in the former group: they are to begin anew.
+    """
+    if known is None:
+        return False
+    return is_same_group(wish, group_id) or known.knows(wish.consumer, wish.instance)

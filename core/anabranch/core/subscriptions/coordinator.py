@@ -1,0 +1,407 @@
+"""`SubscriptionCoordinator`: who holds which buckets now, and when they may change hands.
+
+The log says who is registered and what is drained; `assignment.target` says who shall have what.
+What only the controller knows is kept here, in memory: connections, the grace of those who are
+away, and what each consumer may still be serving. A bucket is granted when nobody else may serve
+it: its former holder has said that it released it, after what was in flight was settled, or its
+session has lapsed. A consumer stops by itself when the controller has not answered it for the
+session time, counted from when it asked; the controller counts the same time from when it last
+heard of it, which is later, with a margin for clocks that run at different rates. (PIP-468,
+"Consumer Session Lifecycle"; PIP-486, "blocked-hash".) That a session has lapsed is logged, so
+that the next controller, which cannot know, waits for nobody who was dead before.
+
+A consumer is a *name*; a process that serves under it is an *instance*. A new instance of a name
+gets the name's share, but only as its predecessor's holdings lapse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Set
+from typing import Self
+
+import msgspec
+
+from anabranch.core.subscriptions.assignment import Buckets
+from anabranch.core.subscriptions.instances import Bucket, BucketsInUse, Instance
+from anabranch.core.subscriptions.subscription import NOBODY, Subscription, SubscriptionKind
+from anabranch.core.subscriptions.target_assignment import TargetAssignment
+from anabranch.core.subscriptions.timing import Timing
+from anabranch.core.topics.layout import SegmentLayout
+
+Granted = tuple[tuple[int, Buckets], ...]  # segment ids and buckets
+
+
+class ConsumerAssignment(msgspec.Struct, frozen=True):
+    """What a consumer may serve from now on: everything else it must give up.
+
+    `sequence`: ascends with every assignment of one connection. `shares`: segment id and buckets.
+    """
+
+    epoch: int
+    sequence: int
+    shares: Granted
+
+
+class SubscriptionCoordinator:
+    """The consumers of one subscription. Its controller calls it from one task only.
+
+    `inherited`: another controller may have had consumers. `before`: of the former group, when the
+    subscription begins anew: it knows who served nothing, and who may serve though replaced.
+    """
+
+    def __init__(self, timing: Timing, inherited: bool = True, before: Self | None = None) -> None:
+        self._idle = frozenset(before.idle if before else ())
+        self._timing = timing
+        self._layout: SegmentLayout | None = None
+        self._subscription: Subscription | None = None
+        self._current: dict[str, Instance] = {}  # by consumer name
+        self._former: list[Instance] = list(before._former) if before else []  # replaced, may serve
+        self.deal = TargetAssignment(timing)
+        self.moved = self.deal.moved
+        self._stale = True  # something has happened since the assignments were worked out
+        self._inherited_at = math.inf if inherited else -math.inf
+
+    # --- questions ----------------------------------------------------------------------
+
+    def is_of(self, subscription: Subscription) -> bool:
+        """Whether what is known here is of this subscription, not of a former one of its name."""
+        before = self._subscription
+        return before is None or before.created_offset == subscription.created_offset
+
+    def is_taken(self, name: str, instance: int) -> bool:
+        """Whether another instance than this one is connected under the name."""
+        found = self._current.get(name)
+        return found is not None and found.connection is not None and found.number != instance
+
+    def is_lapsing(self, name: str, instance: int) -> bool:
+        """Whether another instance than this one, connected or not, may be serving under the name.
+
+        Until it has lapsed the name is not registered for this one: a controller that takes over
+        knows of the registered instance only.
+        """
+        found = self._current.get(name)
+        if found is None or found.number == instance:
+            return False
+        return not found.is_idle
+
+    @property
+    def connected(self) -> list[str]:
+        """Names of the consumers that are connected."""
+        return [name for name, each in self._current.items() if each.connection is not None]
+
+    @property
+    def away(self) -> int:
+        """How many registered consumers were here, or elsewhere, and are not any more."""
+        everybody = self._current.values()
+        gone = [each for each in everybody if each.opened_at is not None or each.number == NOBODY]
+        return sum(each.connection is None for each in gone)
+
+    @property
+    def idle(self) -> list[int]:
+        """Instances that serve nothing."""
+        return [each.number for each in self._current.values() if each.is_idle]
+
+    @property
+    def _is_queue(self) -> bool:
+        return self._subscription is not None and self._subscription.kind is SubscriptionKind.QUEUE
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is known here that the log does not say."""
+        return not self._current and not self._former
+
+    # --- inputs -------------------------------------------------------------------------
+
+    def changed(self, layout: SegmentLayout, subscription: Subscription, now: float) -> None:
+        """The layout or the subscription was folded anew.
+
+        Registered names that were not known are those of a former controller: any of them may be
+        serving anything until it reports or lapses, and each has a fresh grace.
+        """
+        first = self._subscription is None
+        self._inherited_at = min(now, self._inherited_at)
+        if layout is self._layout and subscription == self._subscription:
+            return
+        self._layout, self._subscription = layout, subscription
+        self._stale = True
+        drained = frozenset(subscription.drained)
+        for each in self._current.values():
+            each.drained = {b for b in each.drained if b[0] not in drained}
+        self.deal.changed(layout, subscription)
+        if self._is_queue:
+            return
+        registered = zip(subscription.consumers, subscription.instances, strict=True)
+        for name, number in registered:
+            known = self._current.get(name)
+            if known is not None and number == NOBODY and known.connection is None:
+                known.number = NOBODY
+            elif known is None or known.number != number:
+                self._retire(name)
+                idle = not first or number == NOBODY or number in self._idle
+                self._current[name] = Instance(number, now, known=idle)
+                inherited = first and number != NOBODY
+                self.deal.absence.registered(name, None if inherited else frozenset(), now)
+        for name in [name for name in self._current if name not in subscription.consumers]:
+            self._retire(name)
+            self.deal.absence.ended(name)
+
+    def opened(
+        self,
+        name: str,
+        instance: int,
+        connection: int,
+        holdings: Iterable[Bucket],
+        drained: Iterable[Bucket],
+        now: float,
+        *,
+        anew: bool = False,
+    ) -> bool:
+        """A consumer has subscribed, for the first time or again, with what it still holds.
+
+        `anew`: it holds that for a former group, and until it reports: then it has heard of it.
+        False when the instance is not the registered one, or will not be: the log is to say that it
+        has ended. A queue's consumers are not registered.
+        """
+        if self._is_queue:
+            before = self._current.get(name)
+            if before is not None and before.number != instance and before.connection is None:
+                self._former.append(before)  # it may be taking messages yet
+                del self._current[name]
+            self._current.setdefault(name, Instance(instance, now, known=True))
+        known = self._current.get(name)
+        if known is None or known.number != instance or known.is_ending:
+            return False
+        known.connection, known.opened_at = connection, now
+        others = [each.holdings for each in self._current.values() if each is not known]
+        known.holdings = {
+            b for b in self.deal.existing(holdings) if not any(b in (each or ()) for each in others)
+        }
+        known.leaving = set(known.holdings) if anew else set()
+        known.fresh, known.drained = set(), self.deal.existing(drained)
+        known.heard_at, known.sequence, known.sent = now, 0, None
+        self.deal.absence.ended(name)
+        self._stale = True
+        return True
+
+    def heard(
+        self,
+        name: str,
+        connection: int,
+        released: Iterable[Bucket],
+        drained: Iterable[Bucket],
+        now: float,
+    ) -> bool:
+        """A consumer has reported; False for one that must subscribe again to be served."""
+        known = self._current.get(name)
+        if known is None or known.connection != connection or known.holdings is None:
+            return False
+        if known.heard_at < now - self._timing.lapse_s:
+            return False  # others may have been granted what it held: it must subscribe again
+        known.heard_at = now
+        confirmed = known.confirmed()
+        self.deal.unserved.served(confirmed)
+        self._stale = known.begun() or bool(confirmed) or self._stale
+        let_go = known.holdings.intersection(released)
+        if let_go:
+            known.holdings -= let_go
+            self._stale = True
+        known.drained |= self.deal.existing(drained)
+        return True
+
+    def closed(self, name: str, connection: int, now: float) -> None:
+        """A consumer's connection has ended; it keeps its share for the grace.
+
+        A queue's consumer has no share. But Kafka keeps messages for it even when it is dead: until
+        that is over nothing counts as drained without it, whatever it reported before.
+        """
+        known = self._current.get(name)
+        if known is None or known.connection != connection:
+            return
+        self._stale = True
+        if self._subscription is None:
+            del self._current[name]
+            return
+        self._lost(name, known, now)
+        if self._is_queue:
+            known.heard_at = now
+
+    def left(self, name: str) -> None:
+        """A consumer has said that it serves nothing any more and will not come back.
+
+        It is given nothing while its registration lasts, which nobody else would get in time. What
+        a queue's consumer had is anybody's: of what it had not called drained, others must see it.
+        """
+        known = self._current.get(name)
+        if known is not None and self._is_queue:
+            self._former.append(self._current.pop(name))
+        elif known is not None:
+            known.holdings = set()
+            known.connection = None
+            self.deal.absence.gone(name, frozenset(), known.heard_at)
+            self._stale = True
+
+    def silent(self, now: float) -> list[int]:
+        """Connections whose consumers have not reported for the session time: to be closed."""
+        limit = now - self._timing.session_timeout_s
+        return [
+            each.connection
+            for each in self._current.values()
+            if each.connection is not None and each.heard_at < limit
+        ]
+
+    def over(self, now: float) -> list[str]:
+        """Consumers that have stayed away for longer than their grace."""
+        return self.deal.absence.since_before(now - self._timing.grace_s)
+
+    def lapsed(self, now: float) -> list[tuple[str, int]]:
+        """Names and instances that have certainly ended, which the log does not say yet.
+
+        They are served no more until it does: after that they must be registered again.
+        """
+        if self._is_queue:
+            return []
+        limit = now - self._timing.lapse_s
+        found = [each for each in self._current.items() if each[1].has_ended(limit)]
+        for _, each in found:
+            each.is_ending = True
+        return [(name, each.number) for name, each in found]
+
+    # --- outputs ------------------------------------------------------------------------
+
+    def drained_segments(self) -> tuple[int, ...]:
+        """Sealed segments of which every bucket was reported drained, and that are not logged so.
+
+        Of a stream, each bucket by whoever serves it; of a queue by all who are connected, and by
+        none while one may be missing, vanished or a former controller's, that has messages yet.
+        """
+        layout, subscription = self._layout, self._subscription
+        if layout is None or subscription is None:
+            return ()
+        reports = [each.drained for each in self._current.values()]
+        if not any(reports):
+            return ()
+        if self._is_queue and self._inherited_at > -math.inf:
+            return ()
+        former = [each.drained for each in self._former]
+        done = set.intersection(*reports, *former) if self._is_queue else set().union(*reports)
+        return drained_segments(layout, frozenset(subscription.drained), done)
+
+    def assignments(self, now: float) -> list[tuple[int, ConsumerAssignment]]:
+        """Connections to which another assignment must be sent, each with it."""
+        layout, subscription = self._layout, self._subscription
+        if layout is None or subscription is None:
+            return []
+        self._lapse(now)
+        if self._stale:
+            self.deal.backlog.changed(layout, subscription, now)
+        self._stale = self.deal.look(now) or self._stale
+        if not self._stale:
+            return []
+        self._stale = False
+        if self._is_queue:
+            drained = frozenset(subscription.drained)
+            # A queue has no order to keep: nothing waits for what is above it.
+            everything = tuple(
+                (part.segment_id, tuple(range(part.buckets)))
+                for part in layout.segments.values()
+                if part.segment_id not in drained
+            )
+            return self._send(layout.epoch, dict.fromkeys(self._current, everything))
+        held = self._held()
+        self.deal.hurry({name: self._current[name] for name in self.connected}, held)
+        wanted = self.deal.wanted()
+        self.deal.absence.dealt(wanted)
+        shares: dict[str, Granted] = {}
+        served: set[Bucket] = set()
+        for name, known in self._current.items():
+            if known.connection is None or known.holdings is None:
+                continue
+            granted = []
+            for segment_id, buckets in wanted.get(name, {}).items():
+                free = tuple(b for b in buckets if held.allows((segment_id, b), known))
+                if free:
+                    granted.append((segment_id, free))
+            taken = {(segment_id, b) for segment_id, buckets in granted for b in buckets}
+            self.deal.granted(name, taken - known.holdings)
+            known.fresh |= taken - known.holdings
+            known.holdings |= taken
+            known.leaving -= taken
+            held.take(taken)
+            served |= taken - known.fresh
+            shares[name] = tuple(granted)
+        self.deal.served(served, bool(self.connected), now)
+        return self._send(layout.epoch, shares)
+
+    def withheld(self) -> Counter[int]:
+        """By segment, buckets that are somebody's but may still be served by another."""
+        held = self._held()
+        return Counter(
+            segment_id
+            for name, shares in self.deal.wanted().items()
+            for segment_id, buckets in shares.items()
+            for bucket in buckets
+            if not held.allows((segment_id, bucket), self._current.get(name))
+        )
+
+    # --- inside -------------------------------------------------------------------------
+
+    def _held(self) -> BucketsInUse:
+        return BucketsInUse([*self._current.values(), *self._former])
+
+    def _lost(self, name: str, known: Instance, now: float) -> None:
+        known.connection = None
+        if self._is_queue:
+            known.drained = set()
+        else:
+            self.deal.absence.gone(name, frozenset(known.holdings or ()) - known.fresh, now)
+
+    def _retire(self, name: str) -> None:
+        """The name is no instance's any more; what the last one may serve lapses with time."""
+        known = self._current.pop(name, None)
+        if known is not None and not known.is_idle:
+            self._former.append(known)
+
+    def _lapse(self, now: float) -> None:
+        limit = now - self._timing.lapse_s
+        gone = now - self._timing.queue_gone_s if self._is_queue else limit
+        left = [each for each in self._former if each.heard_at >= gone]
+        self._stale = self._stale or len(left) < len(self._former)
+        self._former = left
+        if self._is_queue:
+            if self._inherited_at <= gone:
+                self._inherited_at = -math.inf  # nobody of that time has any messages
+            # Nothing is registered: who is silent is simply not there.
+            for name in [n for n, each in self._current.items() if each.heard_at < gone]:
+                del self._current[name]
+        for name, each in self._current.items():
+            if each.heard_at < limit and each.connection is not None:
+                self._lost(name, each, now)
+            if each.heard_at < limit and not each.is_idle:
+                each.holdings = set()
+                self._stale = True
+
+    def _send(self, epoch: int, shares: dict[str, Granted]) -> list[tuple[int, ConsumerAssignment]]:
+        sent = []
+        for name, share in shares.items():
+            known = self._current[name]
+            if known.connection is None or known.sent == (epoch, share):
+                continue
+            known.sent = (epoch, share)
+            known.sequence += 1
+            sent.append((known.connection, ConsumerAssignment(epoch, known.sequence, share)))
+        return sent
+
+
+def drained_segments(layout: SegmentLayout, logged: Set[int], done: Set[Bucket]) -> tuple[int, ...]:
+    """Those of which every bucket is done, and all above them; without those that are `logged`."""
+    found: list[int] = []
+    for part in sorted(layout.segments.values(), key=lambda part: part.segment_id):
+        if part.is_active or part.segment_id in logged:
+            continue
+        above = layout.ancestors(part.segment_id)
+        buckets = ((part.segment_id, bucket) for bucket in range(part.buckets))
+        if above <= logged | set(found) and all(bucket in done for bucket in buckets):
+            found.append(part.segment_id)
+    return tuple(found)

@@ -1,0 +1,88 @@
+"""What a controller knows of the processes that serve under consumers' names (`coordinator`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anabranch.core.subscriptions.assignment import Buckets
+from anabranch.core.subscriptions.subscription import NOBODY
+
+Bucket = tuple[int, int]  # segment id, bucket
+
+
+class Instance:
+    """One process under a consumer's name, as far as the controller knows of it."""
+
+    __slots__ = (
+        "connection",
+        "drained",
+        "fresh",
+        "heard_at",
+        "holdings",
+        "is_ending",
+        "leaving",
+        "number",
+        "opened_at",
+        "sent",
+        "sequence",
+    )
+
+    def __init__(self, number: int, now: float, *, known: bool) -> None:
+        self.number = number
+        self.connection: int | None = None
+        self.heard_at = now
+        self.holdings: set[Bucket] | None = set() if known else None  # None: could be anything
+        self.leaving: set[Bucket] = set()  # of the holdings: until it has heard that it begins anew
+        self.fresh: set[Bucket] = set()  # of the holdings: granted since it was heard last
+        self.drained: set[Bucket] = set()
+        self.opened_at: float | None = None  # when it was connected last, here
+        self.is_ending = False  # the log is to say that it has ended: it must be registered anew
+        self.sequence = 0
+        self.sent: tuple[int, tuple[tuple[int, Buckets], ...]] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it serves nothing for certain."""
+        return self.holdings is not None and not self.holdings
+
+    def confirmed(self) -> set[Bucket]:
+        """It was heard: what of it was granted since it was heard last, and is its own yet."""
+        shares = self.sent[1] if self.sent is not None else ()
+        fresh, self.fresh = self.fresh, set()
+        if not fresh:
+            return fresh
+        return fresh & {(segment_id, b) for segment_id, buckets in shares for b in buckets}
+
+    def has_ended(self, limit: float) -> bool:
+        """Whether it is certain that it serves nothing, and not known to the log."""
+        silent = self.connection is None and self.heard_at < limit
+        return silent and self.is_idle and self.number != NOBODY
+
+    def begun(self) -> bool:
+        """It knows what it has now; whether it held more before."""
+        left, self.leaving = self.leaving, set()
+        self.holdings = (self.holdings or set()) - left
+        return bool(left)
+
+
+class BucketsInUse:
+    """What may be served now, by anybody: one look at all instances for many buckets."""
+
+    def __init__(self, instances: Iterable[Instance]) -> None:
+        self._buckets: set[Bucket] = set()
+        self._unknown: list[Instance] = []
+        for each in instances:
+            if each.holdings is None:
+                self._unknown.append(each)
+            else:
+                self._buckets |= each.holdings
+
+    def allows(self, bucket: Bucket, asker: Instance | None) -> bool:
+        """Whether the asker may serve the bucket: it does already, or nobody else may."""
+        if asker is not None and asker.holdings is not None and bucket in asker.holdings:
+            return True
+        return bucket not in self._buckets and all(each is asker for each in self._unknown)
+
+    def take(self, buckets: Iterable[Bucket]) -> None:
+        """These are served from now on."""
+        self._buckets.update(buckets)

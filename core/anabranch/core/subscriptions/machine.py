@@ -1,0 +1,157 @@
+"""The machine of a subscription, as a table; docs/state-machine.md explains it.
+
+Where there is a topic, its incarnation is the record's: `evolve` has looked before.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.core import names
+from anabranch.core.log.law import Arrow, Existence, Guard, Law
+from anabranch.core.log.records import SubscriptionChange
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.sessions.machine import IN_SESSION
+from anabranch.core.subscriptions.subscription import (
+    DELIVERIES_MAX,
+    NOBODY,
+    Subscription,
+    SubscriptionKind,
+    SubscriptionOp,
+)
+from anabranch.core.topics.guards import CONTROLLER
+from anabranch.core.topics.topic import ScalableTopic, TopicState
+
+SubscriptionGuard = Guard[Subscription | None, SubscriptionChange]
+_Before = Subscription | None
+
+
+def _topic(state: StateReader, record: SubscriptionChange) -> ScalableTopic:
+    topic = state.topic(record.topic)
+    if topic is None:
+        raise LookupError(f"no topic {record.topic}: evolve looks before it asks a guard")
+    return topic
+
+
+def _puts_aside_well(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
+    if not record.dead_letter and not record.deliveries_max:
+        return True
+    return (
+        (record if before is None else before).kind is SubscriptionKind.QUEUE
+        and 0 < record.deliveries_max <= DELIVERIES_MAX
+        and record.dead_letter != record.topic
+        and "://" not in record.dead_letter
+        and names.is_valid(names.parse_scalable_topic, record.dead_letter)
+    )
+
+
+def _serves(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
+    instance = before.instance_of(record.consumer) if before is not None else None
+    return instance not in (None, NOBODY) and instance == record.instance
+
+
+def _positions_fit(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
+    """Whether they are of segments that the topic has, children that take messages included."""
+    topic = _topic(state, record)
+    parts = {part.segment_id: part for part in topic.segments}
+    if topic.state is TopicState.SEALING:
+        parts |= {part.segment_id: part for part in topic.children}
+    ids = [each.segment_id for each in record.positions]
+    if len(set(ids)) < len(ids):
+        return False
+    for each in record.positions:
+        part = parts.get(each.segment_id)
+        if part is None or len(each.offsets) != part.buckets or min(each.offsets) < 0:
+            return False
+        if any(at > end for at, end in zip(each.offsets, part.end_offsets, strict=False)):
+            return False
+    return True
+
+
+def _drained(before: _Before, record: SubscriptionChange) -> set[int]:
+    """What is drained before the record: nothing where the subscription begins, or begins anew."""
+    begins = record.op in (SubscriptionOp.CREATE, SubscriptionOp.RESET)
+    return set() if before is None or begins else set(before.drained)
+
+
+def _sealed(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
+    segments, drained = _topic(state, record).layout.segments, _drained(before, record)
+    parts = [segments.get(each) for each in record.segment_ids]
+    return len(set(record.segment_ids)) == len(parts) and all(
+        part is not None and not part.is_active and part.segment_id not in drained for part in parts
+    )
+
+
+def _roots_first(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
+    layout = _topic(state, record).layout
+    known = _drained(before, record) | set(record.segment_ids)
+    return all(layout.ancestors(each) <= known for each in record.segment_ids)
+
+
+_NAME_FITS: Final = SubscriptionGuard(
+    "the subscription's name is one",
+    lambda s, e, r: names.is_valid(names.subscription, r.subscription),
+    Verdict.INVALID_VALUE,
+)
+_CONSUMER_FITS: Final = SubscriptionGuard(
+    "the consumer's name is one",
+    lambda s, e, r: names.is_valid(names.consumer, r.consumer),
+    Verdict.INVALID_VALUE,
+)
+_PUTS_ASIDE_WELL: Final = SubscriptionGuard(
+    "a queue can keep its dead letters where the record says, and nobody else has any",
+    _puts_aside_well,
+    Verdict.INVALID_VALUE,
+)
+_TOPIC_OPEN: Final = SubscriptionGuard(
+    "the topic is open", lambda s, e, r: _topic(s, r).is_open, Verdict.TOPIC_BUSY
+)
+_OTHER_PROCESS: Final = SubscriptionGuard(
+    "the name is not registered for this process already",
+    lambda s, e, r: e is not None and e.instance_of(r.consumer) != r.instance,
+    Verdict.CONSUMER_EXISTS,
+)
+_REGISTERED: Final = SubscriptionGuard(
+    "the consumer is registered",
+    lambda s, e, r: e is not None and e.instance_of(r.consumer) is not None,
+    Verdict.UNKNOWN_CONSUMER,
+)
+_SERVES: Final = SubscriptionGuard(
+    "the process is the one that serves under the name", _serves, Verdict.UNKNOWN_CONSUMER
+)
+_POSITIONS_FIT: Final = SubscriptionGuard(
+    "the positions are of buckets that the topic has, and not beyond their ends",
+    _positions_fit,
+    Verdict.SEGMENTS_INVALID,
+)
+_SEGMENTS_NAMED: Final = SubscriptionGuard(
+    "the record names a segment", lambda s, e, r: bool(r.segment_ids), Verdict.SEGMENTS_INVALID
+)
+_SEALED: Final = SubscriptionGuard(
+    "the record's segments are sealed, and not drained yet", _sealed, Verdict.SEGMENTS_INVALID
+)
+_ROOTS_FIRST: Final = SubscriptionGuard(
+    "everything above the record's segments is drained", _roots_first, Verdict.NOT_DRAINED
+)
+
+_E, _O = Existence, SubscriptionOp
+_FITS: Final = (_PUTS_ASIDE_WELL, CONTROLLER, _TOPIC_OPEN)
+_ANY: Final = (IN_SESSION, *_FITS)
+_BEGINS: Final = (_POSITIONS_FIT, _SEALED, _ROOTS_FIRST)
+_HERE: Final = (_E.PRESENT,)
+
+SUBSCRIPTIONS: Final = Law(
+    (
+        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _NAME_FITS, *_FITS, *_BEGINS)),
+        Arrow(_O.DELETE, _HERE, _E.ABSENT, _ANY),
+        Arrow(_O.JOIN, _HERE, None, (IN_SESSION, _CONSUMER_FITS, *_FITS, _OTHER_PROCESS)),
+        Arrow(_O.LEAVE, _HERE, None, (*_ANY, _REGISTERED)),
+        Arrow(_O.DRAINED, _HERE, None, (*_ANY, _SEGMENTS_NAMED, _SEALED, _ROOTS_FIRST)),
+        Arrow(_O.RESET, _HERE, None, (*_ANY, *_BEGINS)),
+        Arrow(_O.POSITIONS, _HERE, None, (*_ANY, _POSITIONS_FIT)),
+        Arrow(_O.DEAD_LETTER, _HERE, None, _ANY),
+        Arrow(_O.LAPSED, _HERE, None, (*_ANY, _SERVES)),
+    ),
+    Existence,
+)

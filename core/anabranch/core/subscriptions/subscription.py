@@ -1,0 +1,124 @@
+"""`Subscription`: what the log keeps of one subscription of a scalable topic (PIP-468).
+
+The registrations are a durable session each: they outlive connections, processes and controllers.
+Whether a consumer is connected, and which buckets it holds, only its controller knows
+(`coordinator`). Which sealed segments are drained is logged too, so that the assignment of a new
+controller is that of the old one and the audit can prove the order of draining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import IntEnum, unique
+from typing import Final
+
+import msgspec
+
+# How often a queue's message may be given to the application: Kafka discards one after 10, and one
+# of those is needed to put it aside.
+DELIVERIES_MAX: Final = 9
+DELIVERIES: Final = 5  # Kafka's own limit, unless somebody says otherwise
+
+
+@unique
+class SubscriptionKind(IntEnum):
+    """How a subscription is consumed; the numbers are stored, never reused."""
+
+    STREAM = 0  # ordered, cumulative acknowledgement, positions kept in Kafka
+    QUEUE = 1  # unordered, individual acknowledgement: a Kafka share group
+    CHECKPOINT = 2  # ordered, positions in the consumers' own hands
+
+
+@unique
+class SubscriptionOp(IntEnum):
+    """What happens to a subscription; the numbers are stored, never reused."""
+
+    CREATE = 0
+    DELETE = 1
+    JOIN = 2  # a consumer registers, or another process takes its name over
+    LEAVE = 3  # by itself, or because its session is over
+    DRAINED = 4  # sealed segments are consumed to their ends
+    RESET = 5  # it begins anew, with another Kafka group
+    POSITIONS = 6  # how far it has read is written down, where Kafka may forget it
+    DEAD_LETTER = 7  # where a queue puts what it could not process, and after how many tries
+    LAPSED = 8  # the process of a consumer's name has certainly ended; the name stays registered
+
+
+NOBODY: Final = 0  # the number of no process: the one that was registered has certainly ended
+
+
+class SegmentPositions(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Of one segment, the offset of the next message to read in each bucket; 0: its first one."""
+
+    segment_id: int
+    offsets: tuple[int, ...]
+
+
+class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What the log says of one subscription.
+
+    `created_offset`: the log offset that created it, or reset it last, which names its Kafka group.
+    `consumers`: names with a session, sorted; `instances`: for each, the number of the process that
+    serves under it, or NOBODY. `drained`: ids of sealed segments that are still in the layout.
+    `positions`: where it goes on in buckets of which its Kafka group knows no position, or none any
+    more.
+    `dead_letter`: of a queue: the scalable topic, `tenant/namespace/name`, that takes what was
+    delivered `deliveries_max` times in vain; "" and 0 where there is none.
+    """
+
+    version: int
+    kind: SubscriptionKind
+    created_offset: int
+    consumers: tuple[str, ...]
+    instances: tuple[int, ...]
+    drained: tuple[int, ...]
+    since_ms: int
+    since_offset: int
+    proposal_id: str
+    positions: tuple[SegmentPositions, ...] = ()
+    dead_letter: str = ""
+    deliveries_max: int = 0
+
+    def position(self, segment_id: int, bucket: int) -> int:
+        """Where it goes on in a bucket of which its Kafka group knows no position."""
+        return next((p.offsets[bucket] for p in self.positions if p.segment_id == segment_id), 0)
+
+    def instance_of(self, consumer: str) -> int | None:
+        """The process registered under this name; None when the name is not registered."""
+        if consumer not in self.consumers:
+            return None
+        return self.instances[self.consumers.index(consumer)]
+
+    def knows(self, consumer: str, instance: int) -> bool:
+        """Whether the name is registered, and no other process than this one under it."""
+        return self.instance_of(consumer) in (instance, NOBODY)
+
+    def with_consumer(self, consumer: str, instance: int) -> Subscription:
+        """With the name registered for this process."""
+        registered = dict(zip(self.consumers, self.instances, strict=True))
+        return self._with({**registered, consumer: instance})
+
+    def without_consumer(self, consumer: str) -> Subscription:
+        """Without the name."""
+        registered = zip(self.consumers, self.instances, strict=True)
+        return self._with({name: number for name, number in registered if name != consumer})
+
+    def with_drained(self, segment_ids: Collection[int]) -> Subscription:
+        """With these segments drained too, of which it needs no positions any more."""
+        drained = tuple(sorted({*self.drained, *segment_ids}))
+        left = tuple(each for each in self.positions if each.segment_id not in drained)
+        return msgspec.structs.replace(self, drained=drained, positions=left)
+
+    def _with(self, registered: Mapping[str, int]) -> Subscription:
+        names = tuple(sorted(registered))
+        numbers = tuple(registered[name] for name in names)
+        return msgspec.structs.replace(self, consumers=names, instances=numbers)
+
+
+def dead_letter_topic(topic: str, subscription: str) -> str:
+    """Where a queue's dead letters go unless somebody says otherwise; Pulsar's convention.
+
+    >>> dead_letter_topic("public/default/orders", "billing")
+    'public/default/orders-billing-DLQ'
+    """
+    return f"{topic}-{subscription}-DLQ"

@@ -1,0 +1,163 @@
+"""`TargetAssignment`: who shall have which buckets of one subscription, by the log and by who is
+there. The coordinator grants them as they become free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from anabranch.core.subscriptions.assignment import (
+    Kept,
+    Shares,
+    assignable,
+    drainable,
+    taken_over,
+    target,
+)
+from anabranch.core.subscriptions.instances import Bucket, BucketsInUse, Instance
+from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.subscriptions.timing import Timing
+from anabranch.core.subscriptions.unserved import UnservedBuckets
+from anabranch.core.topics.layout import SegmentLayout
+
+
+class Absence:
+    """Who of a subscription's consumers is away since when, and what waits for each.
+
+    A consumer is away from its registration until it subscribes. One that went away keeps the
+    buckets that it served, for its grace, so that a restart moves nothing (PIP-468, "Consumer
+    Session Lifecycle"). It is dealt nothing new: what it did not serve when it went would wait for
+    somebody who may be dead, and for the next dead one after that. So what it keeps only ever
+    shrinks. Those whom a former controller knew keep what they are dealt at first, which is what
+    they were dealt there; but nothing if the log has it that they had ended.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Kept] = {}  # by name: of its share, what waits for it; None: all
+        self._since: dict[str, float] = {}
+
+    def gone(self, name: str, kept: Kept, now: float) -> None:
+        """It is away from now on."""
+        self.kept[name], self._since[name] = kept, now
+
+    def registered(self, name: str, kept: Kept, now: float) -> None:
+        """A process of the name is registered; what waits for the name goes on waiting."""
+        self.kept.setdefault(name, kept)
+        self._since[name] = now
+
+    def ended(self, name: str) -> None:
+        """It is there, or its registration has ended."""
+        self.kept.pop(name, None)
+        self._since.pop(name, None)
+
+    def dealt(self, wanted: Mapping[str, Shares]) -> None:
+        """What was dealt to somebody else is not kept any more."""
+        for name in self.kept:  # which is dealt no more than it keeps
+            due: set[Bucket] = {(s, b) for s, each in wanted.get(name, {}).items() for b in each}
+            self.kept[name] = due
+
+    def since_before(self, limit: float) -> list[str]:
+        """Who has been away since before that time."""
+        return [name for name, since in self._since.items() if since < limit]
+
+
+class ParallelDrain:
+    """Which of a subscription's sealed segments several consumers drain at once (PIP-486, use case
+    1). `after_s`: how long after its seal a segment that is not drained counts as one with a
+    backlog; None: never. Readers that keep up are through with it before that.
+    """
+
+    def __init__(self, after_s: float | None) -> None:
+        self.draining: frozenset[int] = frozenset()
+        self._after_s = after_s
+        self._since: dict[int, float] = {}
+        self._has_looked = False
+
+    def changed(self, layout: SegmentLayout, subscription: Subscription, now: float) -> None:
+        """The layout or the subscription may have changed."""
+        if self._after_s is None:
+            return
+        # What a former controller may have dealt out stays so.
+        new = now if self._has_looked else -math.inf
+        self._has_looked = True
+        found = drainable(layout, subscription)
+        self._since = {each: self._since.get(each, new) for each in found}
+
+    def look(self, now: float) -> bool:
+        """Whether there is another set of them now."""
+        after_s = math.inf if self._after_s is None else self._after_s
+        late = frozenset(e for e, since in self._since.items() if now - since >= after_s)
+        before, self.draining = self.draining, late
+        return late != before
+
+
+class TargetAssignment:
+    """The target of one ordered subscription (a queue has none); its coordinator calls it."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.absence = Absence()
+        self.unserved = UnservedBuckets(timing)
+        self.backlog = ParallelDrain(timing.drain_after_s)
+        self._eldest = ""  # who of them has been there for longest
+        self._hurried: frozenset[Bucket] = frozenset()  # what goes to that one
+        self.moved: Counter[int] = Counter()  # by segment: granted to another than before
+        self._owners: dict[Bucket, str] = {}  # to whom each was granted last
+        self._layout: SegmentLayout | None = None
+        self._subscription: Subscription | None = None
+
+    def changed(self, layout: SegmentLayout, subscription: Subscription) -> None:
+        """The layout or the subscription was folded anew."""
+        self._layout, self._subscription = layout, subscription
+        self._owners = {b: who for b, who in self._owners.items() if b[0] in layout.segments}
+        for segment_id in self.moved.keys() - layout.segments.keys():
+            del self.moved[segment_id]
+
+    def wanted(self) -> dict[str, Shares]:
+        """Who shall have what in the end; what is withheld included."""
+        if self._layout is None or self._subscription is None:
+            return {}
+        draining, absent = self.backlog.draining, self.absence.kept
+        wanted = target(self._layout, self._subscription, draining, absent)
+        return taken_over(wanted, self._eldest, self._hurried) if self._hurried else wanted
+
+    def hurry(self, there: Mapping[str, Instance], held: BucketsInUse) -> None:
+        """What is urgent, and nobody may be serving, goes to the eldest of those who are there."""
+        self._hurried = frozenset()
+        if there and self.unserved.urgent:
+            self._eldest = min(there, key=lambda name: (there[name].opened_at or 0.0, name))
+            fresh = there[self._eldest].fresh  # until it has been heard with them
+            self._hurried = frozenset(
+                b for b in self.unserved.urgent if b in fresh or held.allows(b, None)
+            )
+
+    def look(self, now: float) -> bool:
+        """Time has passed: whether there is another target now."""
+        grown = self.backlog.look(now)
+        return self.unserved.hurries(now) or grown
+
+    def granted(self, name: str, buckets: Iterable[Bucket]) -> None:
+        """These go to that consumer, who did not have them."""
+        for bucket in buckets:
+            if self._owners.get(bucket, name) != name:
+                self.moved[bucket[0]] += 1
+            self._owners[bucket] = name
+
+    def served(self, buckets: set[Bucket], is_anybody_there: bool, now: float) -> None:
+        """These are served by those who are there, and no others."""
+        if self._layout is None or self._subscription is None or not is_anybody_there:
+            self.unserved.nobody()
+            return
+        parts = assignable(self._layout, self._subscription.drained)
+        everything = ((part.segment_id, b) for part in parts for b in range(part.buckets))
+        self.unserved.look(everything, buckets, now)
+
+    def existing(self, buckets: Iterable[Bucket]) -> set[Bucket]:
+        """Those that the layout has: whatever else is named is not kept."""
+        segments = self._layout.segments if self._layout is not None else {}
+        return {
+            (segment_id, bucket)
+            for segment_id, bucket in buckets
+            if segment_id in segments and 0 <= bucket < segments[segment_id].buckets
+        }

@@ -1,0 +1,11 @@
+"""Tenants and their namespaces.
+
+`tenant`: what the log keeps of both.
+`machine`: their laws.
+`evolve`: how records change them.
+"""
+
+# What code outside of core may import.
+__all__ = [
+    "tenant",
+]

@@ -1,0 +1,75 @@
+"""The machines of tenants and of namespaces, as tables; docs/state-machine.md explains them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.core.autoscale.policy import is_override_form
+from anabranch.core.bundles.guards import source_settled
+from anabranch.core.bundles.unit import Unit, UnitState
+from anabranch.core.log.law import Arrow, Existence, Guard, Law
+from anabranch.core.log.records import NamespaceChange, PolicyOp, TenantChange
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.names import is_valid, parse_namespace, tenant
+from anabranch.core.ring import BUNDLES_MAX
+from anabranch.core.sessions.machine import IN_SESSION
+from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
+
+TenantGuard = Guard[Tenant | None, TenantChange]
+NamespaceGuard = Guard[NamespaceInfo | None, NamespaceChange]
+
+
+def _unused(state: StateReader, info: NamespaceInfo | None, record: NamespaceChange) -> bool:
+    in_use = any(_busy(state, unit) for _, unit in state.bundles(record.namespace))
+    return not in_use and not any(True for _ in state.topics(record.namespace))
+
+
+def _busy(state: StateReader, unit: Unit) -> bool:
+    """Whether somebody may act as the unit's owner, or is about to."""
+    idle = unit.state in (UnitState.FREE, UnitState.DELETED)
+    return not idle or not source_settled(state, unit, evidence=0)
+
+
+_TENANT_NAMED: Final = TenantGuard(
+    "the tenant's name is one", lambda s, e, r: is_valid(tenant, r.tenant), Verdict.INVALID_VALUE
+)
+_TENANT_EMPTY: Final = TenantGuard(
+    "the tenant has no namespace",
+    lambda s, e, r: not any(True for _ in s.namespaces(r.tenant)),
+    Verdict.TENANT_BUSY,
+)
+_COUNTABLE: Final = NamespaceGuard(
+    "the namespace's name is one, and so is the count of its bundles",
+    lambda s, e, r: 1 <= r.bundles <= BUNDLES_MAX and is_valid(parse_namespace, r.namespace),
+    Verdict.INVALID_VALUE,
+)
+_OVERRIDES_FORMED: Final = NamespaceGuard(
+    "what is overridden of the auto-scale policy are settings of it",
+    lambda s, e, r: is_override_form(r.auto_scale),
+    Verdict.INVALID_VALUE,
+)
+_UNUSED: Final = NamespaceGuard(
+    "the namespace has no scalable topic, and no broker acts for any of its bundles",
+    _unused,
+    Verdict.NAMESPACE_BUSY,
+)
+_E, _O = Existence, PolicyOp
+
+TENANTS: Final = Law(
+    (
+        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _TENANT_NAMED)),
+        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION,)),
+        Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _TENANT_EMPTY)),
+    ),
+    Existence,
+)
+
+NAMESPACES: Final = Law(
+    (
+        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _COUNTABLE)),
+        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION, _OVERRIDES_FORMED)),
+        Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _UNUSED)),
+    ),
+    Existence,
+)

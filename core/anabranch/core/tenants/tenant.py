@@ -1,0 +1,28 @@
+"""`Tenant` and `NamespaceInfo`: what the log keeps of both; `machine` says how they change."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Tenant(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A tenant as Pulsar's admin interface shows it."""
+
+    version: int
+    admin_roles: tuple[str, ...]
+    allowed_clusters: tuple[str, ...]
+    since_ms: int
+    proposal_id: str
+
+
+class NamespaceInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A namespace; `bundles` is the count at its creation, its units say how it is now.
+
+    `auto_scale`: what it overrides of its topics' auto-scale policy: name, value, name, value.
+    """
+
+    version: int
+    bundles: int
+    since_ms: int
+    proposal_id: str
+    auto_scale: tuple[str, ...] = ()

@@ -1,0 +1,170 @@
+"""How records change scalable topics."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from anabranch.core import names
+from anabranch.core.autoscale.policy import is_override_form
+from anabranch.core.log.law import Arrow, Case
+from anabranch.core.log.outcome import REJECTED, Outcome, first_version, may_propose, unfit_version
+from anabranch.core.log.records import TopicChange, subscription_key
+from anabranch.core.log.state import Change, StateReader
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.topics.layout import SegmentLayout, entered, without
+from anabranch.core.topics.machine import LAYOUTS
+from anabranch.core.topics.topic import (
+    LAYOUT_MOVES,
+    Operation,
+    ScalableTopic,
+    TopicMove,
+    TopicState,
+)
+
+_ABSENT: Final = ScalableTopic(
+    TopicState.INIT, 0, 0, -1, 0, (), Operation.NONE, (), (), (), (), TopicMove.REMOVE, 0, -1, 0, ""
+)
+_CASES: Final = LAYOUTS.table
+
+
+def evolve_topic(
+    state: StateReader, record: TopicChange, offset: int, timestamp_ms: int
+) -> Outcome:
+    """Judges one move of one topic's layout."""
+    creating = record.move is TopicMove.CREATE
+    if state.namespace(names.namespace_of(record.topic)) is None:
+        return REJECTED[Verdict.UNKNOWN_NAMESPACE]
+    topic = state.topic(record.topic)
+    if topic is None:
+        if not creating:
+            return REJECTED[Verdict.UNKNOWN_TOPIC]
+        topic = _ABSENT
+    if record.version != topic.version + 1:
+        repeated = record.proposal_id == topic.proposal_id
+        return REJECTED[unfit_version(topic.version, record.version, repeated)]
+    case = _CASES.get((topic.state, record.move))
+    if case is None:
+        return REJECTED[Verdict.ILLEGAL_MOVE]
+    wrong = _refused(state, topic, case, record)
+    if wrong is not None:
+        return REJECTED[wrong]
+    after = _moved(topic, case.row, record, offset, timestamp_ms)
+    changes: list[Change] = [(record.key, after)]
+    if record.move is TopicMove.PRUNE:
+        changes += _undrained(state, record)
+    elif after is None:
+        changes += [
+            (subscription_key(record.topic, name), None)
+            for name, _ in state.subscriptions(record.topic)
+        ]
+    return Outcome(Verdict.ACCEPTED, tuple(changes))
+
+
+def _refused(
+    state: StateReader, topic: ScalableTopic, case: Case[Arrow], record: TopicChange
+) -> Verdict | None:
+    if not may_propose(state, record.actor, record.session):
+        return Verdict.SESSION_OVER
+    creating = record.move is TopicMove.CREATE
+    named = not creating or names.is_valid(names.parse_scalable_topic, record.topic)
+    formed = len(record.properties) % 2 == 0 and is_override_form(record.auto_scale)
+    if not (named and formed):
+        return Verdict.INVALID_VALUE
+    return case.refusal(state, topic, record)
+
+
+def _moved(
+    topic: ScalableTopic, arrow: Arrow, record: TopicChange, offset: int, timestamp_ms: int
+) -> ScalableTopic | None:
+    if arrow.end is TopicState.INIT:
+        return None
+    creating = record.move is TopicMove.CREATE
+    counts = record.move in LAYOUT_MOVES or not record.counts_changes
+    after = replace(
+        topic,
+        state=topic.state if arrow.end is None else arrow.end,
+        version=first_version(offset) if creating else record.version,
+        opened=topic.opened + 1 if topic.opened and not counts else topic.opened,
+        move=record.move,
+        since_ms=timestamp_ms,
+        since_offset=offset,
+        proposal_id=record.proposal_id,
+    )
+    match record.move:
+        case TopicMove.CREATE:
+            return replace(
+                after,
+                incarnation=offset,
+                created_ms=timestamp_ms,
+                next_segment_id=len(record.segments),
+                segments=tuple(entered(part, 0, timestamp_ms) for part in record.segments),
+                properties=record.properties,
+            )
+        case TopicMove.OPEN:
+            return replace(after, opened=record.version)
+        case TopicMove.UPDATE:
+            return replace(after, properties=record.properties)
+        case TopicMove.POLICY:
+            return replace(after, auto_scale=record.auto_scale)
+        case TopicMove.BEGIN:
+            return replace(
+                after,
+                operation=record.operation,
+                parents=record.parents,
+                children=record.segments,
+                next_segment_id=topic.next_segment_id + len(record.segments),
+            )
+        case TopicMove.COMMIT:
+            return _committed(after, record.end_offsets, timestamp_ms)
+        case TopicMove.ABORT:
+            return _at_rest(after, garbage=topic.garbage + topic.children)
+        case TopicMove.PRUNE:
+            gone = tuple(part for part in topic.segments if part.segment_id in record.segment_ids)
+            left = without(topic.layout.segments, record.segment_ids)
+            return replace(after, segments=tuple(left), garbage=topic.garbage + gone)
+        case TopicMove.CLEAR:
+            kept = (part for part in topic.garbage if part.segment_id not in record.segment_ids)
+            return replace(after, garbage=tuple(kept))
+        case _:
+            return after
+
+
+def _committed(
+    topic: ScalableTopic, end_offsets: tuple[int, ...], timestamp_ms: int
+) -> ScalableTopic:
+    ends: dict[int, tuple[int, ...]] = {}
+    at = 0
+    layout = SegmentLayout(topic.epoch, topic.next_segment_id, topic.segments)
+    for parent in topic.parents:
+        buckets = layout.segments[parent].buckets
+        ends[parent] = end_offsets[at : at + buckets]
+        at += buckets
+    after = layout.replaced(topic.parents, topic.children, ends, timestamp_ms, topic.epoch)
+    segments = tuple(sorted(after.segments.values(), key=lambda part: part.segment_id))
+    match topic.operation:
+        case Operation.SPLIT:
+            topic = replace(topic, split_ms=timestamp_ms)
+        case Operation.MERGE:
+            topic = replace(topic, merge_ms=timestamp_ms)
+        case Operation.REBUCKET:
+            topic = replace(topic, rebucket_ms=timestamp_ms)
+    return _at_rest(topic, segments=segments)
+
+
+def _at_rest(topic: ScalableTopic, **changes: Any) -> ScalableTopic:
+    """With these changes, and no operation under way."""
+    return replace(topic, operation=Operation.NONE, parents=(), children=(), **changes)
+
+
+def _undrained(state: StateReader, record: TopicChange) -> list[Change]:
+    """What is pruned needs no mark any more."""
+    gone = set(record.segment_ids)
+    changes: list[Change] = []
+    for name, subscription in state.subscriptions(record.topic):
+        if gone & set(subscription.drained):
+            left = tuple(each for each in subscription.drained if each not in gone)
+            after = replace(subscription, drained=left)
+            changes.append((subscription_key(record.topic, name), after))
+    return changes

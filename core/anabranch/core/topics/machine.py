@@ -1,0 +1,42 @@
+"""The machine of a scalable topic's layout, defined once, as a table (PIP-468; docs/topics.md).
+
+Of the same kind as the service units' (`machine`): a record names a *move*, an arrow says from
+which states it may start, where it leads and which guards must hold.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.core.log.law import Arrow, Law
+from anabranch.core.topics.guards import (
+    CHILDREN_FIT,
+    CONTROLLER,
+    ENDS_COMPLETE,
+    GARBAGE_NAMED,
+    PRUNABLE,
+    SEGMENTS_TILE,
+)
+from anabranch.core.topics.topic import TopicMove, TopicState
+
+_S, _M = TopicState, TopicMove
+_OPEN: Final = (_S.STABLE, _S.PREPARING, _S.SEALING)
+
+LAYOUTS: Final = Law(
+    (
+        Arrow(_M.CREATE, (_S.INIT,), _S.CREATING, (CONTROLLER, SEGMENTS_TILE)),
+        Arrow(_M.OPEN, (_S.CREATING,), _S.STABLE, (CONTROLLER,)),
+        Arrow(_M.BEGIN, (_S.STABLE,), _S.PREPARING, (CONTROLLER, CHILDREN_FIT)),
+        Arrow(_M.SEALING, (_S.PREPARING,), _S.SEALING, (CONTROLLER,)),
+        Arrow(_M.COMMIT, (_S.SEALING,), _S.STABLE, (CONTROLLER, ENDS_COMPLETE)),
+        Arrow(_M.ABORT, (_S.PREPARING,), _S.STABLE, (CONTROLLER,)),
+        Arrow(_M.PRUNE, (_S.STABLE,), _S.STABLE, (CONTROLLER, PRUNABLE)),
+        Arrow(_M.CLEAR, _OPEN, None, (CONTROLLER, GARBAGE_NAMED)),
+        Arrow(_M.UPDATE, _OPEN, None, (CONTROLLER,)),
+        Arrow(_M.POLICY, _OPEN, None, (CONTROLLER,)),
+        # Not while SEALING: what has begun to be sealed is always committed first.
+        Arrow(_M.DELETE, (_S.CREATING, _S.STABLE, _S.PREPARING), _S.DELETING, (CONTROLLER,)),
+        Arrow(_M.REMOVE, (_S.DELETING,), _S.INIT, (CONTROLLER,)),
+    ),
+    TopicState,
+)

@@ -1,0 +1,107 @@
+"""Rules of what is kept, and for how long: positions, messages, subscriptions.
+
+Two words say how long messages are kept. What every subscription has read (all, where there is
+none) is kept for the *read* time, counted from when it was written; what one has yet to read for
+the *unread* time, which is no less, or for ever. Kafka itself sees to the second; the first is a
+decision of the topic's controller, which knows how far each subscription has read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.subscription import (
+    SegmentPositions,
+    Subscription,
+    SubscriptionKind,
+)
+from anabranch.core.topics.segment import SegmentInfo
+
+_Place = TypeVar("_Place", bound=Hashable)
+
+_WARNED: Final = 0.25  # of its time, before which a subscription is said to expire soon
+_TOLD: Final = 0.1  # of its time, after which the log is told that a queue is in use
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """What an operator decides. Durations in seconds; infinite: for ever.
+
+    `expiry_s`: how long a subscription that nobody uses is kept.
+    """
+
+    read_s: float = 604_800.0
+    unread_s: float = math.inf
+    expiry_s: float = math.inf
+
+
+def written_down(
+    known: Subscription, parts: Iterable[SegmentInfo], at: Mapping[Bucket, int]
+) -> tuple[SegmentPositions, ...]:
+    """The positions that the log should have, where a subscription goes on at `at`.
+
+    What is drained needs none, nor does a segment of which nothing was read.
+    """
+    found = []
+    for part in parts:
+        if part.segment_id in known.drained:
+            continue
+        offsets = tuple(at.get((part.segment_id, bucket), 0) for bucket in range(part.buckets))
+        if part.end_offsets:  # a probe of a sealed segment is no message
+            offsets = tuple(map(min, offsets, part.end_offsets))
+        if any(offsets):
+            found.append(SegmentPositions(part.segment_id, offsets))
+    return tuple(found)
+
+
+def trims(
+    begins: Mapping[_Place, int],
+    old: Mapping[_Place, int],
+    positions: Iterable[Mapping[_Place, int]],
+) -> dict[_Place, int]:
+    """Up to where each bucket may be deleted now, exclusive, where that is anything at all.
+
+    `begins`: what is there yet; `old`: the first offset that is too young to be deleted;
+    `positions`: of every subscription, its next message in each bucket. One that a subscription
+    says nothing of is left alone.
+
+    >>> trims({"a": 2, "b": 0, "c": 0}, {"a": 9, "b": 9, "c": 9}, [{"a": 7, "b": 0}])
+    {'a': 7}
+    """
+    found = {}
+    everybody = list(positions)
+    for place, begin in begins.items():
+        least = min((each.get(place, 0) for each in everybody), default=old[place])
+        if (up_to := min(least, old[place])) > begin:
+            found[place] = up_to
+    return found
+
+
+class Expiring(msgspec.Struct, frozen=True):
+    """`left_s`: until a subscription is deleted if nobody uses it; `soon`: that is to be told.
+
+    `untold`: the log is to be told if it is in use: a queue's consumers are in no record.
+    """
+
+    left_s: float
+    soon: bool
+    untold: bool
+
+
+def expiring(known: Subscription, log_ms: int, expiry_s: float) -> Expiring | None:
+    """When a subscription expires that nobody uses; None: it does not.
+
+    Consumers that come or leave, and positions that move, are written down with their time.
+    """
+    if math.isinf(expiry_s):
+        return None
+    rest_s = (log_ms - known.since_ms) / 1000
+    if known.kind is SubscriptionKind.QUEUE:
+        left_s = expiry_s * (1 + _TOLD) - rest_s
+        return Expiring(left_s, left_s <= expiry_s * _WARNED, rest_s >= expiry_s * _TOLD)
+    left_s = expiry_s - rest_s
+    return Expiring(left_s, left_s <= expiry_s * _WARNED, False)

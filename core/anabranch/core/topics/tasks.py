@@ -1,0 +1,129 @@
+"""What must be done in Kafka between two records of a topic, and what is logged afterwards.
+
+A step is chosen by the last logged one alone. Carried out late or twice, even by a controller that
+is none any more, it harms nothing: Kafka's names belong to one incarnation, a segment is sealed
+only after SEALING was logged, which is always completed, and deleted only when the log has taken it
+out of the layout for good (docs/topics.md).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.core.bundles.propose import Actor
+from anabranch.core.log.records import TopicChange
+from anabranch.core.log.state import StateReader
+from anabranch.core.topics.propose import topic_change
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
+
+
+class MakeSegments(msgspec.Struct, frozen=True):
+    """Make the Kafka topics of these segments. What is there already is left as it is.
+
+    Nothing is committed for the subscriptions' groups: one without an offset begins at 0, and a
+    first commit that came late would take a consumer's own back.
+    """
+
+    topic: str
+    incarnation: int
+    segments: tuple[SegmentInfo, ...]
+
+
+class SealSegments(msgspec.Struct, frozen=True):
+    """Make Kafka refuse every append to these segments; the answer is their end offsets, by
+    segment and partition, in order.
+    """
+
+    topic: str
+    incarnation: int
+    segments: tuple[SegmentInfo, ...]
+
+
+class DeleteSegments(msgspec.Struct, frozen=True):
+    """Delete the Kafka topics of these segments; what is gone already is as good."""
+
+    topic: str
+    incarnation: int
+    segments: tuple[SegmentInfo, ...]
+    subscriptions: tuple[tuple[str, int], ...] = ()  # whose groups go too: names, created offsets
+
+
+Task = MakeSegments | SealSegments | DeleteSegments
+
+
+class TaskDone(msgspec.Struct, frozen=True):
+    """A task was carried out; `end_offsets` is SealSegments' answer."""
+
+    end_offsets: tuple[int, ...] = ()
+
+
+class TaskFailed(msgspec.Struct, frozen=True):
+    """A task was not, or not certainly, carried out. `for_good`: trying again would be in vain."""
+
+    reason: str
+    for_good: bool = False
+
+
+def next_task(state: StateReader, name: str, topic: ScalableTopic) -> Task | None:
+    """What must be done in Kafka before the topic's next record; None: nothing."""
+    incarnation = topic.incarnation
+    match topic.state:
+        case TopicState.CREATING:
+            return MakeSegments(name, incarnation, topic.segments)
+        case TopicState.PREPARING:
+            return MakeSegments(name, incarnation, topic.children)
+        case TopicState.SEALING:
+            parts = (topic.segment(each) for each in topic.parents)
+            parents = tuple(part for part in parts if part is not None)
+            return SealSegments(name, incarnation, parents)
+        case TopicState.DELETING:
+            everything = (*topic.segments, *topic.children, *topic.garbage)
+            every = ((each, known.created_offset) for each, known in state.subscriptions(name))
+            return DeleteSegments(name, incarnation, everything, tuple(every))
+        case _ if topic.garbage:
+            return DeleteSegments(name, incarnation, topic.garbage)
+        case _:
+            return None
+
+
+_AFTER = {
+    TopicState.CREATING: TopicMove.OPEN,
+    TopicState.PREPARING: TopicMove.SEALING,
+    TopicState.SEALING: TopicMove.COMMIT,
+    TopicState.DELETING: TopicMove.REMOVE,
+}
+
+
+def after_task(
+    actor: Actor, topic: ScalableTopic, task: Task, done: TaskDone, proposal_id: str
+) -> TopicChange:
+    """The record that says that the task is carried out."""
+    if isinstance(task, DeleteSegments) and topic.state is not TopicState.DELETING:
+        gone = tuple(part.segment_id for part in task.segments)
+        return topic_change(
+            actor, task.topic, topic, TopicMove.CLEAR, proposal_id, segment_ids=gone
+        )
+    move = _AFTER[topic.state]
+    return topic_change(actor, task.topic, topic, move, proposal_id, end_offsets=done.end_offsets)
+
+
+def prunable(
+    state: StateReader, name: str, topic: ScalableTopic, log_ms: int, retention_s: float
+) -> tuple[int, ...]:
+    """Sealed segments that nobody needs any more: drained by all, retention over, no parents."""
+    if topic.state is not TopicState.STABLE:
+        return ()
+    kept_since = log_ms - retention_s * 1000
+    old = {
+        part.segment_id
+        for part in topic.segments
+        if not part.is_active and part.sealed_at_ms <= kept_since
+    }
+    for _, subscription in state.subscriptions(name) if old else ():
+        old &= set(subscription.drained)
+    found: list[int] = []
+    for part in sorted(topic.segments, key=lambda part: part.segment_id):
+        if part.segment_id in old and all(up in found for up in part.parent_ids):
+            found.append(part.segment_id)
+    return tuple(found)

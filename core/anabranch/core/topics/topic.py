@@ -1,0 +1,137 @@
+"""Scalable topics (PIP-468; docs/topics.md); `machine` says how they move.
+
+Each accepted record is a version, and those that change the layout (`LAYOUT_MOVES`) are an epoch of
+it, as PIP-468 counts.
+
+Split, merge and rebucket are one protocol: BEGIN names the children, whose Kafka topics are then
+made; SEALING is the point of no return, after which the parents are sealed in Kafka; COMMIT carries
+their end offsets and makes the new layout. Whoever controls the topic goes on from the last record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum, unique
+from typing import Final
+
+import msgspec
+
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.topics.segment import SegmentInfo
+
+
+@unique
+class TopicState(IntEnum):
+    """States; the numbers are stored, never reused."""
+
+    INIT = 0  # unknown to the log
+    CREATING = 1  # the Kafka topics of its first segments are being made
+    STABLE = 2
+    PREPARING = 3  # the Kafka topics of an operation's children are being made
+    SEALING = 4  # an operation's parents are being sealed
+    DELETING = 5  # all its Kafka topics are being deleted
+
+
+@unique
+class TopicMove(IntEnum):
+    """Arrows' names; the numbers are stored, never reused."""
+
+    CREATE = 0
+    OPEN = 1
+    BEGIN = 2
+    SEALING = 3
+    COMMIT = 4
+    ABORT = 5
+    PRUNE = 6
+    CLEAR = 7  # the Kafka topics of what was pruned or aborted are gone
+    UPDATE = 8  # properties
+    DELETE = 9
+    REMOVE = 10
+    POLICY = 11  # when it may change its segments by itself
+
+
+# What changes the segments of the layout. All else is of the protocol or of the topic's settings.
+LAYOUT_MOVES: Final = frozenset((TopicMove.COMMIT, TopicMove.PRUNE))
+
+
+@unique
+class Operation(IntEnum):
+    """What is done to segments; the numbers are stored, never reused."""
+
+    NONE = 0
+    SPLIT = 1
+    MERGE = 2
+    REBUCKET = 3
+
+
+_OPEN: Final = (TopicState.STABLE, TopicState.PREPARING, TopicState.SEALING)
+
+
+class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What the log says of one scalable topic.
+
+    `version` counts as every entity's does; `opened` is the version that stands for epoch 0 (0
+    before it opens), moved on by whatever leaves the layout as it is. `incarnation`: the log
+    offset that created it, which names its Kafka topics, so that a topic deleted and created again
+    never meets what is left of the former. `children`: of the operation under way, to be active
+    with its COMMIT. `garbage`: no longer in the layout, but in Kafka. `properties`: name, value,
+    name, value. `auto_scale`: what it overrides of the auto-scale policy, likewise. `split_ms`,
+    `merge_ms`, `rebucket_ms`: when the last one of each took over.
+    """
+
+    state: TopicState
+    version: int
+    opened: int
+    incarnation: int
+    next_segment_id: int
+    segments: tuple[SegmentInfo, ...]
+    operation: Operation
+    parents: tuple[int, ...]
+    children: tuple[SegmentInfo, ...]
+    garbage: tuple[SegmentInfo, ...]
+    properties: tuple[str, ...]
+    move: TopicMove
+    since_ms: int
+    since_offset: int
+    created_ms: int
+    proposal_id: str
+    auto_scale: tuple[str, ...] = ()
+    split_ms: int = 0
+    merge_ms: int = 0
+    rebucket_ms: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """How often its layout has changed since it opened (PIP-468, "SegmentLayout")."""
+        return self.version - self.opened if self.opened else 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether clients may use it."""
+        return self.state in _OPEN
+
+    @property
+    def layout(self) -> SegmentLayout:
+        """The DAG as it stands; an operation under way does not show in it."""
+        return SegmentLayout(
+            self.epoch, self.next_segment_id, self.segments, properties_dict(self.properties)
+        )
+
+    def segment(self, segment_id: int) -> SegmentInfo | None:
+        """A segment of the layout by its id."""
+        return next((part for part in self.segments if part.segment_id == segment_id), None)
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether its controller has something to do for it by itself."""
+        return self.state is not TopicState.STABLE or bool(self.garbage)
+
+
+def properties_dict(flat: tuple[str, ...]) -> dict[str, str]:
+    """Properties as a mapping."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def properties_flat(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Properties as they are stored, by name."""
+    return tuple(part for name in sorted(properties) for part in (name, properties[name]))

@@ -1,0 +1,55 @@
+"""What cause and effect say of a key's order: acknowledged before another was sent comes first.
+
+Judges histories only: it knows when each message was sent and acknowledged, by whomever, and in
+which order a key's messages were found. Messages that were under way together may come either way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+import msgspec
+
+MessageT = TypeVar("MessageT", bound=Hashable)
+
+
+class Span(msgspec.Struct, frozen=True):
+    """From the sending of a message to its acknowledgement, on one clock for all senders.
+
+    `acked` is infinite for a message of which nobody was told that it is stored.
+    """
+
+    sent: float
+    acked: float = math.inf
+
+
+class Turned(msgspec.Struct, Generic[MessageT], frozen=True):
+    """`effect` was sent after `cause` had been acknowledged, and was found before it."""
+
+    cause: MessageT
+    effect: MessageT
+
+
+def turned_round(
+    found: Iterable[MessageT], spans: Mapping[MessageT, Span]
+) -> list[Turned[MessageT]]:
+    """What is wrong with the order in which the messages of one key were found.
+
+    One entry for each message that came too early, with the first acknowledged one it came before.
+    What comes again counts where it came first. Raises KeyError for what was never sent.
+
+    >>> spans = {"a": Span(0, 1), "b": Span(2, 3), "c": Span(2.5, 4)}
+    >>> turned_round("acba", spans), turned_round("cab", spans)
+    ([], [Turned(cause='a', effect='c')])
+    """
+    wrong: list[Turned[MessageT]] = []
+    cause: MessageT | None = None
+    for message in reversed(list(dict.fromkeys(found))):
+        span = spans[message]
+        if cause is not None and spans[cause].acked < span.sent:
+            wrong.append(Turned(cause, message))
+        if cause is None or span.acked < spans[cause].acked:
+            cause = message
+    return wrong[::-1]

@@ -1,0 +1,62 @@
+"""What Kafka itself holds of a scalable topic, read as any client of Kafka would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import Message as KafkaMessage
+from confluent_kafka import TopicPartition
+
+from anabranch.channel.connection import KafkaConnection, close_consumer
+from anabranch.core.errors import AnabranchError
+from anabranch.devkit.demo.messages import Arrival, Message
+
+_SECONDS_MAX: Final = 10.0
+_CLOSE_SECONDS_MAX: Final = 2.0
+_BATCH_MAX: Final = 1_000
+
+
+class UnreadableError(AnabranchError):
+    """Kafka did not give what it says it has."""
+
+
+def stored(connection: KafkaConnection, stats: Mapping[str, Any]) -> list[Arrival]:
+    """Every message in every segment's Kafka topic, segment by segment, parents first.
+
+    `stats`: the body of `GET .../stats`. In this order each key's messages are in theirs, since a
+    child has a greater id than its parents. Raises UnreadableError.
+    """
+    places = {
+        (segment["kafkaTopic"], bucket): int(segment_id)
+        for segment_id, segment in stats["segments"].items()
+        for bucket in range(segment["entryBuckets"])
+    }
+    found: list[Arrival] = []
+    consumer = connection.consumer()
+    try:
+        left = 0
+        for place in places:
+            partition = TopicPartition(*place)
+            _, end = consumer.get_watermark_offsets(partition, _SECONDS_MAX, cached=False)
+            left += end  # nothing is removed before its retention is over
+        consumer.assign([TopicPartition(*place, 0) for place in places])
+        while left > 0:
+            read = consumer.consume(_BATCH_MAX, _SECONDS_MAX)
+            if not read:
+                raise UnreadableError(f"{left} messages that Kafka says it has were not given")
+            for each in read:
+                if each.error() is not None:
+                    raise UnreadableError(f"Kafka: {each.error()}")
+                found.append(_arrival(places, each))
+            left -= len(read)
+    finally:
+        close_consumer(consumer, _CLOSE_SECONDS_MAX)
+    return sorted(found, key=lambda one: (one.segment_id, one.bucket, one.offset))
+
+
+def _arrival(places: Mapping[tuple[str, int], int], read: KafkaMessage) -> Arrival:
+    bucket = read.partition() or 0
+    message = msgspec.convert(msgspec.json.decode(read.value() or b"")["message"], Message)
+    return Arrival(message, "Kafka", places[read.topic() or "", bucket], bucket, read.offset() or 0)

@@ -1,0 +1,239 @@
+"""`anabranch dev`: a whole cluster on this machine, for as long as the command runs."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+
+from anabranch.broker.cli.flags import collect
+from anabranch.core.errors import AnabranchError
+from anabranch.devkit import ports
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.nodes import (
+    HOST,
+    ON_ONE_MACHINE,
+    ChildError,
+    NodeProcess,
+    await_ready,
+    stop_all,
+)
+
+_WATCH_SECONDS: Final = 0.5
+ALONE_S: Final = 1.0
+# The others are to take over before, as they would from a machine that is gone.
+BESIDE_OTHERS_S: Final = 10.0
+_PAUSE_S_MAX: Final = 60.0
+_SETTLED_S: Final = 60.0  # one that ran for so long begins anew with short pauses
+
+
+class PortsError(AnabranchError):
+    """A port that a node was to listen on is taken."""
+
+
+@click.command(epilog="Example: anabranch dev --nodes 3 --http-port 8080 --data-dir /tmp/river")
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, 20), help="How many.")
+@click.option(
+    "--http-port",
+    default=8080,
+    show_default=True,
+    type=click.IntRange(1, 65_515),
+    help="Port of node 0; node i listens on this plus i.",
+)
+@click.option(
+    "--service-port",
+    default=6650,
+    show_default=True,
+    type=click.IntRange(0, 65_515),
+    help="Port for clients of node 0; node i listens on this plus i. 0: any free ones.",
+)
+@click.option(
+    "--data-dir",
+    default=Path("anabranch-dev"),
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where Kafka and the nodes keep their data and logs; a later run goes on with it.",
+)
+@click.option(
+    "--kafka-port",
+    default=9092,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Port of the embedded Kafka. 0: any free one.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Setting of all nodes; may be repeated.",
+)
+def dev(
+    nodes: int,
+    http_port: int,
+    service_port: int,
+    data_dir: Path,
+    kafka_port: int,
+    settings: tuple[str, ...],
+) -> None:
+    """Run an embedded Kafka and some nodes on this machine.
+
+    Prints a line that starts with `ready` when all nodes serve. Ctrl-C or SIGTERM stops them all:
+    the nodes hand their bundles over or free them, then Kafka ends. No process stays, whatever
+    happens to this one. A node that ends by itself, or is killed, is started again: after some
+    seconds, so that the others take over first, and later each time that it ends soon.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    # Wrong settings are told before Kafka is started.
+    collect(None, None, None, None, (*ON_ONE_MACHINE, *settings)).load()
+    _check_ports("--http-port", http_port, nodes)
+    if kafka_port:
+        _check_ports("--kafka-port", kafka_port, 1)
+    service_ports = [service_port and service_port + number for number in range(nodes)]
+    if service_port:
+        _check_ports("--service-port", service_port, nodes)
+    data_dir = data_dir.absolute()
+    kafka = EmbeddedKafka(data_dir / "kafka", port=kafka_port)
+    try:
+        _run(http_port, service_ports, kafka, data_dir, settings)
+    except KeyboardInterrupt:
+        click.echo("stopped")
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """Breaks off whatever is going on, once; nothing disturbs the stop that follows."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _run(
+    http_port: int,
+    service_ports: Sequence[int],
+    kafka: EmbeddedKafka,
+    data_dir: Path,
+    settings: Sequence[str],
+) -> None:
+    count = len(service_ports)
+    children: list[NodeProcess] = []
+    try:
+        click.echo("starting Kafka")
+        kafka.start()
+        click.echo(f"starting {count} node{'' if count == 1 else 's'}")
+        for number, service_port in enumerate(service_ports):
+            child = NodeProcess(
+                f"node-{number}",
+                http_port + number,
+                kafka.bootstrap_servers,
+                data_dir,
+                *settings,
+                service_port=service_port,
+            )
+            children.append(child)
+            child.start()
+        await_ready(children)
+        _say_ready(children, kafka, data_dir)
+        _watch(children, kafka)
+    finally:
+        try:
+            stop_all(children)
+        finally:
+            kafka.stop()
+
+
+def _check_ports(option: str, first: int, count: int) -> None:
+    taken = [str(port) for port in range(first, first + count) if not ports.is_free(HOST, port)]
+    if taken:
+        raise PortsError(
+            f"in use on {HOST}: port {', '.join(taken)}; stop what listens there, or choose "
+            f"another {option}"
+        )
+
+
+def _say_ready(children: list[NodeProcess], kafka: EmbeddedKafka, data_dir: Path) -> None:
+    for child in children:
+        click.echo(f"{child.name}: {_whereabouts(child)}")
+    nodes = f"{len(children)} node{'' if len(children) == 1 else 's'}"
+    click.echo(
+        f"ready: {nodes}, Kafka at {kafka.bootstrap_servers}, data in {data_dir}; Ctrl-C stops all"
+    )
+
+
+def _whereabouts(child: NodeProcess) -> str:
+    return f"{child.url}, {child.service_url()} (process {child.pid}, log {child.log_file})"
+
+
+class Restarts:
+    """Decides when a node starts again that has ended. Times in seconds.
+
+    Its pauses double as long as a node ends soon after each start.
+    """
+
+    def __init__(self) -> None:
+        self._due_s: dict[str, float] = {}
+        self._pause_s: dict[str, float] = {}
+
+    def ended(self, name: str, ran_s: float, now_s: float, *, alone: bool) -> float:
+        """Notes that a node has ended; returns the pause before it is to be started again."""
+        first_s = ALONE_S if alone else BESIDE_OTHERS_S
+        again_s = 2 * self._pause_s.get(name, 0.0) if ran_s < _SETTLED_S else 0.0
+        pause_s = min(max(first_s, again_s), _PAUSE_S_MAX)
+        self._pause_s[name] = pause_s
+        self._due_s[name] = now_s + pause_s
+        return pause_s
+
+    def waits(self, name: str) -> bool:
+        """Whether it has ended and is to be started again."""
+        return name in self._due_s
+
+    def take(self, now_s: float) -> list[str]:
+        """Names of those that are to be started now, once."""
+        due = [name for name, at_s in self._due_s.items() if at_s <= now_s]
+        for name in due:
+            del self._due_s[name]
+        return due
+
+
+def _watch(children: list[NodeProcess], kafka: EmbeddedKafka) -> None:
+    """Starts nodes again that end, and says so; does not return."""
+    restarts = Restarts()
+    began_s = {child.name: time.monotonic() for child in children}
+    coming: list[NodeProcess] = []
+    kafka_said = False
+    while True:
+        time.sleep(_WATCH_SECONDS)
+        now_s = time.monotonic()
+        for child in children:
+            if not child.is_running and not restarts.waits(child.name):
+                alone = not any(other.is_running for other in children)
+                ran_s = now_s - began_s[child.name]
+                pause_s = restarts.ended(child.name, ran_s, now_s, alone=alone)
+                coming = [each for each in coming if each is not child]
+                click.echo(
+                    f"{child.name} has ended (status {child.exit_status}, log {child.log_file}); "
+                    f"it is started again in {pause_s:.0f} s"
+                )
+        for name in restarts.take(now_s):
+            child = next(each for each in children if each.name == name)
+            child.start()
+            began_s[name] = now_s
+            coming.append(child)
+        for child in [each for each in coming if _is_ready(each)]:
+            coming.remove(child)
+            click.echo(f"{child.name} serves again: {_whereabouts(child)}")
+        if not kafka_said and not kafka.is_running:
+            kafka_said = True
+            click.echo(f"Kafka has ended (its log is {kafka.log_file}); the nodes wait for it")
+
+
+def _is_ready(child: NodeProcess) -> bool:
+    try:
+        return child.is_ready()
+    except ChildError:
+        return False  # it has ended again, which is told in its turn

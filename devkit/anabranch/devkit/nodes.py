@@ -1,0 +1,177 @@
+"""Nodes as child processes, for `dev`, the demo and tests.
+
+A node that is started here ends when this process is gone, however that one ended: it holds the
+reading end of a pipe whose other end only we have, and `--end-with-parent` makes it watch that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from anabranch.core.errors import AnabranchError
+
+HOST: Final = "127.0.0.1"
+ON_ONE_MACHINE: Final = (
+    f"bindAddress={HOST}",
+    f"advertisedAddress={HOST}",
+    "replicationFactor=1",
+    "minInsyncReplicas=1",
+)
+_START_SECONDS_MAX: Final = 120.0
+_STOP_SECONDS_MAX: Final = 20.0
+_PROBE_SECONDS: Final = 0.05
+_ANSWER_SECONDS_MAX: Final = 20.0
+_LAST_WORDS_BYTES: Final = 2_000
+
+
+class ChildError(AnabranchError):
+    """A node ended, or did not become ready, while it was being started."""
+
+
+class NodeProcess:
+    """One `anabranch node` on this machine. Starts and stops any number of times."""
+
+    def __init__(
+        self,
+        name: str,
+        http_port: int,
+        bootstrap_servers: str,
+        data_dir: Path,
+        *settings: str,
+        service_port: int = 0,
+    ) -> None:
+        self.name = name
+        self.port = http_port
+        self.url = f"http://{HOST}:{http_port}"
+        self.broker_id = f"{HOST}:{http_port}"
+        self.log_file = data_dir / f"{name}.log"
+        self._command = [
+            *(sys.executable, "-m", "anabranch.broker.cli", "node", "--end-with-parent"),
+            *("--bootstrap-servers", bootstrap_servers, "--http-port", str(http_port)),
+            *("--service-port", str(service_port)),
+            *("--data-dir", str(data_dir / name)),
+        ]
+        for setting in (*ON_ONE_MACHINE, *settings):
+            self._command += ["--set", setting]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process and self.is_running else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Starts the process and returns at once."""
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # A Ctrl-C is for us, who then stop the nodes before their Kafka.
+                start_new_session=True,
+            )
+
+    def is_ready(self) -> bool:
+        """Whether it serves. Raises ChildError when it has ended."""
+        if not self.is_running:
+            raise ChildError(f"{self.name} ended while it was starting:\n{self.last_words()}")
+        try:
+            return self._get("/readyz")[0] == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def service_url(self) -> str:
+        """Where clients connect to, as the node says; it must be ready. Raises ChildError."""
+        try:
+            _, body = self._get("/admin/v2/brokers/status")
+            return str(json.loads(body)["serviceUrl"])
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            raise ChildError(f"{self.name} does not say its serviceUrl: {error!r}") from None
+
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        self._end(signal.SIGKILL)
+        self.wait(_STOP_SECONDS_MAX)
+
+    def terminate(self) -> None:
+        """Asks it to hand everything over and end; returns at once."""
+        self._end(signal.SIGTERM)
+
+    def wait(self, seconds_max: float) -> bool:
+        """Whether it ended in that time."""
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            return False
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        return True
+
+    @property
+    def exit_status(self) -> int | None:
+        """Its status once it has ended; negative: the signal that ended it."""
+        return self._process.poll() if self._process else None
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        with contextlib.suppress(OSError), self.log_file.open("rb") as file:
+            file.seek(max(0, self.log_file.stat().st_size - _LAST_WORDS_BYTES))
+            return file.read().decode(errors="replace").strip()
+        return f"(no log at {self.log_file})"
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=_ANSWER_SECONDS_MAX)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None and self.is_running:
+            self._process.send_signal(how)
+
+
+def await_ready(nodes: Sequence[NodeProcess], seconds_max: float = _START_SECONDS_MAX) -> None:
+    """Returns when all serve. Raises ChildError."""
+    deadline = time.monotonic() + seconds_max
+    waiting = list(nodes)
+    while waiting:
+        waiting = [node for node in waiting if not node.is_ready()]
+        if waiting and time.monotonic() > deadline:
+            names = ", ".join(node.name for node in waiting)
+            raise ChildError(
+                f"{names} did not become ready in {seconds_max:.0f} s:\n{waiting[0].last_words()}"
+            )
+        if waiting:
+            time.sleep(_PROBE_SECONDS)
+
+
+def stop_all(nodes: Sequence[NodeProcess], seconds_max: float = _STOP_SECONDS_MAX) -> None:
+    """Stops all gracefully and at once, by force what is left after that time."""
+    for node in nodes:
+        node.terminate()
+    deadline = time.monotonic() + seconds_max
+    for node in nodes:
+        if not node.wait(max(0.0, deadline - time.monotonic())):
+            node.kill()

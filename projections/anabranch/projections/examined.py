@@ -1,0 +1,96 @@
+"""A stored state looked at row by row: what it adds up to, and what in it is no state at all.
+
+That takes some ten times as long as adding up its bytes (`channel.state_sums`), so it is done only
+when these do not fit, or when another release took them over other schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from anabranch.channel.codec import ENTITY_PREFIXES, encode_entity, read_state
+from anabranch.channel.errors import NewerSchemaError, UnreadableError
+from anabranch.channel.registry import PREFIX_LENGTH
+from anabranch.channel.state_sums import StateSums, row_check
+from anabranch.core.log.digest import Digest, entity_hash
+from anabranch.projections.store import Family, Store, new_batch
+
+ENTITIES: Final = (Family.POLICIES, Family.UNITS, Family.TOPICS)
+_CHUNK: Final = 20_000
+_STRAYS_MAX: Final = 20  # that are kept by name
+_NEWEST: Final = frozenset(ENTITY_PREFIXES)
+
+
+class Stray(msgspec.Struct, frozen=True):
+    """A row that is no state. `unreadable`: its key could be one, but not its value."""
+
+    key: bytes
+    why: str
+    unreadable: bool
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """What the rows that are state add up to; `strays`: the first of the others."""
+
+    sums: StateSums
+    digest: Digest
+    strays: tuple[Stray, ...]
+    stray_count: int
+
+
+def raw_sums(store: Store) -> StateSums:
+    """The sums over the rows' bytes as they are."""
+    sums = StateSums()
+    for family in ENTITIES:
+        for chunk in store.chunks(family, _CHUNK):
+            sums = sums.plus(chunk)
+    return sums
+
+
+def examine(store: Store, *, drop_strays: bool) -> Examined:
+    """Decodes every row, and writes anew what an older release wrote.
+
+    `drop_strays`: deletes what is no state, as it may be in a snapshot, but never in a view.
+    """
+    keys = check = digest = stray_count = 0
+    strays: list[Stray] = []
+    for family in ENTITIES:
+        for chunk in store.chunks(family, _CHUNK):
+            batch = new_batch()
+            for key, value in chunk:
+                try:
+                    name, entity = read_state(key, value)
+                except (UnreadableError, NewerSchemaError) as error:
+                    if drop_strays:
+                        batch.delete(key, store.families[family])
+                    stray_count += 1
+                    if len(strays) < _STRAYS_MAX:
+                        strays.append(Stray(key, str(error), _is_text(key)))
+                    continue
+                if value[:PREFIX_LENGTH] not in _NEWEST:
+                    value = encode_entity(entity)
+                    batch.put(key, value, store.families[family])
+                keys += 1
+                check += row_check(key, value)
+                digest += entity_hash(name, entity)
+            store.write(batch)
+    return Examined(StateSums(keys, check), Digest(digest % (1 << 128)), tuple(strays), stray_count)
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def told(strays: tuple[Stray, ...], count: int) -> Iterator[str]:
+    """The strays in words."""
+    for stray in strays:
+        yield f"{stray.key!r}: {stray.why}"
+    if count > len(strays):
+        yield f"and {count - len(strays)} more"

@@ -1,0 +1,51 @@
+"""Whether a stored view holds all that was stored, looked at whenever one is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from anabranch.channel.state_sums import FORM
+from anabranch.core.log import digest as digests
+from anabranch.projections.errors import ViewDamagedError
+from anabranch.projections.examined import examine, raw_sums
+from anabranch.projections.meta import META_KEY, Meta, encode_meta, read_meta
+from anabranch.projections.store import Family, Store, new_batch
+
+_UNCOUNTED: Final = 0  # the form of a view of before there were sums
+
+
+def verified_meta(store: Store, path: Path, loaded: Meta | None = None) -> Meta:
+    """The place of what is stored, all of which must be there.
+
+    `loaded`: what was loaded and looked at just now. A view of another release, which took digest
+    and sums over its own schemas, gets those of this one. Raises ViewFormatError or
+    ViewDamagedError.
+    """
+    meta = read_meta(store, path)
+    if meta == loaded or raw_sums(store) == meta.sums:
+        return meta
+    found = examine(store, drop_strays=False)
+    if found.strays:  # a newer release's, as after a downgrade
+        key = found.strays[0].key
+        raise ViewDamagedError(path, f"{key!r} is no state that this release knows")
+    counted = meta.form != _UNCOUNTED and found.sums.keys != meta.keys
+    if counted or (meta.form == FORM and found.sums != meta.sums):
+        raise ViewDamagedError(
+            path,
+            f"of the {meta.keys} keys that were stored it has {found.sums.keys}, or other values "
+            "than were stored",
+        )
+    meta = msgspec.structs.replace(
+        meta,
+        digest=digests.to_hex(found.digest),
+        keys=found.sums.keys,
+        check=found.sums.check,
+        form=FORM,
+    )
+    batch = new_batch()
+    batch.put(META_KEY, encode_meta(meta), store.families[Family.META])
+    store.write(batch)
+    return meta

@@ -1,0 +1,82 @@
+"""What `make mutants` mutates, and which tests must notice: the rules that promises rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+ROOTS: Final = (
+    "core",
+    "channel",
+    "wire",
+    "projections",
+    "client",
+    "broker",
+    "spark_replay",
+    "devkit",
+)
+"""Source roots; together they make the package `anabranch` that is mutated."""
+
+SHARE_MIN: Final = 0.95
+"""Of the mutants of each target, how many must be noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Modules, as paths below the package, and tests, as paths below `tests`; both may be globs.
+
+    `but`: modules that another target has. Tests run without Kafka, Spark and RocksDB, in
+    processes that are forked from one that has imported them, and perhaps run them: its threads are
+    not in them.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    but: tuple[str, ...] = ()
+
+
+# Core in parts, the most important first: the whole takes hours.
+_OF_CORE: Final = (
+    "unit/test_core_*.py",
+    "property/test_core_*.py",
+    "property/test_autoscale.py",
+)
+_RULES: Final = (
+    "core/*/guards.py",
+    "core/*/machine.py",
+    "core/log/law.py",
+    "core/sessions/lease.py",
+    "core/bundles/placement.py",
+    "core/bundles/propose.py",
+)
+_FOLDS: Final = ("core/log/fold.py", "core/*/evolve.py")
+_PLANS: Final = (
+    "core/topics/controller.py",
+    "core/subscriptions/coordinator.py",
+    "core/subscriptions/assignment.py",
+)
+
+TARGETS: Final = (
+    Target("core-rules", _RULES, _OF_CORE),
+    Target("core-folds", _FOLDS, _OF_CORE),
+    Target("core-plans", _PLANS, _OF_CORE),
+    Target("core-rest", ("core/*.py", "core/*/*.py"), _OF_CORE, but=(*_RULES, *_FOLDS, *_PLANS)),
+    Target(
+        "settlement",
+        (
+            "client/_producer/settlement.py",
+            "client/_producer/producer_state.py",
+            "wire/kafka_protocol.py",
+        ),
+        (
+            "unit/test_client_settlement.py",
+            "unit/test_client_producer_state.py",
+            "unit/test_client_security.py",
+            "unit/test_client_faults.py",
+        ),
+    ),
+    Target("sealing", ("channel/sealing.py",), ("unit/test_channel_sealing.py",)),
+    Target("heartbeats", ("channel/heartbeats.py",), ("unit/test_channel_heartbeats.py",)),
+    Target("checks", ("spark_replay/checks/*.py",), ("unit/test_audit_*.py",)),
+)

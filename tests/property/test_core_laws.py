@@ -1,0 +1,120 @@
+"""One law, two readings: of every noun the `transitions` machine, guards included, and the fold
+agree along random logs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from enum import IntEnum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.core.log.law import Existence, Law
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import (
+    NamespaceChange,
+    SessionChange,
+    SubscriptionChange,
+    TenantChange,
+)
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.sessions.machine import SESSIONS
+from anabranch.core.sessions.session import Session, SessionState
+from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
+from anabranch.core.tenants.machine import NAMESPACES, TENANTS
+from support.random_log import random_record
+from support.world import A, B, World
+
+# What is wrong with a proposal before any machine looks at it.
+BEFORE = (
+    Verdict.REPEATED,
+    Verdict.STALE_VERSION,
+    Verdict.VERSION_GAP,
+    Verdict.NO_CLUSTER,
+    Verdict.UNKNOWN_TENANT,
+    Verdict.UNKNOWN_NAMESPACE,
+    Verdict.UNKNOWN_TOPIC,
+    Verdict.UNKNOWN_SUBSCRIPTION,
+    Verdict.OTHER_INCARNATION,
+)
+LAWS: dict[type[Any], Law[Any]] = {
+    SessionChange: SESSIONS,
+    TenantChange: TENANTS,
+    NamespaceChange: NAMESPACES,
+    SubscriptionChange: SUBSCRIPTIONS,
+}
+
+
+def reached(entity: object) -> IntEnum:
+    if isinstance(entity, Session):
+        return entity.state
+    return Existence.ABSENT if entity is None else Existence.PRESENT
+
+
+def stepped(world: World, record: Any) -> tuple[IntEnum, IntEnum | None]:
+    """The state before a record, and where the machine goes."""
+    law, before = LAWS[type(record)], world.replica.entities.get(record.key)
+    start = reached(before)
+    if before is None and type(record) is SessionChange:
+        start = SessionState.NONE
+    return start, law.step(start, record.op, world.replica, before, record)
+
+
+def checked(world: World, record: Any) -> Folded:
+    """The record folded, after the machine was asked."""
+    law = LAWS[type(record)]
+    # The guards of a subscription may count on its topic.
+    is_asked = type(record) is not SubscriptionChange or world.replica.topic(record.topic)
+    start, end = stepped(world, record) if is_asked else (Existence.ABSENT, None)
+    folded = world.fold(record)
+    verdict = folded.outcome.verdict
+    if verdict is Verdict.ACCEPTED:
+        assert end is reached(world.replica.entities.get(record.key))
+    elif verdict not in BEFORE:
+        assert end is None
+        case = law.table.get((start, record.op))
+        refusals = [reason for _, reason in case.checks] if case else [Verdict.ILLEGAL_MOVE]
+        assert verdict in refusals
+    return folded
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 120))
+def test_machine_and_fold_agree_along_random_logs(rng: random.Random, length: int) -> None:
+    world = World(A, B)
+    for _ in range(length):
+        record = random_record(world, rng)
+        if type(record) in LAWS:
+            checked(world, record)
+        else:
+            world.tell(record)
+
+
+@pytest.mark.parametrize("law", LAWS.values())
+def test_a_law_comes_from_its_rows_alone_and_has_one_arrow_for_each_pair(law: Law[Any]) -> None:
+    assert Law(law.rows, law.states).table == law.table
+    assert len(law.table) == sum(len(row.starts) for row in law.rows)
+
+
+def test_the_random_logs_take_every_row_and_meet_every_guard() -> None:
+    taken: Counter[tuple[type[Any], int]] = Counter()
+    refused: Counter[tuple[type[Any], Verdict]] = Counter()
+    for seed in range(60):
+        rng, world = random.Random(seed), World(A, B)
+        for _ in range(400):
+            record: Any = random_record(world, rng)
+            if type(record) not in LAWS:
+                world.tell(record)
+                continue
+            verdict = checked(world, record).outcome.verdict
+            if verdict is Verdict.ACCEPTED:
+                taken[type(record), record.op] += 1
+            else:
+                refused[type(record), verdict] += 1
+    for kind, law in LAWS.items():
+        assert {row.move for row in law.rows} == {move for of, move in taken if of is kind}
+        reasons = {guard.refusal for row in law.rows for guard in row.guards}
+        assert reasons - {reason for of, reason in refused if of is kind} == set(), kind

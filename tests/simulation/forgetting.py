@@ -1,0 +1,126 @@
+"""What Kafka forgets of subscriptions, simulated, and the product's own `Keeping` against it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from anabranch.broker.errors import DeadlineError
+from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.consumers import Consumers
+from anabranch.broker.topics.keeping import Keeping
+from anabranch.core.errors import AnabranchError
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.retention import Retention
+from anabranch.core.topics.topic import ScalableTopic
+from simulation.process import Process
+from simulation.work import Work
+
+if TYPE_CHECKING:
+    from simulation.segment_store import Place
+    from simulation.topic_host import TopicHost
+    from simulation.topic_world import TopicWorld
+
+LOOK_S = 0.7
+LOOK_S_MAX = 8.0
+KEPT_S = 6.0  # longer than a session and the margin after it
+
+
+class _Keeping(Keeping):
+    busy_rounds = 1
+
+    async def look(self, name: str) -> None:
+        try:
+            await super().look(name)
+        except asyncio.CancelledError:
+            raise DeadlineError("it took too long") from None
+
+    async def _retain(self, name: str, topic: ScalableTopic) -> None:
+        """Kafka's own retention is no part of this."""
+
+
+class Keepers:
+    """The looks of one life of one process, as a controller."""
+
+    def __init__(
+        self,
+        world: TopicWorld,
+        process: Process,
+        host: TopicHost,
+        access: Access,
+        consumers: Consumers,
+        positions: Any,
+    ) -> None:
+        self._world = world
+        self._process = process
+        self._host = host
+        nobody: Any = None
+        kept = Retention(math.inf, math.inf, math.inf)
+        self._keeping = _Keeping(
+            access, consumers, positions, nobody, kept, LOOK_S, process.local_now
+        )
+        self._keeping._log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
+        self._looking: set[str] = set()
+        self._next: dict[str, float] = {}
+
+    def advance(self) -> None:
+        """Looks at every topic whose turn it is."""
+        if not self._world.plan.forgets:
+            return
+        now = self._process.local_now()
+        for name in self._world.topics:
+            if name in self._looking or now < self._next.get(name, 0.0):
+                continue
+            topic = self._process.core.state.topic(name)
+            if topic is None or not topic.is_open or not self._host.may_act(name):
+                continue
+            self._looking.add(name)
+            self._next[name] = now + LOOK_S
+            work = Work(self._keeping.look(name), partial(self._ended, name))
+            self._process.later(LOOK_S_MAX, work.cancel)
+
+    def _ended(self, name: str, _: None, error: AnabranchError | None) -> None:
+        self._looking.discard(name)
+
+
+class Forgetting:
+    """Kafka forgets, now and then, positions that the log has had for a while.
+
+    It keeps one for a day at least, so whoever serves a bucket then was granted it with what the
+    log has: a grant from before that has long lapsed.
+    """
+
+    def __init__(self, world: TopicWorld) -> None:
+        self._world = world
+        self._known_since: dict[tuple[str, Place, int], float] = {}
+        self.forgotten = 0
+
+    def start(self, interval_s: Callable[[], float]) -> None:
+        """Goes on to the end of the run, when all is calm, too."""
+        if self._world.plan.forgets:
+            self._world.sched.after(interval_s(), partial(self._forget, interval_s))
+
+    def _forget(self, interval_s: Callable[[], float]) -> None:
+        self._world.sched.after(interval_s(), partial(self._forget, interval_s))
+        now = self._world.sched.now
+        truth, committed = self._world.cluster.checks.truth, self._world.store.committed
+        for name in self._world.topics:
+            topic = truth.topic(name)
+            for subscription, known in truth.subscriptions(name) if topic is not None else ():
+                group = kafka_group("", name, subscription, known.created_offset)
+                for part in topic.segments if topic is not None else ():
+                    kafka = kafka_topic("", name, topic.incarnation, part) if topic else ""
+                    for bucket in range(part.buckets):
+                        key = (group, (kafka, bucket))
+                        at = committed.get(key)
+                        if not at or known.position(part.segment_id, bucket) < at:
+                            continue
+                        since = self._known_since.setdefault((*key, at), now)
+                        if now - since >= KEPT_S:
+                            del committed[key]
+                            self.forgotten += 1

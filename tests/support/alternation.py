@@ -1,0 +1,118 @@
+"""Senders that take turns at a key, each only after the other's message was acknowledged.
+
+The history of it is judged by cause and effect alone (`devkit.causality`): nothing here knows how
+segments are replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import threading
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from anabranch.client import StreamConsumer, TopicLayout
+from anabranch.devkit.causality import Span, Turned, turned_round
+from support.quiet import QUIET
+from support.waiting import eventually, until
+
+Send = Callable[[bytes, str], Awaitable[object]]
+_ANSWER_S = 60.0
+
+
+class Alternation:
+    """Of each key: what was sent and acknowledged when, and in which order it was received."""
+
+    def __init__(self, keys: int) -> None:
+        # By key, of what was received: its place and number.
+        self._received: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        self._keys = [f"shared-{number}" for number in range(keys)]
+        self._spans: dict[int, Span] = {}
+        self._numbers = itertools.count()
+        self._instants = itertools.count()  # a clock that never shows the same twice
+
+    async def run(self, senders: Sequence[Send]) -> None:
+        """Until it is cancelled. Raises what a sender raises."""
+        async with asyncio.TaskGroup() as group:
+            for key in self._keys:
+                group.create_task(self._alternate(key, senders))
+
+    async def _alternate(self, key: str, senders: Sequence[Send]) -> None:
+        for send in itertools.cycle(senders):
+            number, sent = next(self._numbers), next(self._instants)
+            self._spans[number] = Span(sent)
+            await send(b"%d" % number, key)
+            self._spans[number] = Span(sent, next(self._instants))
+
+    async def receive(self, consumer: StreamConsumer) -> None:
+        """Until it is cancelled."""
+        while True:
+            message = await consumer.receive()
+            place = (message.segment_id, message.offset)
+            self._received[message.key.decode()].append((*place, int(message.value)))
+            consumer.acknowledge(message)
+
+    async def more(self, count: int) -> None:
+        """Returns when so many more messages have been sent."""
+        enough = len(self._spans) + count
+        await until(lambda: len(self._spans) >= enough)
+
+    def missing(self) -> set[int]:
+        """What was acknowledged and not received yet."""
+        there = {number for found in self._received.values() for *_, number in found}
+        return {number for number, span in self._spans.items() if span.acked < math.inf} - there
+
+    def turned_when_delivered(self) -> list[Turned[int]]:
+        """What is wrong with the order in which messages were received."""
+        return self._turned(self._received.values())
+
+    def turned_when_stored(self) -> list[Turned[int]]:
+        """The same of the order in which they lie in Kafka, a segment after its parents."""
+        return self._turned(sorted(found) for found in self._received.values())
+
+    def _turned(self, orders: Iterable[Iterable[tuple[int, int, int]]]) -> list[Turned[int]]:
+        return [
+            each
+            for order in orders
+            for each in turned_round([number for *_, number in order], self._spans)
+        ]
+
+
+class PlainSender:
+    """A client of Kafka that appends to a key's active segment, as the newest layout has it.
+
+    What is refused goes on once the layout names another segment: it knows of no seals.
+    """
+
+    def __init__(self, bootstrap_servers: str, layout: Callable[[], TopicLayout]) -> None:
+        self._producer = Producer({**QUIET, "bootstrap.servers": bootstrap_servers, "linger.ms": 0})
+        self._layout = layout
+        self._turn = threading.Lock()  # who flushes may be given what another one waits for
+
+    async def send(self, value: bytes, key: str) -> None:
+        """Returns once it is stored."""
+
+        async def is_stored() -> bool:
+            return await asyncio.to_thread(self._append, value, key) is None
+
+        await eventually(is_stored, _ANSWER_S)
+
+    def _append(self, value: bytes, key: str) -> KafkaError | None:
+        part, bucket = self._layout().place(key)
+        answers: list[KafkaError | None] = []
+
+        def done(error: KafkaError | None, _: Message) -> None:
+            answers.append(error)
+
+        with self._turn:
+            self._producer.produce(part.kafka_topic, value, key, bucket, on_delivery=done)
+            self._producer.flush(_ANSWER_S)
+        return answers[0]
+
+    def close(self) -> None:
+        """Ends its threads."""
+        self._producer.close()

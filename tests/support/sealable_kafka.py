@@ -1,0 +1,205 @@
+"""Partitions in memory as a `Sealer` sees them: leaders that obey late, and replicas that lag.
+
+Only what sealing asks of Kafka is here: settings, probes, the latest offset that clients are told
+(the high watermark), and what a leader says to a consumer that is put behind its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigResource
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.sealing import Sealer
+
+_UNKNOWN: Final = KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+@dataclass(slots=True)
+class Partition:
+    """`end`: of the leader's own log; `replicated`: the high watermark.
+
+    `obeys_after`: so many probes are still answered as by an open partition. `late`: at which look
+    at the offsets (from 1) an append that had passed the size check before lands in the log, and
+    with one replica is replicated.
+    """
+
+    end: int
+    replicated: int
+    obeys_after: int = 0
+    late: Sequence[int] = ()
+    epoch: int | None = 0
+    probes: int = 0
+    looks: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+class SealableKafka:
+    """By topic, its partitions. `catches_up`: replicas take one more record with each look."""
+
+    def __init__(self, *, catches_up: bool = True, **topics: Sequence[Partition]) -> None:
+        self.topics = topics
+        self.deleted: set[str] = set()
+        self.hesitates: set[str] = set()  # topics whose settings it changes when asked again
+        self._catches_up = catches_up
+        self._assigned: list[TopicPartition] = []
+        self._unanswered: list[tuple[Callable[..., None], KafkaError, _Message]] = []
+        self.settings: dict[str, object] = {}
+        self.probes: list[Mapping[str, object]] = []
+        self.put_behind: list[
+            tuple[str, int, int, int | None]
+        ] = []  # offset and leader's epoch at last
+        self.patience: list[float] = []  # that its flushes had
+        self.closed = 0
+        self.refused: set[str] = set()  # of "write" and "read": what it gives no right to
+        self.look_s: list[float] = []  # that its looks at the offsets had
+
+    def sealer(self) -> Sealer:
+        """A sealer whose three clients are this."""
+        return Sealer(cast(KafkaConnection, self), cast(AdminClient, self))
+
+    # --- as a connection ----------------------------------------------------------------
+
+    def producer(self, **settings: object) -> SealableKafka:
+        self.settings = settings
+        return self
+
+    def consumer(self) -> SealableKafka:
+        return self
+
+    def unreachable(self, doing: str) -> Exception:
+        return TimeoutError(doing)
+
+    bootstrap_servers = "memory"
+
+    # --- as an admin client -------------------------------------------------------------
+
+    def incremental_alter_configs(
+        self, resources: Sequence[ConfigResource]
+    ) -> dict[ConfigResource, Future[None]]:
+        answers: dict[ConfigResource, Future[None]] = {}
+        for resource in resources:
+            answers[resource] = Future()
+            if resource.name in self.deleted | self.hesitates:
+                code = _UNKNOWN if resource.name in self.deleted else KafkaError._TIMED_OUT
+                answers[resource].set_exception(KafkaException(KafkaError(code)))
+                self.hesitates.discard(resource.name)
+                continue
+            wanted = {
+                each.name: str(each.value)
+                for each in resource.incremental_configs
+                if each.incremental_operation == AlterConfigOpType.SET
+            }
+            for partition in self.topics[resource.name]:
+                partition.settings.update(wanted)
+            answers[resource].set_result(None)
+        return answers
+
+    def list_topics(self, name: str, timeout: float) -> SimpleNamespace:
+        """Everybody knows who leads."""
+        found = SimpleNamespace(error=None, partitions=dict(enumerate(self.topics[name])))
+        return SimpleNamespace(topics={name: found})
+
+    def list_offsets(
+        self, asked: Mapping[TopicPartition, object], request_timeout: float
+    ) -> dict[TopicPartition, Future[Any]]:
+        self.look_s.append(request_timeout)
+        answers: dict[TopicPartition, Future[Any]] = {}
+        for place in asked:
+            answers[place] = Future()
+            if place.partition >= len(self.topics[place.topic]):
+                answers[place].set_exception(KafkaException(KafkaError(_UNKNOWN)))
+                continue
+            partition = self._at(place.topic, place.partition)
+            partition.looks += 1
+            if partition.looks in partition.late:
+                partition.replicated += int(partition.replicated == partition.end)
+                partition.end += 1
+            answers[place].set_result(_Offset(partition.replicated, partition.epoch))
+            if self._catches_up:
+                partition.replicated = min(partition.end, partition.replicated + 1)
+        return answers
+
+    # --- as a producer ------------------------------------------------------------------
+
+    def produce(
+        self, topic: str, *, partition: int, on_delivery: Callable[..., None], **probe: object
+    ) -> None:
+        if partition >= len(self.topics[topic]):
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        self.probes.append(probe)
+        at = self._at(topic, partition)
+        at.probes += 1
+        sealed = at.settings.get("max.message.bytes") == "0" and at.probes > at.obeys_after
+        code = KafkaError.MSG_SIZE_TOO_LARGE if sealed else KafkaError.INVALID_TIMESTAMP
+        if "write" in self.refused:
+            code = KafkaError.TOPIC_AUTHORIZATION_FAILED
+        self._unanswered.append((on_delivery, KafkaError(code), _Message(topic, partition)))
+
+    def flush(self, seconds: float) -> int:
+        self.patience.append(seconds)
+        for on_delivery, error, message in self._unanswered:
+            on_delivery(error, message)
+        self._unanswered.clear()
+        return 0
+
+    # --- as a consumer ------------------------------------------------------------------
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        self._assigned = list(places)
+        self.put_behind = [
+            (each.topic, each.partition, each.offset, each.leader_epoch) for each in places
+        ]
+
+    def unassign(self) -> None:
+        self._assigned = []
+
+    def consume(self, _most: int, _timeout: float) -> list[_Message]:
+        """A leader whose log ends before the place says so, one whose log has it sends it once it
+        is replicated; else silence.
+        """
+        said: list[_Message] = []
+        for place in self._assigned:
+            if "read" in self.refused:
+                error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+                said.append(_Message(place.topic, place.partition, error))
+                continue
+            partition = self._at(place.topic, place.partition)
+            if partition.end < place.offset:
+                error = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+                said.append(_Message(place.topic, place.partition, error))
+            elif partition.replicated > place.offset:
+                said.append(_Message(place.topic, place.partition))
+        return said
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def _at(self, topic: str, number: int) -> Partition:
+        return self.topics[topic][number]
+
+
+@dataclass(frozen=True, slots=True)
+class _Offset:
+    offset: int
+    leader_epoch: int | None
+
+
+class _Message:
+    def __init__(self, topic: str, partition: int, error: KafkaError | None = None) -> None:
+        self._topic, self._partition, self._error = topic, partition, error
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return self._partition
+
+    def error(self) -> KafkaError | None:
+        return self._error

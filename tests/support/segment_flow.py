@@ -1,0 +1,59 @@
+"""A segment's traffic, ten seconds at a time, and what its meter makes of it."""
+
+from __future__ import annotations
+
+from anabranch.core.autoscale.load import LoadRecord, Rates
+from anabranch.core.autoscale.meter import SegmentMeter
+
+WINDOW_S = 60.0
+STEP_S = 10.0
+THRESHOLD = 0.25
+NOTHING = (0.0, 0.0, 0.0, 0.0)
+STEADY = LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, False, False)
+
+
+class Flow:
+    """A segment and what happens to it, ten seconds at a time."""
+
+    def __init__(
+        self,
+        known: LoadRecord | None = None,
+        total: int = 0,
+        lag_s: float = 0.0,
+        cold: Rates = NOTHING,
+        negligible: Rates = NOTHING,
+    ) -> None:
+        self.now = 1_000.0
+        self.meter = SegmentMeter(WINDOW_S, known, self.now, lag_s)
+        self.cold, self.negligible = cold, negligible
+        self.total = total
+        self.written: list[LoadRecord] = []
+
+    def begin(self, age_s: float | None = None) -> None:
+        began = None if age_s is None else self.now - age_s
+        self.meter.sample(self.now, self.total, began)
+        self._write()
+
+    def step(self, came: int = 0, told: int = 0, read: int = 0, committed: int = 0) -> None:
+        """Messages of 500 bytes each, some of them reported by producers, consumers, or groups."""
+        self.now += STEP_S
+        self.total += came
+        if told:
+            self.meter.written(told, 500 * told)
+        if read:
+            self.meter.read(read, 500 * read)
+        if committed:
+            self.meter.committed(committed)
+        self.meter.sample(self.now, self.total, None)
+        self._write()
+
+    def _write(self) -> None:
+        news = self.meter.news(THRESHOLD, self.negligible, self.cold)
+        if news is not None:
+            self.written.append(news)
+
+    @property
+    def load(self) -> LoadRecord:
+        load = self.meter.load()
+        assert load is not None
+        return load

@@ -1,0 +1,292 @@
+"""A replay that begins with a snapshot knows what one from the beginning would know there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import pytest
+
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.cluster.settings import Cluster
+from anabranch.core.log.records import SessionChange, SessionOp, UnitMove
+from anabranch.core.sessions.session import Session
+from anabranch.core.topics.topic import TopicMove
+from anabranch.spark_replay.checks.draining import Draining
+from anabranch.spark_replay.checks.leadership import Leadership
+from anabranch.spark_replay.checks.leases import Leases
+from anabranch.spark_replay.checks.ownership import Ownership
+from anabranch.spark_replay.checks.versions import Versions
+from anabranch.spark_replay.tally import CheckTally
+from support.history import BROKERS, LEASE_MS, LIVENESS_MS, History
+from support.topic_history import (
+    BILLING,
+    ORDERS,
+    create,
+    drain,
+    reshape,
+    subscribe,
+    topic_move,
+)
+
+TOLERANCE_MS: Final = 250
+BUNDLE: Final = "public/default/0x00000000_0x40000000"
+HOLDER, HEIR, THIRD = BROKERS
+OPENED_MS: Final = 100_000
+CLUSTER: Final = Cluster(1, "c", 500, LEASE_MS, LIVENESS_MS, 4, "p")
+
+
+def session(*, is_open: bool = True, version: int = 1, offset: int = 1) -> Session:
+    return Session(version, is_open, OPENED_MS, offset, "p")
+
+
+def unit(state: UnitState, broker: str = "", source: str = "", version: int = 5) -> Unit:
+    return Unit(state, broker, source, version, Move.OWN, 0, 8, "p")
+
+
+def move(
+    what: Move, name: str = BUNDLE, actor: str = HEIR, epoch: int = 5, evidence: int = 0
+) -> UnitMove:
+    return UnitMove("p", name, what, 6, actor, 1, HEIR, epoch, evidence)
+
+
+def expiry(broker: str, actor: str = HEIR, epoch: int = 5, evidence_ms: int = 0) -> SessionChange:
+    return SessionChange("p", broker, SessionOp.EXPIRE, 2, actor, 1, epoch, evidence_ms)
+
+
+def told(tally: CheckTally) -> list[tuple[int, str]]:
+    return [(found.offset, found.text) for found in tally.witnesses]
+
+
+# --- leases ---------------------------------------------------------------------------------
+
+
+def leases(*states: tuple[str, Cluster | Session | Unit]) -> Leases:
+    check = Leases({}, TOLERANCE_MS, primary=True)
+    for key, entity in (("cluster", CLUSTER), *states):
+        check.start(key, entity)
+    return check
+
+
+def test_an_open_session_of_the_snapshot_may_not_be_expired_before_its_time() -> None:
+    check = leases((f"session:{HOLDER}", session()))
+    check.shared(9, OPENED_MS + LIVENESS_MS - TOLERANCE_MS - 1, expiry(HOLDER))
+    assert told(check.tally) == [
+        (
+            9,
+            (
+                f"session:{HOLDER}: expired {LIVENESS_MS - TOLERANCE_MS - 1} ms after its last "
+                f"sign of life, before the liveness time-out of {LIVENESS_MS} ms was over"
+            ),
+        )
+    ]
+
+
+def test_a_session_that_was_over_in_the_snapshot_holds_no_lease() -> None:
+    check = leases((f"session:{HOLDER}", session(is_open=False)))
+    check.shared(9, OPENED_MS, expiry(HOLDER))
+    assert told(check.tally) == []
+
+
+def test_a_holder_that_the_snapshot_says_was_overridden_is_waited_for() -> None:
+    assigned = unit(UnitState.ASSIGNING, HEIR, source=HOLDER)
+    check = leases((f"session:{HOLDER}", session()), (BUNDLE, assigned))
+    check.owned(12, OPENED_MS, move(Move.OWN, evidence=8))
+    assert told(check.tally) == [
+        (
+            12,
+            (
+                f"{BUNDLE}: {HEIR} owned it before {HOLDER} had seen the override at offset 8 "
+                "(it had reported 8)"
+            ),
+        )
+    ]
+    knowing = leases((f"session:{HOLDER}", session()), (BUNDLE, assigned))
+    knowing.owned(12, OPENED_MS, move(Move.OWN, evidence=9))
+    assert told(knowing.tally) == []
+
+
+def test_a_unit_that_is_merely_on_its_way_in_the_snapshot_waits_for_nobody() -> None:
+    releasing = unit(UnitState.RELEASING, HEIR, source=HOLDER)
+    check = leases((f"session:{HOLDER}", session()), (BUNDLE, releasing))
+    check.owned(12, OPENED_MS, move(Move.OWN, evidence=0))
+    assert (told(check.tally), check.tally.examined) == ([], 0)
+
+
+@pytest.mark.parametrize(("state", "led"), [(UnitState.OWNED, True), (UnitState.FREE, False)])
+def test_the_leader_of_the_snapshot_is_followed_a_lease_after_its_last_sign(
+    state: UnitState, led: bool
+) -> None:
+    check = leases((f"session:{HOLDER}", session()), (LEADERSHIP, unit(state, HOLDER)))
+    check.shared(9, OPENED_MS + LIVENESS_MS, expiry(HOLDER))
+    check.shared(10, OPENED_MS + LEASE_MS - TOLERANCE_MS - 1, move(Move.SUCCEED, LEADERSHIP))
+    assert check.tally.violated == int(led)
+
+
+# --- leadership -------------------------------------------------------------------------------
+
+
+def leadership(*states: tuple[str, Session | Unit]) -> Leadership:
+    check = Leadership(primary=True)
+    for key, entity in states:
+        check.start(key, entity)
+    return check
+
+
+def test_only_the_leader_of_the_snapshot_repairs_in_its_epoch() -> None:
+    for actor, epoch in ((HOLDER, 5), (HOLDER, 4), (HEIR, 5)):
+        check = leadership((LEADERSHIP, unit(UnitState.OWNED, HOLDER)))
+        check.used(9, move(Move.RECLAIM, actor=actor, epoch=epoch))
+        assert check.tally.examined == 1
+        expected = [
+            (9, f"{BUNDLE}: RECLAIM by {actor} in epoch {epoch}, but {HOLDER} in epoch 5 led")
+        ]
+        assert told(check.tally) == ([] if (actor, epoch) == (HOLDER, 5) else expected)
+
+
+def test_where_the_snapshot_has_no_leader_nobody_repairs() -> None:
+    check = leadership((LEADERSHIP, unit(UnitState.FREE, HOLDER)))
+    check.used(9, move(Move.DISCARD, actor=HOLDER))
+    assert told(check.tally) == [(9, f"{BUNDLE}: DISCARD by {HOLDER} in epoch 5, but nobody led")]
+
+
+def elected(what: Move, version: int, actor: str = HEIR) -> UnitMove:
+    return UnitMove("p", LEADERSHIP, what, version, actor, 1)
+
+
+def test_after_a_resignation_another_may_be_elected() -> None:
+    check = leadership((LEADERSHIP, unit(UnitState.OWNED, HOLDER)))
+    check.shared(9, elected(Move.RESIGN, 6, HOLDER))
+    check.shared(10, elected(Move.ELECT, 7, HEIR))
+    assert (told(check.tally), check.tally.examined) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("states", "record", "expected"),
+    [
+        (UnitState.FREE, elected(Move.ELECT, 6), []),
+        (
+            UnitState.FREE,
+            elected(Move.ELECT, 5),
+            [f"leadership: epoch 5 of {HEIR} follows epoch 5 of no leader"],
+        ),
+        (
+            UnitState.OWNED,
+            elected(Move.ELECT, 6),
+            [f"leadership: {HEIR} became leader while {HOLDER} led"],
+        ),
+        (
+            UnitState.OWNED,
+            elected(Move.SUCCEED, 6),
+            [f"leadership: {HEIR} became leader while {HOLDER} led"],
+        ),
+        (
+            UnitState.OWNED,
+            elected(Move.RESIGN, 6),
+            [f"leadership: {HEIR} resigned, but {HOLDER} led"],
+        ),
+        (UnitState.OWNED, elected(Move.RESIGN, 6, HOLDER), []),
+        (
+            UnitState.FREE,
+            elected(Move.RESIGN, 6),
+            [f"leadership: {HEIR} resigned, but nobody led"],
+        ),
+    ],
+)
+def test_leadership_passes_from_what_the_snapshot_says(
+    states: UnitState, record: UnitMove, expected: list[str]
+) -> None:
+    check = leadership((LEADERSHIP, unit(states, HOLDER)), (f"session:{HOLDER}", session()))
+    check.shared(9, record)
+    assert told(check.tally) == [(9, text) for text in expected]
+    assert check.tally.examined == 1
+
+
+def test_a_leader_whose_session_is_over_may_be_succeeded() -> None:
+    check = leadership(
+        (LEADERSHIP, unit(UnitState.OWNED, HOLDER)), (f"session:{HOLDER}", session(is_open=False))
+    )
+    check.shared(9, elected(Move.SUCCEED, 6))
+    assert told(check.tally) == []
+
+
+def test_a_session_is_ended_by_the_leader_or_is_the_leaders_own() -> None:
+    states = ((LEADERSHIP, unit(UnitState.OWNED, HOLDER)), (f"session:{HOLDER}", session()))
+    check = leadership(*states)
+    check.shared(9, expiry(THIRD, actor=HEIR, epoch=0))
+    assert told(check.tally) == [
+        (9, f"session:{THIRD}: EXPIRE by {HEIR} in epoch 0, but {HOLDER} in epoch 5 led")
+    ]
+    for record in (expiry(THIRD, actor=HOLDER), expiry(HOLDER, actor=HEIR, epoch=0)):
+        fine = leadership(*states)
+        fine.shared(9, record)
+        assert (told(fine.tally), fine.tally.examined) == ([], 1)
+
+
+def test_a_part_that_is_not_the_primary_one_leaves_counting_to_it() -> None:
+    check = Leadership(primary=False)
+    check.start(LEADERSHIP, unit(UnitState.OWNED, HOLDER))
+    check.shared(9, elected(Move.ELECT, 5))
+    check.shared(10, expiry(THIRD, actor=HEIR, epoch=0))
+    assert (told(check.tally), check.tally.examined) == ([], 0)
+    check.used(11, move(Move.RECLAIM, actor=HOLDER, epoch=4))
+    assert check.tally.violated == 1  # of its own tenants' units it counts
+
+
+# --- ownership and versions ---------------------------------------------------------------------
+
+
+def test_a_holder_of_the_snapshot_still_holds_its_unit() -> None:
+    check = Ownership()
+    check.start(BUNDLE, unit(UnitState.OWNED, HOLDER))
+    check.start(LEADERSHIP, unit(UnitState.OWNED, HOLDER))
+    check.start(f"session:{HOLDER}", session())
+    check.moved(9, move(Move.OWN), ((BUNDLE, unit(UnitState.OWNED, HEIR)),))
+    assert told(check.tally) == [(9, f"{BUNDLE}: given to {HEIR} while {HOLDER} still held it")]
+    assert check.holder(BUNDLE) == HEIR
+    assert check.holder(LEADERSHIP) == ""
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_unit_may_be_taken_away_once_the_session_of_the_snapshot_is_over(is_open: bool) -> None:
+    check = Ownership()
+    check.start(BUNDLE, unit(UnitState.OWNED, HOLDER))
+    check.start(f"session:{HOLDER}", session(is_open=is_open))
+    check.moved(9, move(Move.DISCARD), ((BUNDLE, unit(UnitState.FREE)),))
+    text = f"{BUNDLE}: taken from {HOLDER}, whose session is open (DISCARD)"
+    assert told(check.tally) == ([(9, text)] if is_open else [])
+
+
+def test_versions_go_on_from_the_snapshot() -> None:
+    for version, fine in ((6, True), (5, False), (7, False)):
+        check = Versions()
+        check.start(BUNDLE, unit(UnitState.OWNED, HOLDER, version=5))
+        record = UnitMove("p", BUNDLE, Move.RELEASE, version, HOLDER, 1)
+        check.accepted(9, record, ((BUNDLE, unit(UnitState.RELEASING, version=version)),))
+        wrong = (9, f"{BUNDLE}: version {version} was accepted where version 6 comes next")
+        assert told(check.tally) == ([] if fine else [wrong, wrong])
+
+
+# --- topics ---------------------------------------------------------------------------------
+
+
+def test_what_was_drained_in_the_snapshot_need_not_be_drained_again() -> None:
+    history = History()
+    history.found()
+    create(history)
+    subscribe(history)
+    reshape(history, (0,))
+    drain(history, (0,))
+    known = history.state.subscription(ORDERS, BILLING)
+    assert known is not None
+    check = Draining()
+    check.start(ORDERS, BILLING, known)
+    record = topic_move(history, TopicMove.PRUNE, segment_ids=(0,))
+    check.topic_changed(9, record, ())
+    assert (told(check.tally), check.tally.examined) == ([], 1)
+    ignorant = Draining()
+    ignorant.start(ORDERS, BILLING, msgspec.structs.replace(known, drained=()))
+    ignorant.topic_changed(9, record, ())
+    assert told(ignorant.tally) == [
+        (9, f"{ORDERS}: {BILLING} had not drained segments [0], which PRUNE took away")
+    ]

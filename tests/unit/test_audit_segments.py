@@ -1,0 +1,440 @@
+"""What Kafka holds of sealed segments, and what is left of topics at the end of the log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import pytest
+
+from anabranch.core.bundles.unit import Move, UnitState
+from anabranch.core.cluster.settings import Cluster
+from anabranch.core.log.records import SubscriptionChange, TopicChange
+from anabranch.core.log.state import FoldedState
+from anabranch.core.sessions.session import Session
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import TopicMove, TopicState
+from anabranch.spark_replay.checks.draining import Draining
+from anabranch.spark_replay.checks.segments import SegmentEnds, check_segments
+from anabranch.spark_replay.checks.stuck import check_stuck
+from anabranch.spark_replay.checks.topics import (
+    LooseTopic,
+    SealedSegment,
+    StreamDrain,
+    TopicChecks,
+    TopicsLeft,
+    left_by_all,
+)
+from anabranch.spark_replay.checks.unsettled import Loose, LooseUnit, gathered, loose_ends
+from anabranch.spark_replay.tally import CheckName, CheckTally
+from support.history import BROKERS, History, ready
+from support.topic_history import (
+    BILLING,
+    ORDERS,
+    begin,
+    create,
+    drain,
+    reshape,
+    subscribe,
+    subscription_move,
+    topic_move,
+    topic_of,
+)
+
+DAY_MS: Final = 24 * 3_600_000
+
+
+def told(tally: CheckTally) -> list[tuple[int, str]]:
+    return [(found.offset, found.text) for found in tally.witnesses]
+
+
+@pytest.fixture(scope="module")
+def split() -> History:
+    """Segment 0 with two buckets is sealed at 100 each, a stream subscription has drained it."""
+    history = History()
+    history.found()
+    create(history, buckets=2)
+    subscribe(history)
+    subscribe(history, "jobs", kind=SubscriptionKind.QUEUE)
+    reshape(history, (0,))
+    drain(history, (0,))
+    return history
+
+
+def sealed(history: History) -> SegmentInfo:
+    return next(part for part in topic_of(history).segments if not part.is_active)
+
+
+def left(history: History, offset: int = 33) -> TopicsLeft:
+    return TopicsLeft(1, [], [SealedSegment(ORDERS, 5, sealed(history), offset)], 1, [])
+
+
+PLACE = (ORDERS, 0)
+GROUP = (ORDERS, BILLING, 0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "texts"),
+    [
+        ((100, 100), []),
+        ((99, 100), ["partition 0: lost data: it was sealed at 100 and ends at 99"]),
+        ((100, 101), ["partition 1: data after its seal: it was sealed at 100 and ends at 101"]),
+    ],
+)
+def test_kafkas_ends_are_the_logs(split: History, ends: tuple[int, ...], texts: list[str]) -> None:
+    tally = check_segments(left(split), SegmentEnds({PLACE: ends}, {}), split.now_ms)
+    assert tally.examined == 2
+    where = f"{ORDERS}: segment {sealed(split).descriptor} "
+    assert told(tally) == [(33, where + text) for text in texts]
+
+
+def test_a_segment_that_kafka_does_not_have_any_more_proves_nothing(split: History) -> None:
+    forgotten = SegmentEnds({}, {GROUP: (-1, 0)})
+    assert check_segments(left(split), forgotten, split.now_ms) == CheckTally(0, 0, [])
+    other = SegmentEnds({PLACE: (100, 100)}, {(ORDERS, BILLING, 7): (0,)})
+    assert check_segments(left(split), other, split.now_ms).examined == 2
+
+
+@pytest.mark.parametrize(
+    ("committed", "examined", "texts"),
+    [
+        ((100, 100), 2, []),
+        ((101, 100), 2, []),
+        ((99, 100), 2, ["partition 0 is called drained, but committed 99 of 100"]),
+        ((100, 0), 2, ["partition 1 is called drained, but committed 0 of 100"]),
+        ((100, -1), 2, ["partition 1 is called drained, but committed none of 100"]),
+    ],
+)
+def test_what_is_drained_is_committed(
+    split: History, committed: tuple[int, ...], examined: int, texts: list[str]
+) -> None:
+    kafka = SegmentEnds({PLACE: (100, 100)}, {GROUP: committed})
+    tally = check_segments(left(split), kafka, split.now_ms)
+    assert tally.examined == 2 + examined
+    where = f"{ORDERS}/{BILLING}: segment {sealed(split).descriptor} "
+    assert told(tally) == [(33, where + text) for text in texts]
+
+
+@pytest.mark.parametrize(("age_ms", "violations"), [(DAY_MS - 1, 1), (DAY_MS, 0)])
+def test_a_missing_commit_counts_for_a_day(split: History, age_ms: int, violations: int) -> None:
+    kafka = SegmentEnds({PLACE: (100, 100)}, {GROUP: (100, -1)})
+    tally = check_segments(left(split), kafka, sealed(split).sealed_at_ms + age_ms)
+    assert (tally.violated, tally.examined) == (violations, 3 + violations)
+
+
+def test_nothing_need_be_committed_of_what_is_empty(split: History) -> None:
+    empty = msgspec.structs.replace(sealed(split), end_offsets=(0, 1))
+    found = TopicsLeft(1, [], [SealedSegment(ORDERS, 5, empty, 33)], 1, [])
+    kafka = SegmentEnds({PLACE: (0, 1)}, {GROUP: (-1, 1)})
+    tally = check_segments(found, kafka, split.now_ms)
+    assert (tally.violated, tally.examined) == (0, 3)
+
+
+# --- what is left at the end ----------------------------------------------------------------------
+
+
+def checks(history: History) -> TopicChecks:
+    """All topics' checks, fed with the whole history."""
+    found = TopicChecks()
+    for entry in history.folded:
+        record, changes = entry.record, entry.outcome.changes
+        if isinstance(record, TopicChange) and changes:
+            found.topic(entry.offset, record, changes)
+        elif isinstance(record, SubscriptionChange) and changes:
+            found.subscription(entry.offset, record, changes)
+    return found
+
+
+def from_snapshot(history: History) -> TopicChecks:
+    found = TopicChecks()
+    for key, entity in history.state.entities.items():
+        found.start(history.next_offset, key, entity)
+    return found
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_is_left_of_topics_does_not_depend_on_where_the_replay_began(begun: bool) -> None:
+    history = History()
+    history.found()
+    create(history, buckets=2)
+    subscribe(history)
+    subscribe(history, "jobs", kind=SubscriptionKind.QUEUE)
+    reshape(history, (0,))
+    drain(history, (0,))
+    drain(history, (0,), "jobs")
+    if begun:
+        begin(history, (1,))
+    topic = topic_of(history)
+    for followed in (checks(history), from_snapshot(history)):
+        found = followed.left(history.state)
+        assert found.topics == 1
+        assert found.sealed_count == len(found.sealed) == 1
+        assert found.sealed[0] == SealedSegment(
+            ORDERS,
+            topic.incarnation,
+            sealed(history),
+            topic.since_offset,
+            tuple(part for part in topic.segments if part.parent_ids == (0,)),
+        )
+        known = history.state.subscription(ORDERS, BILLING)
+        assert known is not None
+        assert found.drains == [StreamDrain(ORDERS, BILLING, known.created_offset, (0,))]
+        loose = LooseTopic(
+            ORDERS, TopicState.PREPARING, BROKERS[0], topic.since_ms, topic.since_offset
+        )
+        assert found.loose == ([loose] if begun else [])
+        assert all(not tally.violated for tally in followed.tallies().values())
+
+
+def test_since_when_a_topic_is_in_flight_counts_from_its_last_state() -> None:
+    history = History()
+    history.found()
+    create(history)
+    begin(history, (0,))
+    preparing = topic_of(history)
+    history.wait(500)
+    history.accepted(topic_move(history, TopicMove.UPDATE, properties=("a", "b")))
+    (loose,) = checks(history).left(history.state).loose
+    assert (loose.since_ms, loose.since_offset) == (preparing.since_ms, preparing.since_offset)
+    history.wait(500)
+    history.accepted(topic_move(history, TopicMove.SEALING))
+    (sealing,) = checks(history).left(history.state).loose
+    assert (sealing.state, sealing.since_ms) == (TopicState.SEALING, topic_of(history).since_ms)
+
+
+def test_a_deleted_topic_leaves_nothing() -> None:
+    history = History()
+    history.found()
+    create(history)
+    reshape(history, (0,))
+    history.accepted(topic_move(history, TopicMove.DELETE))
+    deleting = checks(history).left(history.state)
+    assert (deleting.topics, len(deleting.loose), deleting.sealed_count) == (1, 1, 0)
+    history.accepted(topic_move(history, TopicMove.REMOVE))
+    assert checks(history).left(history.state) == TopicsLeft(0, [], [], 0, [])
+
+
+@pytest.mark.parametrize(("late_ms", "violations"), [(0, 0), (1, 1)])
+def test_a_topic_in_flight_may_wait_as_long_as_the_patience(late_ms: int, violations: int) -> None:
+    waiting = LooseTopic(ORDERS, TopicState.SEALING, "", 1_000, 7)
+    end_ms = 1_000 + 120_000 + late_ms
+    tally = check_stuck(Loose(units=3), TopicsLeft(2, [waiting]), end_ms, 120_000)
+    text = f"{ORDERS}: SEALING for 120.0 s, controlled by nobody"
+    assert tally.examined == 5
+    assert told(tally) == ([(7, text)] if violations else [])
+
+
+def test_what_the_parts_leave_adds_up(split: History) -> None:
+    one = left(split)
+    loose = LooseTopic("t", TopicState.PREPARING, "", 1, 2)
+    two = TopicsLeft(3, [loose], [], 4, [StreamDrain("t", "s", 1, (2,))])
+    assert left_by_all([one, two, two]) == TopicsLeft(
+        7, two.loose * 2, one.sealed, 9, two.drains * 2
+    )
+    unit = LooseUnit("u", UnitState.ASSIGNING, "b", 1, 2)
+    cluster, session = Cluster(1, "c", 1, 2, 3, 4, "p"), Session(1, True, 1, 2, "p")
+    first = Loose([unit], [], {"a": 2}, {"a": "x"}, 5, {}, None)
+    second = Loose([], [unit], {"a": 1, "b": 1}, {"a": "y", "b": "z"}, 2, {"a": session}, cluster)
+    third = Loose([unit], [unit])
+    assert gathered([first, second, third]) == Loose(
+        [unit] * 2, [unit] * 2, {"a": 3, "b": 1}, {"a": "x", "b": "z"}, 7, {"a": session}, cluster
+    )
+    assert loose_ends(FoldedState(), lambda _: True, with_sessions=True) == Loose()
+
+
+def test_what_a_part_leaves_of_units_are_those_in_flight_and_who_answers_for_them() -> None:
+    history = ready()
+    owned, moving, assigned, _ = history.units()
+    history.assign(moving, BROKERS[0])
+    history.accepted(history.move(moving, Move.RELEASE, BROKERS[0], broker=BROKERS[1]))
+    history.assign(assigned, BROKERS[1])
+    found = loose_ends(history.state, lambda _: True, with_sessions=True)
+    assert found.cluster == history.state.cluster()
+    assert found.sessions == dict(history.state.sessions())
+    assert ([unit.name for unit in found.in_flight], found.orphaned) == ([moving], [])
+    assert found.answering == {BROKERS[0]: 3, BROKERS[1]: 1}  # leadership is one of them
+    assert found.sample == {BROKERS[0]: owned, BROKERS[1]: assigned}
+    assert found.units == 5
+    without = loose_ends(history.state, lambda key: key == assigned, with_sessions=False)
+    assert without == Loose(
+        [], [], {BROKERS[1]: 1}, {BROKERS[1]: assigned}, units=1, sessions={}, cluster=None
+    )
+
+
+# --- draining -------------------------------------------------------------------------------------
+
+
+def draining(history: History) -> tuple[Draining, Subscription]:
+    check = Draining()
+    known = history.state.subscription(ORDERS, BILLING)
+    assert known is not None
+    check.start(ORDERS, BILLING, known)
+    return check, known
+
+
+def subscribed() -> History:
+    history = History()
+    history.found()
+    create(history)
+    subscribe(history)
+    reshape(history, (0,))
+    reshape(history, (2,))
+    return history
+
+
+@pytest.mark.parametrize(
+    ("ids", "text"),
+    [
+        ((0,), ""),
+        ((0, 2), ""),
+        ((2,), "segment 2 is called drained before segments [0] above it"),
+        ((1,), "segment 1 is called drained, but it is not sealed"),
+        ((9,), "segment 9 is called drained, but it is not sealed"),
+    ],
+)
+def test_a_segment_is_drained_after_all_that_is_above_it(ids: tuple[int, ...], text: str) -> None:
+    history = subscribed()
+    check, known = draining(history)
+    record = subscription_move(history, SubscriptionOp.DRAINED, segment_ids=ids)
+    after = msgspec.structs.replace(known, drained=ids)
+    check.subscription_changed(9, record, topic_of(history), after)
+    assert told(check.tally) == ([(9, f"{ORDERS}/{BILLING}: {text}")] if text else [])
+    assert check.tally.examined == 1
+
+
+def test_the_fold_of_what_is_drained_is_compared_and_gone_on_from() -> None:
+    history = subscribed()
+    check, known = draining(history)
+    record = subscription_move(history, SubscriptionOp.DRAINED, segment_ids=(0,))
+    check.subscription_changed(9, record, topic_of(history), known)
+    assert told(check.tally) == [
+        (
+            9,
+            (
+                f"{ORDERS}/{BILLING}: by its accepted records it has drained segments [0], by the "
+                "fold none"
+            ),
+        )
+    ]
+    check.subscription_changed(10, record, topic_of(history), known)
+    assert check.tally.violated == 2  # it went on from what the cluster believed: nothing drained
+
+
+def test_a_subscription_that_is_deleted_or_begins_anew_has_drained_nothing() -> None:
+    history = subscribed()
+    drain(history, (0,))
+    check, known = draining(history)
+    reset = subscription_move(history, SubscriptionOp.RESET)
+    check.subscription_changed(
+        9, reset, topic_of(history), msgspec.structs.replace(known, drained=())
+    )
+    assert told(check.tally) == []
+    gone, _ = draining(history)
+    gone.subscription_changed(9, subscription_move(history, SubscriptionOp.DELETE), None, None)
+    gone.topic_changed(10, topic_move(history, TopicMove.PRUNE, segment_ids=(0,)), ())
+    assert told(gone.tally) == []
+
+
+def test_a_prunes_marks_are_taken_from_every_subscription() -> None:
+    history = subscribed()
+    drain(history, (0,))
+    check, known = draining(history)
+    record = topic_move(history, TopicMove.PRUNE, segment_ids=(0,))
+    kept = ((f"subscription:{ORDERS}/{BILLING}", known),)
+    check.topic_changed(9, record, kept)
+    assert told(check.tally) == [
+        (
+            9,
+            (
+                f"{ORDERS}/{BILLING}: by its accepted records it has drained none, by the fold "
+                "segments [0]"
+            ),
+        )
+    ]
+
+
+def test_a_topic_that_is_made_anew_has_no_subscriptions() -> None:
+    history = subscribed()
+    check, _ = draining(history)
+    check.topic_changed(9, topic_move(history, TopicMove.REMOVE), ())
+    check.topic_changed(10, topic_move(history, TopicMove.PRUNE, segment_ids=(0,)), ())
+    assert (told(check.tally), check.tally.examined) == ([], 0)
+
+
+# --- edges
+
+
+def test_every_segment_that_is_called_drained_is_judged_by_itself() -> None:
+    history = subscribed()
+    reshape(history, (4,))
+    check, known = draining(history)
+    ids = (1, 2, 9)
+    record = subscription_move(history, SubscriptionOp.DRAINED, segment_ids=ids)
+    after = msgspec.structs.replace(known, drained=ids)
+    check.subscription_changed(9, record, topic_of(history), after)
+    assert [text.removeprefix(f"{ORDERS}/{BILLING}: ") for _, text in told(check.tally)] == [
+        "segment 1 is called drained, but it is not sealed",
+        "segment 2 is called drained before segments [0] above it",
+        "segment 9 is called drained, but it is not sealed",
+    ]
+
+
+def test_all_that_is_above_a_merged_segment_counts_once_and_what_is_pruned_does_not() -> None:
+    history = History()
+    history.found()
+    create(history)
+    subscribe(history)
+    reshape(history, (0,))
+    reshape(history, (2, 3))
+    merged = max(part.segment_id for part in topic_of(history).segments)
+    reshape(history, (merged,))
+    check, known = draining(history)
+    record = subscription_move(history, SubscriptionOp.DRAINED, segment_ids=(merged,))
+    after = msgspec.structs.replace(known, drained=(merged,))
+    check.subscription_changed(9, record, topic_of(history), after)
+    text = f"segment {merged} is called drained before segments [0, 2, 3] above it"
+    assert told(check.tally) == [(9, f"{ORDERS}/{BILLING}: {text}")]
+    topic = topic_of(history)
+    left_over = tuple(part for part in topic.segments if part.segment_id != 0)
+    again, _ = draining(history)
+    again.subscription_changed(9, record, msgspec.structs.replace(topic, segments=left_over), after)
+    text = f"segment {merged} is called drained before segments [2, 3] above it"
+    assert told(again.tally) == [(9, f"{ORDERS}/{BILLING}: {text}")]
+
+
+def test_a_snapshot_is_looked_at_like_a_change() -> None:
+    history = subscribed()
+    drain(history, (0,))
+    followed = from_snapshot(history)
+    record = topic_move(history, TopicMove.PRUNE, segment_ids=(0, 2))
+    followed.topic(9, record, ())
+    tally = followed.tallies()[CheckName.DRAINING]
+    text = f"{ORDERS}: {BILLING} had not drained segments [2], which PRUNE took away"
+    assert told(tally) == [(9, text)]
+    broken = TopicChecks()
+    topic = topic_of(history)
+    broken.start(7, f"topic:{ORDERS}", msgspec.structs.replace(topic, segments=()))
+    (found,) = broken.tallies()[CheckName.LAYOUTS].witnesses
+    assert (found.offset, found.text) == (7, f"{ORDERS}: no active segment covers 0000-ffff")
+
+
+def test_a_record_that_leaves_nothing_of_its_topic_ends_it() -> None:
+    history = subscribed()
+    followed = TopicChecks()  # knows nothing of the topic
+    followed.topic(9, topic_move(history, TopicMove.REMOVE), ())
+    followed.subscription(10, subscription_move(history, SubscriptionOp.DELETE), ())
+    assert followed.left(history.state).topics == 0
+
+
+def test_sealed_segments_are_all_counted() -> None:
+    found = checks(subscribed()).left(subscribed().state)
+    assert found.sealed_count == len(found.sealed) == 2
+
+
+def test_a_commit_of_nothing_counts_however_old_the_seal_is(split: History) -> None:
+    late_ms = sealed(split).sealed_at_ms + 9 * DAY_MS
+    kafka = SegmentEnds({PLACE: (100, 100)}, {GROUP: (0, 100)})
+    assert check_segments(left(split), kafka, late_ms).violated == 1
+    short = SegmentEnds({PLACE: (100, 100)}, {GROUP: (100,)})
+    assert check_segments(left(split), short, late_ms) == CheckTally(3, 0, [])

@@ -1,0 +1,85 @@
+"""A snapshot is compared with the fold, key by key, and what differs is told field by field."""
+
+from __future__ import annotations
+
+from anabranch.core.sessions.session import Session
+from anabranch.core.tenants.tenant import Tenant
+from anabranch.spark_replay.checks.snapshot import SnapshotCheck
+from anabranch.spark_replay.tally import CheckTally
+
+
+def told(tally: CheckTally) -> list[tuple[int, str]]:
+    return [(found.offset, found.text) for found in tally.witnesses]
+
+
+def tenant(version: int = 1, roles: tuple[str, ...] = ()) -> Tenant:
+    return Tenant(version, roles, (), 0, "p")
+
+
+def test_the_newest_value_of_a_key_counts() -> None:
+    check = SnapshotCheck()
+    check.row("a", tenant(1))
+    check.row("a", tenant(2))
+    check.row("b", tenant(1))
+    check.row("b", None)
+    check.compare(9, {"a": tenant(2)})
+    assert (told(check.tally), check.tally.examined) == ([], 1)
+
+
+def test_what_differs_is_named_field_by_field() -> None:
+    check = SnapshotCheck()
+    check.row("a", tenant(1, ("x",)))
+    check.row("c", tenant(3))
+    check.row("d", Session(1, True, 1, 2, "p"))
+    check.compare(9, {"a": tenant(2, ("y",)), "b": tenant(1), "d": tenant(1)})
+    assert told(check.tally) == [
+        (9, "a: the snapshot's version 1 is 2 by the log; admin_roles ('x',) is ('y',) by the log"),
+        (9, f"b: missing in the snapshot; the log makes it {tenant(1)!r}"),
+        (9, "d: a Session in the snapshot, a Tenant by log"),
+        (9, f"c: the snapshot has it as {tenant(3)!r}; by the log it does not exist"),
+    ]
+    assert check.tally.examined == 4
+
+
+def test_a_damaged_value_is_told_once_until_a_later_one_is_sound() -> None:
+    check = SnapshotCheck()
+    check.row("a", tenant(1))
+    check.unreadable("a")
+    check.unreadable("b")
+    check.row("b", tenant(2))
+    check.unreadable("a stranger's")
+    check.unreadable("c")
+    check.row("c", None)
+    check.compare(9, {"a": tenant(1), "b": tenant(1), "c": tenant(1)})
+    assert told(check.tally) == [
+        (9, "a: the snapshot's value is damaged"),
+        (9, "b: the snapshot's version 2 is 1 by the log"),
+        (9, f"c: missing in the snapshot; the log makes it {tenant(1)!r}"),
+    ]
+
+
+def test_a_long_value_is_cut() -> None:
+    check = SnapshotCheck()
+    check.row("a", tenant(1, ("x" * 600,)))
+    check.compare(9, {})
+    ((_, text),) = told(check.tally)
+    short = f"{tenant(1, ('x' * 600,))!r}"[:500]
+    assert text == f"a: the snapshot has it as {short}...; by the log it does not exist"
+
+
+def test_snapshots_are_added_up_and_a_tombstone_of_nothing_is_nothing() -> None:
+    check = SnapshotCheck()
+    check.row("gone", None)
+    check.row("a", tenant(1))
+    check.compare(9, {"a": tenant(1)})
+    check.row("b", tenant(1))
+    check.compare(9, {"b": tenant(1)})
+    assert (told(check.tally), check.tally.examined) == ([], 2)
+
+
+def test_a_value_of_just_the_length_is_not_cut() -> None:
+    padding = 500 - len(repr(tenant(1, ("",))))
+    check = SnapshotCheck()
+    check.row("a", tenant(1, ("x" * padding,)))
+    check.compare(9, {})
+    assert "..." not in told(check.tally)[0][1]

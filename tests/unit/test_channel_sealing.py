@@ -1,0 +1,205 @@
+"""Where a sealed segment ends: what is believed of Kafka's answers, and what is asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.deadline import Deadline
+from anabranch.channel.errors import KafkaAccessError, SegmentExistsError
+from anabranch.channel.sealing import SegmentTopic
+from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
+from support.sealable_kafka import Partition, SealableKafka
+
+WAIT_S = 120.0
+
+
+def sealed(kafka: SealableKafka, *, seconds: float = WAIT_S) -> dict[str, tuple[int, ...]]:
+    deadline = Deadline(cast(KafkaConnection, kafka), seconds, lambda: None)
+    topics = [SegmentTopic(name, len(parts)) for name, parts in kafka.topics.items()]
+    return kafka.sealer().seal(topics, deadline)
+
+
+def test_a_quiet_segment_ends_where_its_log_does() -> None:
+    kafka = SealableKafka(a=[Partition(3, 3), Partition(0, 0)], b=[Partition(7, 7)])
+    assert sealed(kafka) == {"a": (3, 0), "b": (7,)}
+
+
+def test_what_was_accepted_and_not_yet_replicated_counts() -> None:
+    kafka = SealableKafka(a=[Partition(5, 3), Partition(9, 9)])
+    assert sealed(kafka) == {"a": (5, 9)}
+
+
+def test_a_follower_that_never_catches_up_leaves_the_end_unknown() -> None:
+    kafka = SealableKafka(catches_up=False, a=[Partition(5, 3)])
+    with pytest.raises(TimeoutError, match="topic a"):
+        sealed(kafka, seconds=0.6)
+
+
+@pytest.mark.parametrize("late", [(1,), (2,), (2, 4), (1, 2)])
+def test_an_append_that_had_passed_the_size_check_and_lands_between_two_looks_counts(
+    late: tuple[int, ...],
+) -> None:
+    kafka = SealableKafka(a=[Partition(4, 4, late=late)])
+    assert sealed(kafka) == {"a": (4 + len(late),)}
+
+
+def test_a_record_beyond_the_end_is_a_sign_that_it_is_not_the_end() -> None:
+    kafka = SealableKafka(a=[Partition(9, 9), Partition(5, 5)])
+    sealer = kafka.sealer()
+    deadline = Deadline(cast(KafkaConnection, kafka), WAIT_S, lambda: None)
+    assert not sealer._nothing_beyond({("a", 0): (7, 0), ("a", 1): (5, 0)}, deadline, "")
+    assert not sealer._nothing_beyond({("a", 0): (9, 0), ("a", 1): (4, 0)}, deadline, "")
+    assert sealer._nothing_beyond({("a", 0): (9, 0), ("a", 1): (5, 0)}, deadline, "")
+
+
+def test_a_partition_is_asked_until_it_refuses_for_the_size() -> None:
+    slow = Partition(2, 2, obeys_after=3)
+    kafka = SealableKafka(a=[Partition(1, 1), slow])
+    assert sealed(kafka) == {"a": (1, 2)}
+    assert slow.probes == 4
+    first = Partition(2, 2, obeys_after=3)
+    other = Partition(1, 1)
+    assert sealed(SealableKafka(a=[first, other])) == {"a": (2, 1)}
+    assert (first.probes, other.probes) == (4, 1)  # until one refuses, the others are left alone
+
+
+def test_a_partition_that_never_obeys_is_never_called_sealed() -> None:
+    kafka = SealableKafka(a=[Partition(2, 2, obeys_after=1 << 40)])
+    with pytest.raises(TimeoutError, match="whether topic a, partition 0, is sealed"):
+        sealed(kafka, seconds=0.3)
+
+
+def test_the_offsets_are_looked_at_again_when_a_partition_did_not_obey_at_once() -> None:
+    kafka = SealableKafka(a=[Partition(1, 1), Partition(4, 4, obeys_after=2, late=(1,))])
+    assert sealed(kafka) == {"a": (1, 5)}
+    slow = Partition(4, 4, obeys_after=2, late=(2,))
+    assert sealed(SealableKafka(a=[Partition(1, 1), slow])) == {"a": (1, 5)}
+    assert slow.looks == 3  # while it was open, when it was sealed, and once more
+
+
+def test_a_look_that_is_not_answered_is_given_up_in_time_for_another() -> None:
+    kafka = SealableKafka(a=[Partition(1, 1)])
+    sealed(kafka)
+    assert all(0 < seconds < WAIT_S / 2 for seconds in kafka.look_s)
+
+
+def test_a_partition_whose_offset_is_not_told_is_looked_at_again_by_itself() -> None:
+    kafka = SealableKafka(a=[Partition(3, 3), Partition(4, 4)])
+    asked: list[set[int]] = []
+    look = kafka.list_offsets
+
+    def list_offsets(places: Mapping[TopicPartition, object], request_timeout: float) -> Any:
+        asked.append({place.partition for place in places})
+        answers = look(places, request_timeout)
+        if len(asked) == 1:
+            (lost,) = (place for place in answers if place.partition == 1)
+            answers[lost] = Future()
+            answers[lost].set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        return answers
+
+    kafka.list_offsets = list_offsets  # type: ignore[method-assign, assignment]
+    assert sealed(kafka) == {"a": (3, 4)}
+    assert asked == [{0, 1}, {1}, {0, 1}]
+
+
+@pytest.mark.parametrize("right", ["write", "read"])
+def test_a_right_that_is_lacking_is_told_at_once(right: str) -> None:
+    kafka = SealableKafka(a=[Partition(3, 3)])
+    kafka.refused.add(right)
+    with pytest.raises(KafkaAccessError, match="topic a"):
+        sealed(kafka)
+
+
+def test_the_settings_refuse_every_append_and_store_no_probe() -> None:
+    kafka = SealableKafka(a=[Partition(1, 1)])
+    sealed(kafka)
+    assert kafka.topics["a"][0].settings == {
+        "max.message.bytes": "0",
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
+    }
+
+
+def test_a_topic_that_is_gone_ends_where_it_began_and_the_others_where_they_do() -> None:
+    kafka = SealableKafka(a=[Partition(3, 3)], b=[Partition(5, 5), Partition(6, 6)])
+    kafka.deleted.add("b")
+    assert sealed(kafka) == {"a": (3,), "b": (0, 0)}
+    kafka.hesitates.add("a")
+    assert sealed(kafka) == {"a": (3,), "b": (0, 0)}
+    nothing = SealableKafka(a=[Partition(3, 3)])
+    nothing.deleted.add("a")
+    assert sealed(nothing) == {"a": (0,)}
+
+
+def test_an_unknown_epoch_of_a_leader_is_no_reason_to_give_up() -> None:
+    kafka = SealableKafka(a=[Partition(3, 3, epoch=-1), Partition(4, 4, epoch=None)])
+    assert sealed(kafka) == {"a": (3, 4)}
+    assert [epoch for *_, epoch in kafka.put_behind] == [None, None]
+
+
+def test_a_probe_is_an_empty_record_that_says_so_and_is_of_a_time_that_no_open_segment_takes() -> (
+    None
+):
+    kafka = SealableKafka(a=[Partition(1, 1)])
+    sealed(kafka)
+    (probe,) = kafka.probes
+    assert probe == {"value": b"", "timestamp": 1 << 55, "headers": [("anabranch-probe", b"")]}
+
+
+def test_a_probe_leaves_no_sequence_numbers_and_is_not_tried_again() -> None:
+    kafka = SealableKafka()
+    kafka.sealer()
+    assert kafka.settings == {
+        "enable_idempotence": False,
+        "acks": 1,
+        "message_send_max_retries": 0,
+        "message_timeout_ms": 5_000,
+    }
+
+
+def test_a_leader_is_asked_for_its_logs_end_under_its_epoch_where_that_is_known() -> None:
+    kafka = SealableKafka(
+        a=[Partition(3, 3, epoch=5), Partition(4, 4, epoch=0), Partition(6, 6, epoch=-1)]
+    )
+    assert sealed(kafka) == {"a": (3, 4, 6)}
+    assert kafka.put_behind == [("a", 0, 4, 5), ("a", 1, 5, 0), ("a", 2, 7, None)]
+
+
+def test_of_a_topic_that_was_made_anew_with_fewer_partitions_nobody_knows_the_ends() -> None:
+    kafka = SealableKafka(a=[Partition(3, 3), Partition(4, 4)], b=[Partition(1, 1)])
+    deadline = Deadline(cast(KafkaConnection, kafka), WAIT_S, lambda: None)
+    topics = [SegmentTopic("b", 1), SegmentTopic("a", 3)]
+    with pytest.raises(SegmentExistsError) as raised:
+        kafka.sealer().seal(topics, deadline)
+    assert str(raised.value) == str(SegmentExistsError("a", 2, 3))
+
+
+def test_a_partition_that_kafka_does_not_know_for_a_while_is_asked_for_again() -> None:
+    kafka = SealableKafka(a=[Partition(3, 3)])
+    sealed_later = Partition(4, 4, settings={"max.message.bytes": "0"})
+    looks, known = 0, kafka.list_topics
+
+    def list_topics(name: str, timeout: float) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks < 5:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        if looks == 5:
+            kafka.topics["a"] = [*kafka.topics["a"], sealed_later]
+        return known(name, timeout)
+
+    kafka.list_topics = list_topics  # type: ignore[method-assign]
+    deadline = Deadline(cast(KafkaConnection, kafka), WAIT_S, lambda: None)
+    assert kafka.sealer().seal([SegmentTopic("a", 2)], deadline) == {"a": (3, 4)}
+
+
+def test_closing_ends_both_clients() -> None:
+    kafka = SealableKafka(a=[Partition(1, 1)])
+    kafka.sealer().close()
+    assert (kafka.patience, kafka.closed) == ([2.0], 1)

@@ -1,0 +1,72 @@
+"""A look at a topic: what may be asked for, and the order of what is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.client._consumer import peek as peeking
+from anabranch.client._consumer.peek import check_count, merged, peek
+from anabranch.client._settings import EARLIEST, ReceivingSettings
+from anabranch.core.errors import InvalidInputError
+from support.waiting import WAIT_S
+
+
+def message(partition: int, offset: int, time_ms: int) -> Message:
+    return Message(topic="k", partition=partition, offset=offset, timestamp=(1, time_ms))
+
+
+@pytest.mark.parametrize("most", [0, -1, 10_001, True, "5", 1.5])
+def test_a_number_of_messages_that_cannot_be_meant_is_refused(most: Any) -> None:
+    with pytest.raises(InvalidInputError, match="messages_max is 1 to 10000"):
+        check_count(most)
+
+
+def test_a_peek_that_is_cancelled_leaves_no_client_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, closed = threading.Event(), threading.Event()
+
+    class Silent:
+        """A consumer that Kafka does not answer."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.close = closed.set
+
+        def offsets_for_times(self, *_: object, **__: object) -> None:
+            asked.set()
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    async def test() -> None:
+        layout: Any = SimpleNamespace(topic="orders", segments={}, bootstrap_servers="nowhere:1")
+        settings = ReceivingSettings()
+        looking = asyncio.create_task(peek(layout, {}, settings, 1, EARLIEST, 2 * WAIT_S))
+        assert await asyncio.to_thread(asked.wait, WAIT_S)
+        looking.cancel()
+        assert await asyncio.to_thread(closed.wait, WAIT_S)
+
+    monkeypatch.setattr(peeking, "Consumer", Silent)
+    asyncio.run(test())
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=4))
+def test_messages_are_shown_by_time_and_never_against_the_order_of_their_bucket(
+    times: list[list[int]],
+) -> None:
+    found = {
+        ("k", bucket): [message(bucket, offset, at) for offset, at in enumerate(each)]
+        for bucket, each in enumerate(times)
+    }
+    shown = merged(found)
+    assert len(shown) == sum(map(len, times))
+    for bucket in range(len(times)):
+        offsets = [each.offset() or 0 for each in shown if each.partition() == bucket]
+        assert offsets == sorted(offsets)
+    if all(each == sorted(each) for each in times):
+        at = [each.timestamp()[1] for each in shown]
+        assert at == sorted(at)

@@ -1,0 +1,305 @@
+"""What is asked of Kafka over a connection of our own, to the byte, and what its answers mean."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import ssl
+import struct
+import threading
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any, Self, cast
+
+import pytest
+
+from anabranch.client import UnknownOutcomeError
+from anabranch.client._producer import producer_state
+from anabranch.client._producer.producer_state import ProducerState, ask, await_leading
+from anabranch.wire import kafka_protocol
+from anabranch.wire.kafka_protocol import BrokerConnection, ResponseReader, text, varint
+
+WAIT_S = 60.0
+NO_TAGS = b"\0"
+TAGS = b"\x01\x05\x02ab"  # one, number 5, of two bytes: of a later Kafka
+
+
+class Leader:
+    """A broker that notes what it is asked and answers in turn; then it closes the connection."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self.asked: list[bytes] = []
+        self._answers = answers
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._door.getsockname()
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(WAIT_S)
+        self._door.close()
+
+    def _serve(self) -> None:
+        self._door.settimeout(WAIT_S)
+        stream, _ = self._door.accept()
+        with stream, stream.makefile("rb") as questions:
+            for answer in self._answers:
+                (size,) = struct.unpack(">i", questions.read(4))
+                self.asked.append(questions.read(size))
+                stream.sendall(answer)
+
+
+HEADER = struct.pack(">i", 1) + TAGS
+
+
+def framed(body: bytes) -> bytes:
+    answer = HEADER + body
+    return struct.pack(">i", len(answer)) + answer
+
+
+def told(
+    *partitions: tuple[int, int, str], states: tuple[ProducerState, ...] = (), tags: bytes = TAGS
+) -> bytes:
+    """An answer on partitions: number, error and message; each with the same producers."""
+    producers = varint(len(states) + 1)
+    for state in states:
+        producers += struct.pack(">qiiqiq", *state, 1_700_000_000_000, -1, -1) + tags
+    each = [
+        struct.pack(">ih", number, error) + (text(message) if message else b"\0") + producers + tags
+        for number, error, message in partitions
+    ]
+    topic = text("orders") + varint(len(each) + 1) + b"".join(each) + tags
+    return framed(struct.pack(">i", 0) + varint(2) + topic + tags)
+
+
+def ended(
+    partition: int = 4, error: int = 0, end: int = 9, tags: bytes = TAGS, count: int = 1
+) -> bytes:
+    """An answer on where a partition ends."""
+    each = struct.pack(">ihqqi", partition, error, -1, end, 3) + tags
+    topic = text("orders") + varint(count + 1) + each * count + tags
+    return framed(struct.pack(">i", 0) + varint(2) + topic + tags)
+
+
+def question_of_end(partition: int) -> bytes:
+    header = struct.pack(">hhih", 2, 6, 1, 9) + b"anabranch" + NO_TAGS
+    asked = struct.pack(">iiq", partition, -1, -1) + NO_TAGS
+    return header + struct.pack(">ib", -1, 0) + b"\x02\x07orders\x02" + asked + NO_TAGS * 2
+
+
+def question(*partitions: int) -> bytes:
+    header = struct.pack(">hhih", 61, 0, 1, 9) + b"anabranch" + NO_TAGS
+    numbers = varint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
+    return header + b"\x02\x07orders" + numbers + NO_TAGS + NO_TAGS
+
+
+def asked_once(answer: bytes) -> list[ProducerState]:
+    with Leader(ended(), answer) as leader:
+        return ask(leader.address, ("orders", 4), 9, {}, WAIT_S)
+
+
+def test_a_leader_is_asked_for_the_producers_of_one_partition() -> None:
+    states = (
+        ProducerState(2**40, 3, 17),
+        ProducerState(8, 0, 2**31 - 1),
+        ProducerState(-1, -1, -1),
+    )
+    with Leader(ended(), told((4, 0, ""), states=states)) as leader:
+        assert ask(leader.address, ("orders", 4), 9, {}, WAIT_S) == list(states)
+    assert leader.asked == [question_of_end(4), question(4)]
+
+
+@pytest.mark.parametrize("error", [5, 6, 7, 78])
+def test_who_does_not_lead_is_not_asked_for_producers_but_the_leader_is(error: int) -> None:
+    with Leader(ended(error=error)) as follower, pytest.raises(OSError, match=r"orders\[4\] moves"):
+        ask(follower.address, ("orders", 4), 9, {}, WAIT_S)
+    assert follower.asked == [question_of_end(4)]
+
+
+@pytest.mark.parametrize("end", [8, 10])
+def test_a_leader_that_is_not_at_the_sealed_end_is_asked_again(end: int) -> None:
+    with Leader(ended(end=end)) as leader, pytest.raises(OSError, match=f"stands at {end}"):
+        ask(leader.address, ("orders", 4), 9, {}, WAIT_S)
+    assert leader.asked == [question_of_end(4)]
+
+
+@pytest.mark.parametrize(
+    "answer", [ended(error=29), ended(error=3), ended(partition=5), ended(count=2), ended(count=0)]
+)
+def test_an_end_that_kafka_does_not_tell_leaves_the_outcome_unknown(answer: bytes) -> None:
+    with (
+        Leader(answer) as leader,
+        pytest.raises(UnknownOutcomeError, match="does not tell the end"),
+    ):
+        ask(leader.address, ("orders", 4), 9, {}, WAIT_S)
+
+
+@pytest.mark.parametrize("tags", [NO_TAGS, TAGS])
+def test_a_partition_without_producers_and_what_a_later_kafka_adds_are_read(tags: bytes) -> None:
+    assert asked_once(told((4, 0, ""), tags=tags)) == []
+
+
+@pytest.mark.parametrize("error", [5, 6, 7])
+def test_a_partition_that_moves_is_asked_for_again_elsewhere(error: int) -> None:
+    with pytest.raises(OSError, match=r"orders\[4\] moves"):
+        asked_once(told((4, error, "")))
+
+
+@pytest.mark.parametrize("error", [3, 29, -1])
+def test_what_kafka_refuses_to_tell_leaves_the_outcome_unknown(error: int) -> None:
+    with pytest.raises(
+        UnknownOutcomeError, match=rf"orders\[4\]: error {error} {'not yours ' * 20}"
+    ):
+        asked_once(told((4, error, "not yours " * 20)))
+
+
+def test_only_partitions_that_do_not_lead_yet_are_asked_for_again() -> None:
+    first = told((0, 3, ""), (1, 0, ""), (2, 5, ""), (3, 6, ""), (4, 7, ""))
+    second = told((0, 0, ""), (2, 0, ""), (3, 6, ""), (4, 0, ""))
+    with Leader(first, second, told((3, 0, ""))) as leader:
+        await_leading(leader.address, "orders", range(5), {}, WAIT_S)
+    assert leader.asked == [question(*range(5)), question(0, 2, 3, 4), question(3)]
+
+
+def test_an_error_that_does_not_pass_keeps_nobody_waiting_for_a_leader() -> None:
+    with Leader(told((0, 29, ""))) as leader:
+        await_leading(leader.address, "orders", [0], {}, WAIT_S)
+
+
+def test_a_broker_that_never_leads_is_given_up_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = itertools.count(0.0, WAIT_S / 2)  # each look takes half the time there is
+    time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None)
+    monkeypatch.setattr(producer_state, "time", time)
+    never = told((1, 6, ""))
+    with Leader(never, never, never) as leader, pytest.raises(TimeoutError) as raised:
+        await_leading(leader.address, "orders", [1], {}, WAIT_S)
+    host, port = leader.address
+    assert str(raised.value) == f"{host}:{port} does not lead orders[1]"
+    assert len(leader.asked) == 3
+
+
+def test_a_request_of_many_partitions_counts_them_in_two_bytes() -> None:
+    assert (varint(127), varint(128), varint(300)) == (b"\x7f", b"\x80\x01", b"\xac\x02")
+    with Leader(told(*((number, 0, "") for number in range(200)))) as leader:
+        await_leading(leader.address, "orders", range(200), {}, WAIT_S)
+    assert leader.asked == [question(*range(200))]
+
+
+@pytest.mark.parametrize("size", [0, -1, 64 * 1024 * 1024 + 1, 0x48545450])
+def test_who_does_not_speak_kafkas_protocol_leaves_the_outcome_unknown(size: int) -> None:
+    with pytest.raises(UnknownOutcomeError, match=r"127\.0\.0\.1:\d+ does not speak"):
+        asked_once(struct.pack(">i", size))
+
+
+def test_an_answer_that_is_cut_short_is_not_believed() -> None:
+    whole = told((4, 0, ""), states=(ProducerState(1, 0, 5),), tags=NO_TAGS)
+    body = whole[4 + len(HEADER) :]
+    for length in range(len(body) - 1):  # behind the last one nothing is read
+        with pytest.raises(UnknownOutcomeError, match="cut short"):
+            asked_once(framed(body[:length]))
+    with pytest.raises(ConnectionResetError, match="closed"):
+        asked_once(whole[:-1])
+
+
+@pytest.mark.parametrize("numbers", [(), (5,), (4, 5), (4, 4)])
+def test_an_answer_on_other_partitions_than_those_asked_for_is_none(
+    numbers: tuple[int, ...],
+) -> None:
+    with pytest.raises(UnknownOutcomeError, match=r"orders\[4\]"):
+        asked_once(told(*((number, 0, "") for number in numbers)))
+
+
+def test_a_leader_that_says_nothing_of_a_partition_does_not_lead_it() -> None:
+    with Leader(told((0, 0, ""))) as leader, pytest.raises(UnknownOutcomeError):
+        await_leading(leader.address, "orders", range(2), {}, WAIT_S)
+
+
+def test_a_broker_that_is_out_of_reach_is_no_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        address = door.getsockname()
+    with pytest.raises(OSError, match="refused"):
+        ask(address, ("orders", 4), 9, {}, WAIT_S)
+
+
+# --- the protocol's types -------------------------------------------------------------------
+
+
+def test_numbers_and_strings_are_read_as_they_are_written() -> None:
+    for number in (0, 1, 127, 128, 16_383, 16_384, 2**31 - 1):
+        assert ResponseReader(varint(number)).varint() == number
+    reader = ResponseReader(text("ä" * 100) + text("") + b"\0" + text("end"))
+    assert [reader.text() for _ in range(4)] == ["ä" * 100, "", "", "end"]
+    assert [ResponseReader(varint(number)).count() for number in (0, 1, 4)] == [0, 0, 3]
+
+
+def test_bytes_that_are_no_text_are_told_all_the_same() -> None:
+    assert ResponseReader(b"\x02\xff").text() == "�"
+
+
+# --- where TLS guards Kafka -----------------------------------------------------------------
+
+
+class Wrapped:
+    """A context that notes for which host it is asked to guard a connection."""
+
+    def __init__(self) -> None:
+        self.hosts: list[str] = []
+
+    def wrap_socket(self, plain: socket.socket, *, server_hostname: str) -> socket.socket:
+        self.hosts.append(server_hostname)
+        return plain
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> Wrapped:
+    wrapped = Wrapped()
+    monkeypatch.setattr(kafka_protocol, "ssl_context", lambda _: wrapped)
+    return wrapped
+
+
+@pytest.mark.parametrize(
+    ("kafka", "guarded"),
+    [
+        ({}, False),
+        ({"security.protocol": "PLAINTEXT"}, False),
+        ({"security.protocol": "SSL"}, True),
+    ],
+)
+def test_a_connection_is_guarded_for_its_host_where_kafka_asks_for_it(
+    context: Wrapped, kafka: dict[str, Any], guarded: bool
+) -> None:
+    with Leader() as leader, closing(BrokerConnection(leader.address, kafka, WAIT_S)):
+        pass
+    assert context.hosts == (["127.0.0.1"] if guarded else [])
+
+
+def test_a_connection_that_cannot_be_guarded_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+    reached: list[tuple[object, ...]] = []
+
+    def create_connection(*given: object) -> socket.socket:
+        reached.append(given)
+        return plain
+
+    plain = cast(socket.socket, SimpleNamespace(close=lambda: closed.append(True)))
+    monkeypatch.setattr(socket, "create_connection", create_connection)
+    kafka = {"security.protocol": "ssl", "ssl.ca.location": "/no/file"}
+    with pytest.raises(FileNotFoundError):
+        BrokerConnection(("127.0.0.1", 1), kafka, WAIT_S)
+    assert closed == [True]
+    assert reached == [(("127.0.0.1", 1), WAIT_S)]
+
+
+def test_a_certificate_of_our_own_is_shown_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", lambda _, *given: shown.append(given))
+    location = {"ssl.certificate.location": "own.pem"}
+    kafka_protocol.ssl_context(location)
+    guarded = {"ssl.key.location": "own.key", "ssl.key.password": "secret"}
+    kafka_protocol.ssl_context(location | guarded)
+    assert shown == [("own.pem", None, None), ("own.pem", "own.key", "secret")]

@@ -1,0 +1,115 @@
+"""In which order a producer takes what a sealed partition refused, however Kafka reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from anabranch.client import Segment
+from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
+from anabranch.core.topics.layout import SegmentLayout
+
+_MANY = 10_000
+
+
+def writer_of(*sent: bytes, key: str | bytes | None = b"k") -> PartitionWriter:
+    """One that has appended these."""
+    (info,) = SegmentLayout.initial(1, 1).active
+    writer = PartitionWriter(1, Segment(info, "t0"), 0)
+    for value in sent:
+        writer.sent(key, value)
+    return writer
+
+
+def refuse(writer: PartitionWriter, *values: bytes, key: bytes | None = b"k") -> None:
+    for value in values:
+        writer.was_refused(PendingMessage(key, value), in_doubt=True)
+
+
+def in_order(writer: PartitionWriter) -> list[bytes | None]:
+    writer.put_in_order()
+    return [each.value for each in writer.refused]
+
+
+@pytest.mark.parametrize("reported", [(b"1", b"2", b"3"), (b"2", b"3", b"1"), (b"3", b"2", b"1")])
+def test_what_is_refused_is_put_into_the_order_in_which_it_was_sent(
+    reported: Sequence[bytes],
+) -> None:
+    writer = writer_of(b"0", b"1", b"2", b"3")
+    writer.acked(0)
+    refuse(writer, *reported)
+    assert in_order(writer) == [b"1", b"2", b"3"]
+
+
+def test_the_first_one_that_was_sent_is_the_one_that_kafka_has() -> None:
+    """A batch that Kafka put off after it had stored it, and the next ones, refused meanwhile."""
+    writer = writer_of(b"190", b"207", b"230")
+    refuse(writer, b"207", b"230", b"190")
+    writer.put_in_order()
+    assert [each.value for each in writer.resolved(1)] == [b"190"]
+    assert [each.value for each in writer.refused] == [b"207", b"230"]
+
+
+@pytest.mark.parametrize(("sent", "told"), [("key", b"key"), (None, None), (b"key", b"key")])
+def test_a_key_is_known_again_in_the_form_in_which_kafka_tells_it(
+    sent: str | bytes | None, told: bytes | None
+) -> None:
+    writer = writer_of(b"1", b"2", key=sent)
+    refuse(writer, b"2", b"1", key=told)
+    assert in_order(writer) == [b"1", b"2"]
+
+
+def test_equal_messages_stay_as_many_as_they_are() -> None:
+    writer = writer_of(b"same", b"1", b"same", b"2")
+    refuse(writer, b"2", b"same", b"same", b"1")
+    assert in_order(writer) == [b"same", b"1", b"same", b"2"]
+
+
+def test_what_is_acknowledged_does_not_stand_for_an_equal_one_that_is_refused() -> None:
+    writer = writer_of(b"same", b"1", b"same")
+    writer.acked(0)
+    refuse(writer, b"same", b"1")
+    assert in_order(writer) == [b"1", b"same"]
+
+
+def test_what_was_given_up_after_something_that_is_refused_does_not_stand_for_it() -> None:
+    writer = writer_of(b"1", b"2", b"3", b"4")
+    refuse(writer, b"2", b"1")
+    writer.failed()
+    writer.failed()
+    assert in_order(writer) == [b"1", b"2"]
+
+
+def test_failures_are_forgotten_too() -> None:
+    writer = writer_of()
+    for number in range(_MANY):
+        writer.sent(b"k", b"%d" % number)
+        writer.failed()
+    assert len(writer.order) < 500
+
+
+def test_what_was_sent_before_something_that_is_acknowledged_comes_first() -> None:
+    """Kafka may acknowledge a batch whose predecessor it has stored, but not answered for yet."""
+    sent = [b"%d" % number for number in range(200)]
+    writer = writer_of(*sent[:50])
+    for _ in range(49):  # all but the first
+        writer.acked(-1)
+    for value in sent[50:]:
+        writer.sent(b"k", value)
+    writer.forget()
+    refuse(writer, *reversed(sent[50:]), sent[0])
+    assert in_order(writer) == [sent[0], *sent[50:]]
+
+
+def test_the_order_of_what_is_settled_is_forgotten() -> None:
+    writer = writer_of()
+    longest = 0
+    for number in range(_MANY):
+        writer.sent(b"k", b"%d" % number)
+        if number >= 100:
+            writer.acked(number)
+        longest = max(longest, len(writer.order))
+    assert longest < 500
+    refuse(writer, b"9999", *(b"%d" % number for number in range(9_900, 9_999)))
+    assert in_order(writer) == [b"%d" % number for number in range(9_900, 10_000)]

@@ -1,0 +1,190 @@
+"""A topic's controller and the consumers of its subscriptions: who is told what, and when."""
+
+from __future__ import annotations
+
+from anabranch.core.log.records import SubscriptionChange
+from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.topics.controller import CloseConsumer, Propose, SendAssignment, Unserved
+from anabranch.core.topics.tasks import TaskDone
+from anabranch.core.topics.topic import TopicMove
+from support.controller_scene import Scene, split_with_a_consumer
+
+ALL = [(0, bucket) for bucket in range(4)]
+
+
+def open_scene(*subscriptions: str) -> Scene:
+    scene = Scene()
+    scene.open()
+    for name in subscriptions:
+        scene.subscribe(SubscriptionOp.CREATE, name)
+    return scene
+
+
+def told(scene: Scene) -> list[str]:
+    """By subscription, what one look tells a consumer or the log."""
+    found = []
+    for effect in scene.look():
+        if isinstance(effect, SendAssignment):
+            found.append(f"{effect.subscription}: push")
+        elif isinstance(effect, Propose):
+            assert isinstance(effect.record, SubscriptionChange)
+            found.append(f"{effect.record.subscription}: {effect.record.op.name}")
+    return found
+
+
+def test_consumers_of_every_subscription_are_told_at_the_same_look() -> None:
+    scene = open_scene("one", "other")
+    scene.join("one", "c", 1, 11)
+    scene.join("other", "c", 2, 12)
+    assert scene.pushes() == {11: [0], 12: [0]}
+    assert scene.pushes() == {}
+
+
+def test_what_one_subscription_has_to_log_holds_up_none_of_the_others() -> None:
+    scene = open_scene("one", "other")
+    scene.join("one", "c", 1, 11)
+    scene.join("other", "c", 2, 12)
+    scene.begin_split()
+    scene.answer(scene.task(), TaskDone())
+    scene.answer(scene.task(), TaskDone(end_offsets=(1, 0, 0, 0)))
+    assert scene.controller.heard("one", "c", 11, (), ALL, scene.now)
+    assert told(scene) == ["one: push", "one: DRAINED", "other: push"]
+    assert scene.controller.heard("other", "c", 12, (), ALL, scene.now)
+    assert told(scene) == ["other: DRAINED"], "the first is on its way"
+
+
+def test_a_proposal_of_one_subscription_takes_nothing_from_what_another_is_told() -> None:
+    scene = open_scene("one", "other")
+    scene.join("other", "c", 2, 12)
+    scene.begin_split()
+    scene.answer(scene.task(), TaskDone())
+    scene.answer(scene.task(), TaskDone(end_offsets=(1, 0, 0, 0)))
+    scene.look()
+    scene.join("one", "c", 1, 11)
+    assert scene.controller.heard("other", "c", 12, (), ALL, scene.now)
+    assert told(scene) == ["one: push", "other: DRAINED"]
+
+
+def test_a_consumer_that_falls_silent_is_disconnected() -> None:
+    scene = open_scene("sub")
+    scene.join("sub", "c", 1, 11)
+    scene.look()
+    scene.now += 11
+    assert CloseConsumer(11, "sub") in scene.look()
+
+
+def test_who_leaves_hands_everything_over_at_once() -> None:
+    scene = open_scene("sub")
+    scene.join("sub", "a", 1, 11)
+    scene.join("sub", "b", 2, 12)
+    scene.look()
+    scene.controller.heard("sub", "b", 12, (), (), scene.now)
+    scene.controller.left("sub", "a")
+    (push,) = [each for each in scene.look() if isinstance(each, SendAssignment)]
+    assert (push.connection, push.assignment.shares) == (12, ((0, (0, 1, 2, 3)),))
+    scene.controller.left("another", "a")
+
+
+def test_what_a_consumer_holds_as_it_subscribes_again_is_its_own_until_it_releases_it() -> None:
+    scene = open_scene("sub")
+    scene.join("sub", "a", 1, 11)
+    scene.look()
+    scene.join("sub", "b", 2, 12)
+    scene.look()
+    assert scene.controller.opened("sub", "a", 1, 13, ALL, (), scene.now)
+    scene.look()
+    scene.controller.heard("sub", "a", 13, (), (), scene.now)
+    assert scene.pushes() == {}
+    scene.controller.heard("sub", "a", 13, ALL[2:], (), scene.now)
+    assert scene.pushes() == {12: [0]}
+
+
+def test_a_bucket_that_waits_for_too_long_is_told_of_once() -> None:
+    scene = open_scene("sub")
+    scene.join("sub", "a", 1, 11)
+    scene.look()
+    scene.join("sub", "b", 2, 12)
+    told = []
+    for _ in range(30):
+        told += [each for each in scene.look() if isinstance(each, Unserved)]
+        scene.now += 5
+        for consumer, connection in (("a", 11), ("b", 12)):  # a settles nothing
+            assert scene.controller.heard("sub", consumer, connection, (), (), scene.now)
+    assert told == [Unserved("sub", ((0, 2), (0, 3)), 96.0)]
+
+
+def test_a_report_is_refused_by_who_may_not_act_or_knows_no_such_subscription() -> None:
+    scene = open_scene("sub")
+    scene.join("sub", "c", 1, 11)
+    assert scene.controller.heard("sub", "c", 11, (), (), scene.now)
+    assert not scene.controller.heard("another", "c", 11, (), (), scene.now)
+    scene.acts = False
+    assert not scene.controller.heard("sub", "c", 11, (), (), scene.now)
+
+
+def test_nobody_subscribes_to_a_topic_that_is_gone() -> None:
+    scene = split_with_a_consumer()
+    scene.must(scene.change(TopicMove.DELETE))
+    scene.answer(scene.task(), TaskDone())
+    assert not scene.controller.opened("sub", "c", 1, 12, (), (), scene.now)
+
+
+# --- a subscription that begins anew --------------------------------------------------------------
+
+
+def test_a_subscription_made_again_starts_with_nobody() -> None:
+    scene = split_with_a_consumer()
+    scene.subscribe(SubscriptionOp.DELETE)
+    scene.subscribe(SubscriptionOp.CREATE)
+    scene.look()
+    assert scene.controller.coordinators["sub"].connected == []
+
+
+def test_consumers_of_a_subscription_that_was_reset_must_subscribe_again() -> None:
+    scene = open_scene("sub")
+    scene.join("sub", "c", 1, 11)
+    scene.subscribe(SubscriptionOp.RESET)
+    scene.look()
+    assert not scene.controller.heard("sub", "c", 11, (), (), scene.now)
+    assert scene.controller.opened("sub", "c", 1, 12, (), (), scene.now)
+    assert scene.pushes() == {12: [0]}
+
+
+def test_a_reset_waits_for_nobody_who_is_known_to_serve_nothing() -> None:
+    scene = open_scene("sub")
+    scene.join("sub", "a", 1, 11)
+    scene.look()
+    scene.join("sub", "b", 2, 12)
+    scene.look()
+    scene.subscribe(SubscriptionOp.RESET)
+    scene.look()
+    assert scene.controller.opened("sub", "a", 1, 13, (), (), scene.now)
+    assert scene.pushes() == {13: [0]}
+
+
+def test_what_is_held_for_the_former_group_is_free_when_its_holder_has_heard_of_the_new_one() -> (
+    None
+):
+    scene = open_scene("sub")
+    scene.join("sub", "a", 1, 11)
+    scene.look()
+    scene.join("sub", "b", 2, 12)
+    scene.look()
+    scene.subscribe(SubscriptionOp.RESET)
+    assert scene.controller.opened("sub", "a", 1, 13, ALL, (), scene.now, anew=True)
+    assert scene.controller.opened("sub", "b", 2, 14, (), (), scene.now)
+    assert scene.pushes() == {13: [0], 14: []}
+    assert scene.controller.heard("sub", "a", 13, (), (), scene.now)
+    assert scene.pushes() == {14: [0]}
+
+
+def test_a_queue_that_was_made_here_waits_for_nobody_of_a_former_controller() -> None:
+    scene = open_scene()
+    scene.look()
+    scene.subscribe(SubscriptionOp.CREATE, kind=SubscriptionKind.QUEUE)
+    scene.begin_split()
+    scene.answer(scene.task(), TaskDone())
+    scene.answer(scene.task(), TaskDone(end_offsets=(1, 0, 0, 0)))
+    assert scene.controller.opened("sub", "c", 1, 11, (), ALL, scene.now)
+    scene.take(scene.look())
+    assert scene.causes(SubscriptionOp.DRAINED)

@@ -1,0 +1,93 @@
+"""`/docs` of a node: all that it serves, on a page that needs nobody else."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+from anabranch.broker.http.docs_page import docs_page
+from support.http import HttpNode, with_http
+from support.memory_cluster import MemoryCluster
+
+_VOID = ("meta", "br", "link", "img", "input")
+
+
+class _Page(HTMLParser):
+    """What a browser sees; fails on tags that do not close."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.anchors: list[str] = []
+        self.tags: set[str] = set()
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            assert name not in ("src", "srcset", "style", "onclick"), f"{tag} has {name}={value}"
+            if name == "href":
+                self.links.append(value or "")
+            if name == "id":
+                self.anchors.append(value or "")
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_describes_every_operation_and_asks_no_other_host() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        answer = await nodes[0].http.get("/docs")
+        assert answer.headers["content-type"].startswith("text/html")
+        page = _Page(answer.text)
+        description = (await nodes[0].http.get("/openapi.json")).json()
+        for path, verbs in description["paths"].items():
+            for verb, operation in verbs.items():
+                assert f"{verb.upper()} {path}\n" in page.text
+                assert operation["operationId"] in page.anchors
+        for name, schema in description["components"]["schemas"].items():
+            assert f"body-{name}" in page.anchors
+            assert all(field in page.text for field in schema.get("properties", ()))
+        # No script, no picture, no other page: only anchors here and the node's own description.
+        assert not page.tags & {"script", "link", "img", "iframe", "object"}
+        assert "@import" not in answer.text
+        assert "url(" not in answer.text
+        inside = {f"#{anchor}" for anchor in page.anchors}
+        assert len(page.anchors) == len(set(page.anchors))
+        assert set(page.links) - inside == {"openapi.json"}
+
+    with_http(test)
+
+
+def test_what_a_description_says_is_text_and_no_markup() -> None:
+    evil = "<script>alert(1)</script>"
+    operation: dict[str, Any] = {
+        "operationId": "get_it",
+        "summary": evil,
+        "description": evil,
+        "parameters": [
+            {"name": evil, "in": "query", "schema": {"type": evil}, "description": evil}
+        ],
+        "responses": {"200": {"description": evil}},
+    }
+    schema = {"description": evil, "properties": {evil: {"type": "string", "description": evil}}}
+    page = _Page(
+        docs_page(
+            {
+                "info": {"title": evil, "version": evil, "description": evil},
+                "paths": {f"/{evil}": {"get": operation}},
+                "components": {"schemas": {"Body": schema}},
+            }
+        )
+    )
+    assert "script" not in page.tags
+    assert page.text.count(evil) >= 8

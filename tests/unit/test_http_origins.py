@@ -1,0 +1,142 @@
+"""Pages of other sites may not send requests, by whatever name they reach the node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import structlog
+
+from anabranch.broker.http.origins import Site
+from anabranch.broker.settings import SettingsError, load_settings
+from support.http import HttpNode, with_http
+from support.memory_cluster import MemoryCluster
+
+BROWSER = {"User-Agent": "Mozilla/5.0 (X11; Linux) Gecko/20100101 Firefox/140.0"}
+PATH = "/admin/v2/tenants/acme"
+BODY = {"allowedClusters": ["standalone"]}
+
+
+def status(method: str = "POST", *, settings: dict[str, str] | None = None, **headers: Any) -> int:
+    """What becomes of a request with these headers; 200 when it is served."""
+    named = {"advertisedAddress": "node-1.example.com", "webServicePort": 8080, **(settings or {})}
+    site = Site(load_settings(None, {}, named))
+    pairs = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
+    refused = site.refuses(method, pairs)
+    return 200 if refused is None else int(refused[0])
+
+
+OWN = ("127.0.0.1:8080", "[::1]:8080", "10.1.2.3", "localhost:8080", "Node-1.Example.COM:8080")
+
+
+@pytest.mark.parametrize("host", OWN)
+def test_the_nodes_own_pages_may_send_requests(host: str) -> None:
+    origin = f"http://{host.lower()}"
+    assert status(host=host, origin=origin, user_agent="Mozilla/5.0") == 200
+    assert status(host=host, origin=origin.replace("8080", "9090")) == (
+        403 if "8080" in host else 200
+    )
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "https://localhost", "null", "http://127.0.0.1:9999", "x", "//["],
+)
+def test_another_sites_pages_may_not(method: str, origin: str) -> None:
+    assert status(method, host="localhost:8080", origin=origin) == 403
+
+
+def test_a_name_that_another_site_points_here_is_refused_to_browsers() -> None:
+    """Then Origin and Host are the same."""
+    rebound: dict[str, Any] = {"host": "evil.example:8080", "origin": "http://evil.example:8080"}
+    assert status(**rebound) == 421
+    assert status("GET", host="evil.example:8080", user_agent="Mozilla/5.0 (X11)") == 421
+    assert status("GET", host="evil.example:8080", sec_fetch_site="same-origin") == 421
+    assert status("GET", host="localhost.evil.example", user_agent="Mozilla/5.0") == 421
+    assert status("GET", host="[", user_agent="Mozilla/5.0") == 421
+
+
+def test_programs_may_know_the_node_by_any_name_unless_the_names_are_listed() -> None:
+    for agent in ("curl/8.5.0", "Pulsar-Java-v5.0.0-M1", "python-httpx/0.28"):
+        assert status(host="river.internal:8080", user_agent=agent) == 200
+    listed = {"webServiceAllowedHosts": "river.internal, other"}
+    assert status(settings=listed, host="river.internal:8080") == 200
+    assert status(settings=listed, host="node-1.example.com:8080") == 200
+    assert status(settings=listed, host="10.0.0.1:8080") == 200
+    assert status(settings=listed, host="elsewhere:8080") == 421
+    assert status("GET", settings=listed, host="river.internal", user_agent="Mozilla/5.0") == 200
+
+
+def test_behind_a_proxy_the_sites_that_are_listed_may_send_requests() -> None:
+    proxy = {"webServiceAllowedOrigins": "https://anabranch.example.org"}
+    for host in ("anabranch.example.org", "10.0.0.7:8080", "node-1.example.com:8080"):
+        assert status(settings=proxy, host=host, origin="https://anabranch.example.org") == 200
+    assert status(settings=proxy, host="10.0.0.7:8080", origin="http://evil.example") == 403
+    everybody = {"webServiceAllowedOrigins": "*"}
+    assert status(settings=everybody, host="evil.example", origin="http://evil.example") == 200
+
+
+def test_what_a_browser_says_comes_from_another_site_changes_nothing() -> None:
+    assert status("POST", host="localhost", sec_fetch_site="cross-site") == 403
+    assert status("GET", host="localhost", sec_fetch_site="cross-site") == 200  # a link to a page
+    assert status("POST", host="localhost", sec_fetch_site="same-origin") == 200
+
+
+def test_a_refusal_names_the_setting_and_nothing_is_done() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        http = nodes[0].http
+        cross = await http.put(PATH, json=BODY, headers={"Origin": "http://evil.example"})
+        assert cross.status_code == 403
+        assert "http://evil.example" in cross.json()["reason"]
+        assert "webServiceAllowedOrigins" in cross.json()["reason"]
+        rebound = await http.put(PATH, json=BODY, headers={"Host": "evil.example", **BROWSER})
+        assert rebound.status_code == 421
+        assert "webServiceAllowedHosts" in rebound.json()["reason"]
+        for quick in ("/lookup/v2/topic/topic/public/default/t", "/admin/v2/scalable/a/b/c"):
+            shut = await http.get(quick, headers={"Origin": "http://evil.example"})
+            assert shut.status_code == 403
+        assert (await http.get(PATH)).status_code == 404
+        assert (await http.put(PATH, json=BODY, headers=BROWSER)).status_code == 204
+
+    with_http(test)
+
+
+def test_a_page_that_sends_many_requests_does_not_fill_the_log() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        with structlog.testing.capture_logs() as lines:
+            for _number in range(20):
+                sent = await nodes[0].http.put(PATH, json=BODY, headers={"Origin": "http://evil"})
+                assert sent.status_code == 403
+        refused = [line for line in lines if line["event"] == "http.refused"]
+        assert 1 <= len(refused) < 20
+        assert (refused[0]["path"], refused[0]["count"]) == (PATH, 1)
+
+    with_http(test)
+
+
+def test_a_page_of_a_listed_site_is_answered_as_browsers_want_it() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        site = {"Origin": "https://console.example.org", **BROWSER}
+        asked = {**site, "Access-Control-Request-Method": "PUT"}
+        before = await nodes[0].http.options(PATH, headers=asked)
+        assert before.headers["access-control-allow-origin"] == "https://console.example.org"
+        done = await nodes[0].http.put(PATH, json=BODY, headers=site)
+        assert done.status_code == 204
+        assert done.headers["access-control-allow-origin"] == "https://console.example.org"
+
+    with_http(test, webServiceAllowedOrigins="https://console.example.org")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("webServiceAllowedOrigins", "console.example.org"),
+        ("webServiceAllowedOrigins", "https://a.example/path"),
+        ("webServiceAllowedHosts", "https://a.example"),
+        ("webServiceAllowedHosts", "a.example:8080"),
+    ],
+)
+def test_what_is_no_origin_or_name_is_refused_at_the_start(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name} .flag."):
+        load_settings(None, {}, {name: value})

@@ -1,0 +1,94 @@
+"""docs/metrics.md names every metric of a node, as the node describes it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from anabranch.broker.figures import measure_connections, measure_node
+from anabranch.broker.http.protocol import Connections
+from anabranch.broker.load.build import build_reporter
+from anabranch.broker.load.reporter import Probe
+from anabranch.channel.load import LoadTable, SegmentKey
+from anabranch.core.autoscale.load import LoadRecord
+from support import steady
+from support.memory_cluster import MemoryNode, memory_cluster
+from support.metrics_page import ROOT, Row, documented
+
+_NAME = re.compile(r"(anabranch|pulsar)_[a-z0-9_]+")
+
+
+def _described(registry: CollectorRegistry) -> Iterator[Row]:
+    for collector in registry._collector_to_names:
+        for family in collector.collect():
+            labels = getattr(collector, "_labelnames", getattr(family, "_labelnames", ()))
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            yield Row(name, family.type, ", ".join(labels), family.documentation)
+
+
+class _Unused:
+    """Stands for what measuring loads asks of Kafka: nothing does here."""
+
+    is_whole = True
+
+    def write(self, loads: dict[SegmentKey, LoadRecord | None]) -> None:
+        raise AssertionError
+
+    def probe(self) -> Probe:
+        raise AssertionError
+
+
+def _measure_all(node: MemoryNode) -> None:
+    """What a node with Kafka and a port for clients registers besides."""
+    measure_node(node.runtime, node.operations, node.metrics)
+    measure_connections(lambda: 0, Connections(node.settings.http_limits), node.metrics)
+    service, reports = node.operations.topics.access.service, node.operations.traffic
+    build_reporter(service, reports, node.settings, LoadTable(), _Unused(), _Unused().probe)
+
+
+def _of_a_node() -> list[Row]:
+    found: list[Row] = []
+
+    async def body() -> None:
+        async with memory_cluster(1) as cluster:
+            _measure_all(cluster.nodes[0])
+            found.extend(_described(cluster.nodes[0].metrics.registry))
+
+    steady.run(body())
+    return sorted(found)
+
+
+def test_the_page_has_each_metric_of_a_node_with_kind_labels_and_meaning() -> None:
+    found = _of_a_node()
+    assert len(found) > 30
+    wanted = {row: row.line() for row in found}
+    missing = [line for row, line in wanted.items() if row not in documented()]
+    assert not missing, "paste into docs/metrics.md:\n" + "\n".join(missing)
+    too_many = [row.name for row in documented() if row not in wanted]
+    assert not too_many, f"docs/metrics.md describes what no node has: {too_many}"
+
+
+def test_no_metric_is_registered_where_the_page_would_not_be_asked_for_it() -> None:
+    """Found in the sources: a metric that only a node on a real Kafka registers is one too."""
+    names = {row.name.removesuffix("_total") for row in documented()}
+    assert names
+    unknown = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in (ROOT / "broker").rglob("*.py")
+        for name in _named(path)
+        if name.removesuffix("_total") not in names
+    }
+    assert not unknown
+
+
+def _named(path: Path) -> Iterator[str]:
+    """Constants that begin a call's arguments and look like a metric's name."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            text = node.args[0].value
+            if isinstance(text, str) and _NAME.fullmatch(text):
+                yield text

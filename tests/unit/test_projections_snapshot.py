@@ -1,0 +1,164 @@
+"""A view takes over a snapshot only if it is what its writer had, and keeps all that it stores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from anabranch.channel.codec import encode_entity
+from anabranch.channel.state_sums import StateSums
+from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.tenants.tenant import Tenant
+from anabranch.projections.errors import SnapshotDamagedError, ViewDamagedError
+from anabranch.projections.meta import META_KEY, encode_meta
+from anabranch.projections.store import Family, new_batch
+from anabranch.projections.view import View
+from support.history import BROKERS, DEFAULT, History, mixed
+
+
+@pytest.fixture
+def log() -> History:
+    return mixed()
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    with View.open(tmp_path / "view") as opened:
+        yield opened
+
+
+def pairs(log: History) -> list[tuple[bytes, bytes | None]]:
+    return [(key.encode(), value) for key, value in log.snapshot().values.items()]
+
+
+FREE = Unit(UnitState.FREE, "", "", 1, Move.CREATE, 0, 0, "")
+UNIT = f"{DEFAULT}/0x00000000_0x40000000".encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ((UNIT, None), "has 28 keys of 29"),
+        ((b"namespace:public/default", None), "has 28 keys of 29"),
+        ((UNIT, b"\xc3\x01short"), f"28 keys of 29; b'{UNIT.decode()}' cannot be read"),
+        ((UNIT, encode_entity(FREE)), "the 29 keys do not hold what they held"),
+        ((b"tenant:forged", encode_entity(Tenant(1, (), (), 0, ""))), "has 30 keys of 29"),
+    ],
+)
+def test_a_snapshot_that_is_not_what_its_writer_had_is_refused(
+    view: View, log: History, change: tuple[bytes, bytes | None], said: str
+) -> None:
+    with pytest.raises(SnapshotDamagedError, match=rf"offset 76 .*b1:8080.*{re.escape(said)}"):
+        view.load_snapshot([[*pairs(log), change]], lambda: log.snapshot().horizon)
+    assert view.next_offset == 0
+    view.read_batch(log.entries)  # nothing was touched
+    assert view.digest == log.state.digest
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(b"\xff\xfe", b"junk")],
+        [(b"\xff/\xff/0x00000000_0x40000000", encode_entity(FREE))],
+        [(b"topic:\xff", b"junk"), (b"tenant:stranger", b"junk"), (b"a", b"\xc3\x01" + b"x" * 20)],
+        [(b"%d" % number, b"") for number in range(30)],
+    ],
+)
+def test_what_a_stranger_put_into_the_snapshot_is_left_out_and_named(
+    view: View, log: History, rows: list[tuple[bytes, bytes | None]]
+) -> None:
+    view.load_snapshot([[*rows, *pairs(log)]], lambda: log.snapshot().horizon)
+    assert view.digest == log.state.digest
+    assert dict(view.freeze().everything()) == dict(pairs(log))
+    assert any(stray.startswith(repr(rows[0][0])) for stray in view.strays)
+    assert len(view.strays) == min(len(rows), 21)
+    path, units = view.path, {name for b in BROKERS for name, _ in view.units_of(b)}
+    assert units == {name for b in BROKERS for name, _ in log.state.units_of(b)}
+    view.close()
+    with View.open(path) as again:
+        assert again.digest == log.state.digest
+
+
+@pytest.mark.parametrize(("keys", "form"), [(-1, 0), (29, 7)])
+def test_a_snapshot_of_another_release_is_counted_anew(
+    view: View, log: History, keys: int, form: int
+) -> None:
+    horizon = msgspec.structs.replace(
+        log.snapshot().horizon, keys=keys, form=form, check=1, digest="0" * 32
+    )
+    view.load_snapshot([pairs(log)], lambda: horizon)
+    assert view.digest == log.state.digest
+    assert view.freeze().sums == StateSums(29, log.snapshot().horizon.check)
+
+
+def test_a_snapshot_of_another_release_must_have_all_keys_and_values_that_can_be_read(
+    view: View, log: History
+) -> None:
+    horizon = msgspec.structs.replace(log.snapshot().horizon, form=7)
+    with pytest.raises(SnapshotDamagedError, match="has 28 keys of 29"):
+        view.load_snapshot([[*pairs(log), (UNIT, None)]], lambda: horizon)
+    uncounted = msgspec.structs.replace(horizon, keys=-1)
+    with pytest.raises(SnapshotDamagedError, match="cannot be read"):
+        view.load_snapshot([[*pairs(log), (UNIT, b"junk")]], lambda: uncounted)
+
+
+def test_a_stored_view_that_has_lost_a_row_is_refused(view: View, log: History) -> None:
+    view.read_batch(log.entries)
+    path = view.path
+    batch = new_batch()
+    batch.delete(UNIT, view._store.families[Family.UNITS])
+    view._store.write(batch)
+    view.close()
+    with pytest.raises(ViewDamagedError, match=r"of the 29 keys .* it has 28.*delete the folder"):
+        View.open(path)
+
+
+def test_a_stored_view_of_another_release_is_counted_anew(view: View, log: History) -> None:
+    view.read_batch(log.entries)
+    path = view.path
+    meta = msgspec.structs.replace(view._meta(), digest="1" * 32, keys=0, check=0, form=0)
+    batch = new_batch()
+    batch.put(META_KEY, encode_meta(meta), view._store.families[Family.META])
+    view._store.write(batch)
+    view.close()
+    for _ in range(2):
+        with View.open(path) as again:
+            assert again.digest == log.state.digest
+            assert again.freeze().sums.keys == 29
+
+
+@pytest.mark.parametrize("form", [0, 7])
+def test_a_stored_view_with_what_only_a_newer_release_knows_is_refused_as_it_is(
+    view: View, log: History, form: int
+) -> None:
+    """Without those rows this node's state would differ from the others'."""
+    view.read_batch(log.entries)
+    path = view.path
+    meta = msgspec.structs.replace(view._meta(), keys=29, check=1, form=form)
+    batch = new_batch()
+    batch.put(META_KEY, encode_meta(meta), view._store.families[Family.META])
+    batch.put(UNIT, b"\xc3\x01" + b"x" * 20, view._store.families[Family.UNITS])
+    view._store.write(batch)
+    view.close()
+    for _ in range(2):
+        with pytest.raises(ViewDamagedError, match=r"no state that this release knows.*rebuilt"):
+            View.open(path)
+
+
+def test_a_stored_view_of_another_release_that_has_lost_a_row_is_refused(
+    view: View, log: History
+) -> None:
+    view.read_batch(log.entries)
+    path = view.path
+    meta = msgspec.structs.replace(view._meta(), check=1, form=7)
+    batch = new_batch()
+    batch.put(META_KEY, encode_meta(meta), view._store.families[Family.META])
+    batch.delete(UNIT, view._store.families[Family.UNITS])
+    view._store.write(batch)
+    view.close()
+    with pytest.raises(ViewDamagedError, match=r"of the 29 keys .* it has 28"):
+        View.open(path)
