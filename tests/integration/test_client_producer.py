@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -129,6 +130,40 @@ def test_a_producer_that_hears_of_the_seal_only_from_kafka_waits_for_the_layout(
         await asyncio.sleep(0.05)
         sent = await traffic.stop()
         assert topic.by_key() == sent
+
+    run(kafka, topic_prefix, body)
+
+
+def test_what_a_sealed_segment_refused_has_its_event_time_or_that_of_its_append(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    async def body(topic: HandMadeTopic, client: Client) -> None:
+        producer = await client.create_producer("public/default/orders")
+        for key in _KEYS:
+            await producer.send(b"0", key)  # so that all that follows takes the short way
+        children = topic.layout.split_children(0)
+        await topic.make(children)
+        topic.parents, topic.children = (0,), children
+        ends = await topic.seal()  # before any push
+        began_ms = int(time.time() * 1000)
+        for number, key in enumerate(_KEYS, start=1):
+            await producer.post(b"event %d" % number, key, event_time_ms=number)
+            await producer.post(b"plain", key)
+        await producer.send_many((key, b"plain") for key in _KEYS)
+        topic.start_sealing()
+        topic.commit(ends)
+        await producer.flush(30)
+
+        there = [each for some in topic.read().values() for each in some if each.value() != b"0"]
+        assert len(there) == 3 * len(_KEYS)
+        now_ms = int(time.time() * 1000)
+        for message in there:
+            word, _, event_time = (message.value() or b"").partition(b" ")
+            _, time_ms = message.timestamp()
+            if word == b"event":
+                assert time_ms == int(event_time)
+            else:
+                assert began_ms <= time_ms <= now_ms
 
     run(kafka, topic_prefix, body)
 

@@ -56,6 +56,8 @@ def stored(
                     if message.error() is not None:
                         raise KafkaException(message.error())
                     place = message.topic(), message.partition()
+                    if message.timestamp()[1] < 0:
+                        raise AssertionError(f"{place}: offset {message.offset()} has no time")
                     if message.offset() != following[place]:
                         told = f"offset {message.offset()} came instead of {following[place]}"
                         raise AssertionError(f"{place}: {told}")

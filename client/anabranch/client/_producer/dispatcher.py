@@ -161,8 +161,11 @@ class Dispatcher:
 
     def append(self, partition: KafkaPartitionWriter, message: PendingMessage) -> bool:
         own, given = partition.headers, message.headers
-        plain = partition.proven and message.on_delivery is None and not given
-        report: Any = partition.report if plain else DeliveryReport(self, partition, message)
+        # A report without a message of ours tells key and value alone.
+        plain = message.on_delivery is None and not given and not message.timestamp_ms
+        report: Any = partition.report
+        if not (plain and partition.proven):
+            report = DeliveryReport(self, partition, message)
         headers = [*(own or ()), *given] if given else own
         error = partition.append(message.value, message.key, message.timestamp_ms, report, headers)
         if error is None:

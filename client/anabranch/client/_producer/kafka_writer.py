@@ -151,8 +151,8 @@ class KafkaPartitionWriter(PartitionWriter):
             tally.count -= 1
             tally.bytes -= len(message)
             return
-        stamp = message.timestamp()[1]
-        held = PendingMessage(message.key(), message.value(), (), stamp)
+        # The report of a failure has no time (librdkafka says -1): what had one has its own report.
+        held = PendingMessage(message.key(), message.value())
         self.troubled(self, error, held, message)
 
     def is_doubtful(self, message: Message) -> bool:

@@ -154,7 +154,7 @@ class Producer(Closing):
                 if event_time_ms.__class__ is not int or event_time_ms:
                     event_time_ms = event_time(event_time_ms)
                 report: Any = partition.report
-                if on_delivery is not None:
+                if on_delivery is not None or event_time_ms:
                     held = PendingMessage(key, value, (), event_time_ms, on_delivery)
                     report = DeliveryReport(self._dispatcher, partition, held)
                 own = partition.headers
