@@ -134,7 +134,7 @@ def test_a_producer_that_hears_of_the_seal_only_from_kafka_waits_for_the_layout(
     run(kafka, topic_prefix, body)
 
 
-def test_what_a_sealed_segment_refused_has_its_event_time_or_that_of_its_append(
+def test_what_a_sealed_segment_refused_arrives_as_it_was_sent(
     kafka: EmbeddedKafka, topic_prefix: str
 ) -> None:
     async def body(topic: HandMadeTopic, client: Client) -> None:
@@ -149,21 +149,29 @@ def test_what_a_sealed_segment_refused_has_its_event_time_or_that_of_its_append(
         for number, key in enumerate(_KEYS, start=1):
             await producer.post(b"event %d" % number, key, event_time_ms=number)
             await producer.post(b"plain", key)
+            await producer.post(b"", key)
+            await producer.post(None, key)  # a tombstone
+            await producer.post(b"named", key.decode(), headers={"h": b"x"})
         await producer.send_many((key, b"plain") for key in _KEYS)
         topic.start_sealing()
         topic.commit(ends)
         await producer.flush(30)
 
         there = [each for some in topic.read().values() for each in some if each.value() != b"0"]
-        assert len(there) == 3 * len(_KEYS)
         now_ms = int(time.time() * 1000)
+        found = defaultdict(list)
         for message in there:
+            found[message.key()].append(message.value())
             word, _, event_time = (message.value() or b"").partition(b" ")
             _, time_ms = message.timestamp()
             if word == b"event":
                 assert time_ms == int(event_time)
             else:
                 assert began_ms <= time_ms <= now_ms
+            assert (("h", b"x") in (message.headers() or [])) == (word == b"named")
+        for number, key in enumerate(_KEYS, start=1):
+            sent = [b"event %d" % number, b"plain", b"", None, b"named", b"plain"]
+            assert found[key] == sent
 
     run(kafka, topic_prefix, body)
 
