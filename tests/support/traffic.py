@@ -19,6 +19,12 @@ _WAIT_S: Final = 60.0
 _BATCH: Final = 5_000
 
 
+class Stored(bytes):
+    """A value, and where Kafka has it: segment, bucket and offset, and its time."""
+
+    where = ""
+
+
 def stored(
     kafka: str, layout: TopicLayout, security: Mapping[str, Any] | None = None
 ) -> dict[bytes, list[bytes]]:
@@ -62,7 +68,12 @@ def stored(
                         told = f"offset {message.offset()} came instead of {following[place]}"
                         raise AssertionError(f"{place}: {told}")
                     following[place] += 1
-                    values[message.key() or b""].append(message.value() or b"")
+                    value = Stored(message.value() or b"")
+                    value.where = (
+                        f"{segment_id}/{message.partition()}@{message.offset()}"
+                        f" at {message.timestamp()[1]}"
+                    )
+                    values[message.key() or b""].append(value)
                     missing -= 1
     finally:
         reader.close()
@@ -83,6 +94,12 @@ def wrong(found: Mapping[bytes, list[bytes]], sent: Mapping[bytes, list[bytes]])
         said.append(
             f"{key!r}: lost {sorted(lost)[:5]}, repeated {sorted(extra)[:5]}, turned {turned[:5]}"
         )
+        odd = {*extra, *turned}
+        said += [
+            f"{each!r}: {each.where}"
+            for each in have
+            if isinstance(each, Stored) and bytes(each) in odd
+        ]
     return said
 
 
