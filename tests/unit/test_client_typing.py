@@ -1,4 +1,4 @@
-"""What a type checker says of the SDK: right calls pass, wrong ones do not; and one definition."""
+"""What a type checker says of the SDK and `anabranch.admin`: right calls pass, wrong ones do not."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ _NOT_OF_THE_FACE: Final = {"abandon", "adopt", "start"}
 _CALLS: Final = """
 from anabranch.client import Client, Checkpoint, Message, ProducerSettings, QueueMessage
 from anabranch.client import sync
+from anabranch.admin import Admin, AsyncAdmin
+
+tenants: list[str] = Admin().tenants.get_tenants()
+Admin().scalable_topics.delete_subscription("t", "s", force=True)
+Admin().tenants.get_tenant(5)  # attr-defined
+Admin().tenants.get_tenant_info(5)  # arg-type
+Admin().tenants.get_tenant_info("acme").owner  # attr-defined
+Admin().scalable_topics.delete_subscription("t", "s", True)  # call-arg
 
 with sync.connect("pulsar://n:1", kafka={"client.id": "a"}) as client:
     producer: sync.Producer = client.create_producer("t", linger_ms=0, compression="zstd")
@@ -76,6 +84,11 @@ async def main() -> None:
         await client.subscribe_checkpoint("t", "s", position_of=lambda s, b: 1)  # arg-type
         for wrong in stream:  # attr-defined
             pass
+
+        known: list[str] = await AsyncAdmin().tenants.get_tenants()
+        known = AsyncAdmin().tenants.get_tenants()  # assignment
+        await AsyncAdmin().tenants.get_tenant_info()  # call-arg
+        await Admin().tenants.get_tenants()  # misc
 """
 
 _PARTS: Final = [

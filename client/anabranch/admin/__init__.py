@@ -42,7 +42,7 @@ from anabranch.admin.scalable_models import (
     SubscriptionType,
     TopicStats,
 )
-from anabranch.admin.subscription_calls import Place
+from anabranch.admin.scalable_topics import Place
 from anabranch.admin.tenants import ClusterData, TenantInfo
 from anabranch.core.errors import InvalidInputError
 

@@ -10,14 +10,14 @@ from typing import Final, Self, TypeVar
 import httpx
 
 from anabranch.admin import exchange
-from anabranch.admin.brokers import AsyncBrokers, Brokers
-from anabranch.admin.bundles import AsyncBundles, Bundles
-from anabranch.admin.calls import Call
+from anabranch.admin.brokers import Brokers
+from anabranch.admin.bundles import Bundles
+from anabranch.admin.calls import Awaitable, Blocking, Call
 from anabranch.admin.errors import AdminError
-from anabranch.admin.lookups import AsyncLookups, Lookups
-from anabranch.admin.namespaces import AsyncNamespaces, Namespaces
-from anabranch.admin.scalable_topics import AsyncScalableTopics, ScalableTopics
-from anabranch.admin.tenants import AsyncTenants, Tenants
+from anabranch.admin.lookups import Lookups
+from anabranch.admin.namespaces import Namespaces
+from anabranch.admin.scalable_topics import ScalableTopics
+from anabranch.admin.tenants import Tenants
 
 T = TypeVar("T")
 
@@ -53,12 +53,12 @@ class Admin:
         self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
         self.answered_by = self._nodes[0]
         """The node of the last answer: it has seen what it changed, others may not have yet."""
-        self.tenants = Tenants(self)
-        self.namespaces = Namespaces(self)
-        self.bundles = Bundles(self)
-        self.scalable_topics = ScalableTopics(self)
-        self.brokers = Brokers(self)
-        self.lookups = Lookups(self)
+        self.tenants = Tenants[Blocking](self)
+        self.namespaces = Namespaces[Blocking](self)
+        self.bundles = Bundles[Blocking](self)
+        self.scalable_topics = ScalableTopics[Blocking](self)
+        self.brokers = Brokers[Blocking](self)
+        self.lookups = Lookups[Blocking](self)
 
     def send(self, call: Call[T]) -> T:
         """Sends one call, which `anabranch.admin` has a function for. Raises AdminError."""
@@ -104,12 +104,12 @@ class AsyncAdmin:
         self._nodes = exchange.addresses(nodes)
         self._on_stale = on_stale
         self._client = httpx.AsyncClient(timeout=timeout_s, follow_redirects=True)
-        self.tenants = AsyncTenants(self)
-        self.namespaces = AsyncNamespaces(self)
-        self.bundles = AsyncBundles(self)
-        self.scalable_topics = AsyncScalableTopics(self)
-        self.brokers = AsyncBrokers(self)
-        self.lookups = AsyncLookups(self)
+        self.tenants = Tenants[Awaitable](self)
+        self.namespaces = Namespaces[Awaitable](self)
+        self.bundles = Bundles[Awaitable](self)
+        self.scalable_topics = ScalableTopics[Awaitable](self)
+        self.brokers = Brokers[Awaitable](self)
+        self.lookups = Lookups[Awaitable](self)
 
     async def send(self, call: Call[T]) -> T:
         """Sends one call. Raises AdminError."""

@@ -10,11 +10,10 @@ from anabranch.admin.calls import (
     NAMES,
     STRINGS,
     Answer,
-    Async,
-    AsyncGroup,
     Call,
     Group,
-    Sync,
+    Operation,
+    SenderT,
     path,
 )
 from anabranch.core import names
@@ -79,91 +78,68 @@ def _brokers(*more: str) -> str:
     return path("admin", "v2", "brokers", *more)
 
 
-def get_active_brokers(cluster: str = "") -> Call[list[str]]:
-    """Ids, host:port, of the brokers that serve now. `cluster`: refused if it is not the node's."""
-    return Call("GET", _brokers(*filter(None, (cluster,))), NAMES)
-
-
-def get_leader_broker() -> Call[LeaderBroker]:
-    """The broker that leads. NotFoundError while there is none."""
-    return Call("GET", _brokers("leaderBroker"), _LEADER)
-
-
-def get_owned_namespaces(cluster: str, broker: str) -> Call[dict[str, NamespaceOwnershipStatus]]:
-    """The bundles, tenant/namespace/range, that a broker owns."""
-    return Call("GET", _brokers(cluster, names.broker_id(broker), "ownedNamespaces"), _OWNED)
-
-
-def explain(name: str) -> Call[Explanation]:
-    """What may become of it now. `name`: `leadership`, tenant/namespace/range, or a scalable topic.
-
-    NotFoundError where there is no such namespace.
-    """
-    return Call("GET", _brokers("explain"), _EXPLANATION, query={"name": name})
-
-
-def get_status() -> Call[NodeStatus]:
-    """Mode, lease and place in the log of the node that is asked."""
-    return Call("GET", _brokers("status"), _STATUS)
-
-
-def get_runtime_configurations() -> Call[dict[str, str]]:
-    """The settings that the node that is asked runs with, as text."""
-    return Call("GET", _brokers("configuration", "runtime"), STRINGS)
-
-
-def get_dynamic_configuration_names() -> Call[list[str]]:
-    """Settings that can be changed while a node runs: none in this version."""
-    return Call("GET", _brokers("configuration"), NAMES)
-
-
-def get_all_dynamic_configurations() -> Call[dict[str, str]]:
-    """Settings that were changed while nodes run: none in this version."""
-    return Call("GET", _brokers("configuration", "values"), STRINGS)
-
-
-def get_version() -> Call[str]:
-    """The version of the node that is asked."""
-    return Call("GET", _brokers("version"), bytes.decode)
-
-
-def health_check() -> Call[str]:
-    """`ok` while the node may own bundles. UnavailableError while it may not."""
-    return Call("GET", _brokers("health"), bytes.decode)
-
-
-def ready_check() -> Call[str]:
-    """`ok` once the node serves. UnavailableError before."""
-    return Call("GET", _brokers("ready"), bytes.decode)
-
-
-class Brokers(Group):
+class Brokers(Group[SenderT]):
     """Operations on brokers."""
 
-    get_active_brokers = Sync(get_active_brokers)
-    get_leader_broker = Sync(get_leader_broker)
-    get_owned_namespaces = Sync(get_owned_namespaces)
-    explain = Sync(explain)
-    get_status = Sync(get_status)
-    get_runtime_configurations = Sync(get_runtime_configurations)
-    get_dynamic_configuration_names = Sync(get_dynamic_configuration_names)
-    get_all_dynamic_configurations = Sync(get_all_dynamic_configurations)
-    get_version = Sync(get_version)
-    health_check = Sync(health_check)
-    ready_check = Sync(ready_check)
+    @Operation
+    def get_active_brokers(self, cluster: str = "") -> Call[list[str]]:
+        """Ids, host:port, of the brokers that serve now.
 
+        `cluster`: refused if it is not the node's.
+        """
+        return Call("GET", _brokers(*filter(None, (cluster,))), NAMES)
 
-class AsyncBrokers(AsyncGroup):
-    """Operations on brokers, as coroutines."""
+    @Operation
+    def get_leader_broker(self) -> Call[LeaderBroker]:
+        """The broker that leads. NotFoundError while there is none."""
+        return Call("GET", _brokers("leaderBroker"), _LEADER)
 
-    get_active_brokers = Async(get_active_brokers)
-    get_leader_broker = Async(get_leader_broker)
-    get_owned_namespaces = Async(get_owned_namespaces)
-    explain = Async(explain)
-    get_status = Async(get_status)
-    get_runtime_configurations = Async(get_runtime_configurations)
-    get_dynamic_configuration_names = Async(get_dynamic_configuration_names)
-    get_all_dynamic_configurations = Async(get_all_dynamic_configurations)
-    get_version = Async(get_version)
-    health_check = Async(health_check)
-    ready_check = Async(ready_check)
+    @Operation
+    def get_owned_namespaces(
+        self, cluster: str, broker: str
+    ) -> Call[dict[str, NamespaceOwnershipStatus]]:
+        """The bundles, tenant/namespace/range, that a broker owns."""
+        return Call("GET", _brokers(cluster, names.broker_id(broker), "ownedNamespaces"), _OWNED)
+
+    @Operation
+    def explain(self, name: str) -> Call[Explanation]:
+        """What may become of `leadership`, tenant/namespace/range, or a scalable topic now.
+
+        NotFoundError where there is no such namespace.
+        """
+        return Call("GET", _brokers("explain"), _EXPLANATION, query={"name": name})
+
+    @Operation
+    def get_status(self) -> Call[NodeStatus]:
+        """Mode, lease and place in the log of the node that is asked."""
+        return Call("GET", _brokers("status"), _STATUS)
+
+    @Operation
+    def get_runtime_configurations(self) -> Call[dict[str, str]]:
+        """The settings that the node that is asked runs with, as text."""
+        return Call("GET", _brokers("configuration", "runtime"), STRINGS)
+
+    @Operation
+    def get_dynamic_configuration_names(self) -> Call[list[str]]:
+        """Settings that can be changed while a node runs: none in this version."""
+        return Call("GET", _brokers("configuration"), NAMES)
+
+    @Operation
+    def get_all_dynamic_configurations(self) -> Call[dict[str, str]]:
+        """Settings that were changed while nodes run: none in this version."""
+        return Call("GET", _brokers("configuration", "values"), STRINGS)
+
+    @Operation
+    def get_version(self) -> Call[str]:
+        """The version of the node that is asked."""
+        return Call("GET", _brokers("version"), bytes.decode)
+
+    @Operation
+    def health_check(self) -> Call[str]:
+        """`ok` while the node may own bundles. UnavailableError while it may not."""
+        return Call("GET", _brokers("health"), bytes.decode)
+
+    @Operation
+    def ready_check(self) -> Call[str]:
+        """`ok` once the node serves. UnavailableError before."""
+        return Call("GET", _brokers("ready"), bytes.decode)

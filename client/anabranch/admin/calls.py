@@ -1,7 +1,6 @@
 """One definition of each operation: what is asked, and how its answer is read.
 
-An operation is a function that returns a `Call`; it does no I/O. `Sync` and `Async` make methods of
-it, with its own parameters and result, for whoever can send calls.
+It is a method that returns a `Call` and does no I/O; `Operation` has that sent.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 from urllib.parse import quote
 
 import msgspec
@@ -50,86 +49,61 @@ NUMBER: Final = msgspec.json.Decoder(int).decode
 STRINGS: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Sender(Protocol):
-    """Sends calls and waits for their answers."""
+class Blocking(Protocol):
+    """Sends calls and waits for their answers: `Admin`."""
 
     def send(self, call: Call[T]) -> T: ...
 
 
-class AsyncSender(Protocol):
-    """The same for coroutines."""
+class Awaitable(Protocol):
+    """The same for coroutines: `AsyncAdmin`."""
 
     async def send(self, call: Call[T]) -> T: ...
 
 
-class Group:
-    """Operations on one kind of thing."""
-
-    def __init__(self, sender: Sender) -> None:
-        self.sender = sender
+SenderT = TypeVar("SenderT", Blocking, Awaitable)
 
 
-class AsyncGroup:
-    """The same for coroutines."""
+class Group(Generic[SenderT]):
+    """Operations on one kind of thing, by whoever sends their calls."""
 
-    def __init__(self, sender: AsyncSender) -> None:
-        self.sender = sender
-
-
-class Sync(Generic[P, T]):
-    """A method that waits for the operation's answer. It raises AdminError or InvalidInputError."""
-
-    def __init__(self, operation: Callable[P, Call[T]]) -> None:
-        self.operation = operation
-        self.__doc__ = operation.__doc__
-
-    @overload
-    def __get__(self, group: None, kind: type) -> Sync[P, T]: ...
-    @overload
-    def __get__(self, group: Group, kind: type) -> Callable[P, T]: ...
-    def __get__(self, group: Group | None, kind: type) -> Sync[P, T] | Callable[P, T]:
-        if group is None:
-            return self
-        sender = group.sender
-
-        def method(*args: P.args, **given: P.kwargs) -> T:
-            return sender.send(self.operation(*args, **given))
-
-        return _described(method, self.operation)
+    def __init__(self, sender: SenderT) -> None:
+        self.sender: SenderT = sender
 
 
-class Async(Generic[P, T]):
-    """A coroutine function of the operation. It raises AdminError or InvalidInputError."""
+class Operation(Generic[P, T]):
+    """Makes of a method that returns a call one that sends it, with the same parameters.
 
-    def __init__(self, operation: Callable[P, Call[T]]) -> None:
-        self.operation = operation
-        self.__doc__ = operation.__doc__
+    Of the group of an `Admin` it returns the call's answer, of that of an `AsyncAdmin` a coroutine
+    of it. It raises AdminError, and InvalidInputError before anything is sent.
+    """
+
+    def __init__(self, call: Callable[Concatenate[Any, P], Call[T]]) -> None:
+        self.call = call
+        self.__doc__ = call.__doc__
 
     @overload
-    def __get__(self, group: None, kind: type) -> Async[P, T]: ...
+    def __get__(self, group: None, kind: type) -> Operation[P, T]: ...
     @overload
-    def __get__(self, group: AsyncGroup, kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, group: Group[Blocking], kind: type) -> Callable[P, T]: ...
+    @overload
     def __get__(
-        self, group: AsyncGroup | None, kind: type
-    ) -> Async[P, T] | Callable[P, Coroutine[Any, Any, T]]:
+        self, group: Group[Awaitable], kind: type
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, group: Group[Any] | None, kind: type) -> Any:
         if group is None:
             return self
-        sender = group.sender
 
-        async def method(*args: P.args, **given: P.kwargs) -> T:
-            return await sender.send(self.operation(*args, **given))
+        @functools.wraps(self.call)
+        def method(*args: P.args, **given: P.kwargs) -> Any:
+            return group.sender.send(self.call(group, *args, **given))
 
-        return _described(method, self.operation)
-
-
-_F = TypeVar("_F", bound=Callable[..., Any])
+        method.__signature__ = _as_called(self.call)  # type: ignore[attr-defined]
+        return method
 
 
-def _described(method: _F, operation: Callable[..., Call[Any]]) -> _F:
-    """The method as `help` shows it: with the operation's words, and the answer as its result."""
-    functools.update_wrapper(method, operation)
-    signature = inspect.signature(operation)
-    answer = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
-    described = signature.replace(return_annotation=answer)
-    method.__signature__ = described  # type: ignore[attr-defined]
-    return method
+def _as_called(call: Callable[..., Call[Any]]) -> inspect.Signature:
+    """What `help` shows: no group, and the answer as the result."""
+    _, *parameters = inspect.signature(call).parameters.values()
+    answer = str(call.__annotations__["return"]).removeprefix("Call[").removesuffix("]")
+    return inspect.Signature(parameters, return_annotation=answer)

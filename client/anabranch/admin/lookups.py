@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.admin.calls import Answer, Async, AsyncGroup, Call, Group, Sync, path
+from anabranch.admin.calls import Answer, Call, Group, Operation, SenderT, path
 from anabranch.core import names
 
 
@@ -29,28 +29,18 @@ def _path(topic: str, *more: str) -> str:
     return path("lookup", "v2", "topic", domain, *rest.split("/", 2), *more)
 
 
-def lookup_topic(topic: str) -> Call[LookupData]:
-    """Where the topic's owner is; waits while its bundle moves, and assigns it if nobody has it.
-
-    A topic is [domain://]tenant/namespace/name. It need not exist: its bundle has an owner.
-    """
-    return Call("GET", _path(topic), _LOOKUP)
-
-
-def get_bundle_range(topic: str) -> Call[str]:
-    """The range of the bundle that the topic's name falls into."""
-    return Call("GET", _path(topic, "bundle"), bytes.decode)
-
-
-class Lookups(Group):
+class Lookups(Group[SenderT]):
     """Look-ups."""
 
-    lookup_topic = Sync(lookup_topic)
-    get_bundle_range = Sync(get_bundle_range)
+    @Operation
+    def lookup_topic(self, topic: str) -> Call[LookupData]:
+        """Where the topic's owner is; waits while its bundle moves, assigns it if nobody has it.
 
+        A topic is [domain://]tenant/namespace/name. It need not exist: its bundle has an owner.
+        """
+        return Call("GET", _path(topic), _LOOKUP)
 
-class AsyncLookups(AsyncGroup):
-    """Look-ups, as coroutines."""
-
-    lookup_topic = Async(lookup_topic)
-    get_bundle_range = Async(get_bundle_range)
+    @Operation
+    def get_bundle_range(self, topic: str) -> Call[str]:
+        """The range of the bundle that the topic's name falls into."""
+        return Call("GET", _path(topic, "bundle"), bytes.decode)

@@ -1,76 +1,294 @@
-"""Scalable topics, their subscriptions and segments: PIP-468's client interface, and our own."""
+"""Scalable topics, their subscriptions and segments: PIP-468's client interface, and our own.
+
+A topic is [topic://]tenant/namespace/name, a segment segment://tenant/namespace/name/descriptor.
+"""
 
 from __future__ import annotations
 
-from anabranch.admin import segment_calls, subscription_calls, topic_calls
-from anabranch.admin.calls import Async, AsyncGroup, Group, Sync
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+
+from anabranch.admin.calls import (
+    NAMES,
+    NUMBER,
+    STRINGS,
+    Call,
+    Group,
+    Operation,
+    SenderT,
+    nothing,
+    path,
+)
+from anabranch.admin.policies import AutoScaleOverride, override
+from anabranch.admin.scalable_models import (
+    DeadLetterPolicy,
+    Layout,
+    SegmentDetail,
+    SubscriptionType,
+    TopicStats,
+)
+from anabranch.core import names
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.subscriptions.subscription import DELIVERIES
+from anabranch.core.topics.segment import parse_descriptor
+
+Place = datetime | Literal["earliest", "latest"]  # of messages, by their time
+
+_SCHEME: Final = "segment://"
+_LAYOUT: Final = msgspec.json.Decoder(Layout).decode
+_STATS: Final = msgspec.json.Decoder(TopicStats).decode
+_SEGMENT: Final = msgspec.json.Decoder(SegmentDetail).decode
+_DEAD_LETTERS: Final = msgspec.json.Decoder(DeadLetterPolicy).decode
 
 
-class ScalableTopics(Group):
-    """Operations on scalable topics."""
+class ScalableTopics(Group[SenderT]):
+    """Operations on scalable topics, their subscriptions and single segments."""
 
-    list_scalable_topics = Sync(topic_calls.list_scalable_topics)
-    create_scalable_topic = Sync(topic_calls.create_scalable_topic)
-    get_metadata = Sync(topic_calls.get_metadata)
-    get_stats = Sync(topic_calls.get_stats)
-    get_segment_stats = Sync(topic_calls.get_segment_stats)
-    delete_scalable_topic = Sync(topic_calls.delete_scalable_topic)
-    create_subscription = Sync(subscription_calls.create_subscription)
-    delete_subscription = Sync(subscription_calls.delete_subscription)
-    seek_subscription = Sync(subscription_calls.seek_subscription)
-    skip_all = Sync(subscription_calls.skip_all)
-    get_dead_letter_policy = Sync(subscription_calls.get_dead_letter_policy)
-    set_dead_letter_policy = Sync(subscription_calls.set_dead_letter_policy)
-    remove_dead_letter_policy = Sync(subscription_calls.remove_dead_letter_policy)
-    split_segment = Sync(topic_calls.split_segment)
-    merge_segments = Sync(topic_calls.merge_segments)
-    rebucket_segment = Sync(topic_calls.rebucket_segment)
-    get_properties = Sync(topic_calls.get_properties)
-    update_properties = Sync(topic_calls.update_properties)
-    remove_property = Sync(topic_calls.remove_property)
-    get_auto_scale_policy = Sync(topic_calls.get_auto_scale_policy)
-    set_auto_scale_policy = Sync(topic_calls.set_auto_scale_policy)
-    remove_auto_scale_policy = Sync(topic_calls.remove_auto_scale_policy)
-    create_segment = Sync(segment_calls.create_segment)
-    terminate_segment = Sync(segment_calls.terminate_segment)
-    delete_segment = Sync(segment_calls.delete_segment)
-    create_segment_subscription = Sync(segment_calls.create_segment_subscription)
-    delete_segment_subscription = Sync(segment_calls.delete_segment_subscription)
-    get_segment_backlog = Sync(segment_calls.get_segment_backlog)
-    seek_segment_subscription = Sync(segment_calls.seek_segment_subscription)
-    skip_all_of_segment = Sync(segment_calls.skip_all_of_segment)
+    # --- topics, their layouts and policies -------------------------------------------------
+
+    @Operation
+    def list_scalable_topics(
+        self, namespace: str, properties: Mapping[str, str] | None = None
+    ) -> Call[list[str]]:
+        """Full names of a namespace's scalable topics, or of those with all these properties."""
+        home = names.parse_namespace(namespace).split("/")
+        wanted = [f"{name}={value}" for name, value in (properties or {}).items()]
+        query = {"property": wanted} if wanted else {}
+        return Call("GET", path("admin", "v2", "scalable", *home), NAMES, query)
+
+    @Operation
+    def create_scalable_topic(
+        self, topic: str, num_segments: int = 1, properties: Mapping[str, str] | None = None
+    ) -> Call[None]:
+        """Creates a topic whose segments have equal parts of the ring; returns when it is ready."""
+        query = {"numInitialSegments": str(num_segments)}
+        body = dict(properties) if properties else None
+        return Call("PUT", _topic(topic), nothing, query, body)
+
+    @Operation
+    def get_metadata(self, topic: str) -> Call[Layout]:
+        """The DAG of the topic's segments."""
+        return Call("GET", _topic(topic), _LAYOUT)
+
+    @Operation
+    def get_stats(self, topic: str) -> Call[TopicStats]:
+        """Segments with their load, subscriptions with consumers and backlogs, and auto-scaling."""
+        return Call("GET", _topic(topic, "stats"), _STATS)
+
+    @Operation
+    def get_segment_stats(self, topic: str, segment_id: int) -> Call[SegmentDetail]:
+        """The same of one segment."""
+        return Call("GET", _topic(topic, "segments", segment_id, "stats"), _SEGMENT)
+
+    @Operation
+    def delete_scalable_topic(self, topic: str) -> Call[None]:
+        """Deletes a topic with its subscriptions, segments and messages; its consumers are told."""
+        return Call("DELETE", _topic(topic), nothing)
+
+    @Operation
+    def split_segment(self, topic: str, segment_id: int) -> Call[None]:
+        """Divides an active segment at its midpoint; returns when the children have taken over."""
+        return Call("POST", _topic(topic, "split", segment_id), nothing)
+
+    @Operation
+    def merge_segments(self, topic: str, segment_id1: int, segment_id2: int) -> Call[None]:
+        """Makes one segment of two active neighbours; returns when it has taken over."""
+        return Call("POST", _topic(topic, "merge", segment_id1, segment_id2), nothing)
+
+    @Operation
+    def rebucket_segment(self, topic: str, segment_id: int, bucket_count: int) -> Call[None]:
+        """Replaces an active segment by one of the same range with that many entry buckets."""
+        query = {"bucketCount": str(bucket_count)}
+        return Call("POST", _topic(topic, "rebucket", segment_id), nothing, query)
+
+    @Operation
+    def get_properties(self, topic: str) -> Call[dict[str, str]]:
+        """The topic's properties."""
+        return Call("GET", _topic(topic, "properties"), STRINGS)
+
+    @Operation
+    def update_properties(self, topic: str, properties: Mapping[str, str]) -> Call[None]:
+        """Sets these properties; the others stay."""
+        return Call("PUT", _topic(topic, "properties"), nothing, body=dict(properties))
+
+    @Operation
+    def remove_property(self, topic: str, key: str) -> Call[None]:
+        """Removes one property; nothing if it is not there."""
+        return Call("DELETE", _topic(topic, "properties"), nothing, {"key": key})
+
+    @Operation
+    def get_auto_scale_policy(self, topic: str) -> Call[AutoScaleOverride]:
+        """What the topic overrides of its namespace's policy; empty when that is nothing."""
+        return Call("GET", _topic(topic, "autoScalePolicy"), override)
+
+    @Operation
+    def set_auto_scale_policy(self, topic: str, policy: AutoScaleOverride) -> Call[None]:
+        """Replaces what the topic overrides, as a whole."""
+        return Call("POST", _topic(topic, "autoScalePolicy"), nothing, body=policy)
+
+    @Operation
+    def remove_auto_scale_policy(self, topic: str) -> Call[None]:
+        """Lets the namespace's policy apply to the topic again."""
+        return Call("DELETE", _topic(topic, "autoScalePolicy"), nothing)
+
+    # --- subscriptions ------------------------------------------------------------------------
+
+    @Operation
+    def create_subscription(
+        self,
+        topic: str,
+        subscription: str,
+        kind: SubscriptionType = "STREAM",
+        start: Place = "earliest",
+    ) -> Call[None]:
+        """Creates a subscription that begins at the messages of that time or later.
+
+        One that is there is left as it is, whatever its kind and its place.
+        """
+        query = {"type": kind, **_place(start)}
+        return Call("PUT", _subscription(topic, subscription), nothing, query)
+
+    @Operation
+    def delete_subscription(
+        self, topic: str, subscription: str, *, force: bool = False
+    ) -> Call[None]:
+        """Deletes a subscription with its positions.
+
+        `force`: also if it has consumers, which end.
+        """
+        query = {"force": "true"} if force else {}
+        return Call("DELETE", _subscription(topic, subscription), nothing, query)
+
+    @Operation
+    def seek_subscription(self, topic: str, subscription: str, to: Place) -> Call[None]:
+        """Goes on with the messages of that time or later; its consumers subscribe again."""
+        return Call("POST", _subscription(topic, subscription, "seek"), nothing, _place(to))
+
+    @Operation
+    def skip_all(self, topic: str, subscription: str) -> Call[None]:
+        """Leaves out all that is in the topic now; its consumers subscribe again."""
+        return Call("POST", _subscription(topic, subscription, "skip-all"), nothing)
+
+    @Operation
+    def get_dead_letter_policy(
+        self, topic: str, subscription: str
+    ) -> Call[DeadLetterPolicy | None]:
+        """Where a queue subscription puts what nobody could process; None: nowhere."""
+        return Call("GET", _subscription(topic, subscription, "deadLetterPolicy"), _dead_letters)
+
+    @Operation
+    def set_dead_letter_policy(
+        self,
+        topic: str,
+        subscription: str,
+        max_deliveries: int = DELIVERIES,
+        dead_letter_topic: str = "",
+    ) -> Call[None]:
+        """Lets a queue subscription put aside what was delivered so often in vain.
+
+        Without a topic it is `{topic}-{subscription}-DLQ`; one that is not there is made.
+        """
+        body = {"maxDeliveries": max_deliveries, "deadLetterTopic": dead_letter_topic}
+        return Call(
+            "PUT", _subscription(topic, subscription, "deadLetterPolicy"), nothing, body=body
+        )
+
+    @Operation
+    def remove_dead_letter_policy(self, topic: str, subscription: str) -> Call[None]:
+        """Puts nothing aside any more: Kafka discards what was given out ten times in vain."""
+        return Call("DELETE", _subscription(topic, subscription, "deadLetterPolicy"), nothing)
+
+    # --- single segments -----------------------------------------------------------------------
+    # Segments come and go by records of the log, so most of these only say whether something
+    # holds; docs/rest.md has the cases.
+
+    @Operation
+    def create_segment(self, segment_topic: str, subscriptions: Sequence[str] = ()) -> Call[None]:
+        """Checks that the segment is there, with these subscriptions."""
+        return Call("PUT", _segment(segment_topic), nothing, body=list(subscriptions) or None)
+
+    @Operation
+    def terminate_segment(self, segment_topic: str) -> Call[None]:
+        """Checks that the segment is sealed."""
+        return Call("POST", _segment(segment_topic, "terminate"), nothing)
+
+    @Operation
+    def delete_segment(self, segment_topic: str, *, force: bool = False) -> Call[None]:
+        """Deletes a sealed segment that all subscriptions have read; nothing if it is gone.
+
+        `force` changes nothing: what is needed stays.
+        """
+        return Call("DELETE", _segment(segment_topic), nothing, {"force": "true"} if force else {})
+
+    @Operation
+    def create_segment_subscription(self, segment_topic: str, subscription: str) -> Call[None]:
+        """Checks that the subscription is there."""
+        return Call("PUT", _of_segment(segment_topic, subscription), nothing)
+
+    @Operation
+    def delete_segment_subscription(self, segment_topic: str, subscription: str) -> Call[None]:
+        """Checks that the subscription is not there."""
+        return Call("DELETE", _of_segment(segment_topic, subscription), nothing)
+
+    @Operation
+    def get_segment_backlog(self, segment_topic: str, subscription: str) -> Call[int]:
+        """Records of the segment that the subscription has not acknowledged."""
+        return Call("GET", _of_segment(segment_topic, subscription, "backlog"), NUMBER)
+
+    @Operation
+    def seek_segment_subscription(
+        self, segment_topic: str, subscription: str, timestamp: int
+    ) -> Call[None]:
+        """Refused: one segment alone would be read out of the order of the DAG. Milliseconds."""
+        query = {"timestamp": str(timestamp)}
+        return Call("POST", _of_segment(segment_topic, subscription, "seek"), nothing, query)
+
+    @Operation
+    def skip_all_of_segment(self, segment_topic: str, subscription: str) -> Call[None]:
+        """Checks that nothing is left to read."""
+        return Call("POST", _of_segment(segment_topic, subscription, "skip-all"), nothing)
 
 
-class AsyncScalableTopics(AsyncGroup):
-    """Operations on scalable topics, as coroutines."""
+def _topic(topic: str, *more: str | int) -> str:
+    """The path of a topic, or of something of it. Raises InvalidInputError."""
+    return path("admin", "v2", "scalable", *names.parse_scalable_topic(topic).split("/"), *more)
 
-    list_scalable_topics = Async(topic_calls.list_scalable_topics)
-    create_scalable_topic = Async(topic_calls.create_scalable_topic)
-    get_metadata = Async(topic_calls.get_metadata)
-    get_stats = Async(topic_calls.get_stats)
-    get_segment_stats = Async(topic_calls.get_segment_stats)
-    delete_scalable_topic = Async(topic_calls.delete_scalable_topic)
-    create_subscription = Async(subscription_calls.create_subscription)
-    delete_subscription = Async(subscription_calls.delete_subscription)
-    seek_subscription = Async(subscription_calls.seek_subscription)
-    skip_all = Async(subscription_calls.skip_all)
-    get_dead_letter_policy = Async(subscription_calls.get_dead_letter_policy)
-    set_dead_letter_policy = Async(subscription_calls.set_dead_letter_policy)
-    remove_dead_letter_policy = Async(subscription_calls.remove_dead_letter_policy)
-    split_segment = Async(topic_calls.split_segment)
-    merge_segments = Async(topic_calls.merge_segments)
-    rebucket_segment = Async(topic_calls.rebucket_segment)
-    get_properties = Async(topic_calls.get_properties)
-    update_properties = Async(topic_calls.update_properties)
-    remove_property = Async(topic_calls.remove_property)
-    get_auto_scale_policy = Async(topic_calls.get_auto_scale_policy)
-    set_auto_scale_policy = Async(topic_calls.set_auto_scale_policy)
-    remove_auto_scale_policy = Async(topic_calls.remove_auto_scale_policy)
-    create_segment = Async(segment_calls.create_segment)
-    terminate_segment = Async(segment_calls.terminate_segment)
-    delete_segment = Async(segment_calls.delete_segment)
-    create_segment_subscription = Async(segment_calls.create_segment_subscription)
-    delete_segment_subscription = Async(segment_calls.delete_segment_subscription)
-    get_segment_backlog = Async(segment_calls.get_segment_backlog)
-    seek_segment_subscription = Async(segment_calls.seek_segment_subscription)
-    skip_all_of_segment = Async(segment_calls.skip_all_of_segment)
+
+def _subscription(topic: str, subscription: str, *more: str) -> str:
+    return _topic(topic, "subscriptions", names.subscription(subscription), *more)
+
+
+def _place(place: Place) -> dict[str, str]:
+    """Raises InvalidInputError for a time without a zone, or before 1970."""
+    if isinstance(place, str):
+        return {"position": place}
+    if place.tzinfo is None:
+        raise InvalidInputError(f"the time {place} has no zone: give it one, such as timezone.utc")
+    milliseconds = round(place.timestamp() * 1000)
+    if milliseconds < 0:
+        raise InvalidInputError(f"the time {place} is before 1970")
+    return {"timestamp": str(milliseconds)}
+
+
+def _dead_letters(body: bytes) -> DeadLetterPolicy | None:
+    return _DEAD_LETTERS(body) if body else None
+
+
+def _segment(segment_topic: str, *more: str) -> str:
+    """Raises InvalidInputError."""
+    parts = segment_topic.removeprefix(_SCHEME).split("/")
+    if not segment_topic.startswith(_SCHEME) or len(parts) != 4:
+        raise InvalidInputError(
+            f"{segment_topic!r} is not of the form {_SCHEME}tenant/namespace/topic/descriptor"
+        )
+    tenant, namespace, topic, descriptor = parts
+    names.scalable_topic(tenant, namespace, topic)
+    parse_descriptor(descriptor)
+    return path("admin", "v2", "segments", *parts, *more)
+
+
+def _of_segment(segment_topic: str, subscription: str, *more: str) -> str:
+    return _segment(segment_topic, "subscription", names.subscription(subscription), *more)
