@@ -1,4 +1,4 @@
-"""What a type checker says of the SDK and `anabranch.admin`: right calls pass, wrong ones do not."""
+"""What a type checker says of the SDK and of administration: right calls pass, others do not."""
 
 from __future__ import annotations
 

@@ -25,17 +25,7 @@ from typing import Any, Unpack
 from anabranch.client import _client as client
 from anabranch.client._consumer.checkpoint import Checkpoint
 from anabranch.client._consumer.checkpoint import PositionOf as _AsyncPositionOf
-from anabranch.client._consumer.messages import Message
-from anabranch.client._settings import (
-    ConsumerOptions,
-    ConsumerSettings,
-    Deserializer,
-    ProducerOptions,
-    ProducerSettings,
-    QueueOptions,
-    QueueSettings,
-    Start,
-)
+from anabranch.client._settings import ConsumerOptions, ConsumerSettings
 from anabranch.client.sync._faces import (
     CheckpointConsumer,
     Face,
@@ -44,6 +34,8 @@ from anabranch.client.sync._faces import (
     Producer,
     QueueConsumer,
     StreamConsumer,
+    makes,
+    waits,
 )
 
 __all__ = [
@@ -74,37 +66,11 @@ class Client(Face[client.Client]):
             thread.stop()
             raise
 
-    def watch(self, topic: str, timeout_s: float = 10.0) -> LayoutWatch:
-        """A watch of a topic's layout that knows the first one. Raises as `create_producer`."""
-        return LayoutWatch(self._thread.wait(self._part.watch, topic, timeout_s), self._thread)
-
-    def create_producer(
-        self,
-        topic: str,
-        settings: ProducerSettings | None = None,
-        **changes: Unpack[ProducerOptions],
-    ) -> Producer:
-        """A producer of `topic://tenant/namespace/name`; `changes` are fields of the settings.
-
-        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError,
-        ClosedError.
-        """
-        part = self._thread.wait(self._part.create_producer, topic, settings, **changes)
-        return Producer(part, self._thread)
-
-    def subscribe(
-        self,
-        topic: str,
-        subscription: str,
-        consumer_name: str = "",
-        settings: ConsumerSettings | None = None,
-        **changes: Unpack[ConsumerOptions],
-    ) -> StreamConsumer:
-        """An ordered consumer; as that of `anabranch.client.Client`."""
-        part = self._thread.wait(
-            self._part.subscribe, topic, subscription, consumer_name, settings, **changes
-        )
-        return StreamConsumer(part, self._thread)
+    watch = makes(client.Client.watch, LayoutWatch)
+    create_producer = makes(client.Client.create_producer, Producer)
+    subscribe = makes(client.Client.subscribe, StreamConsumer)
+    subscribe_queue = makes(client.Client.subscribe_queue, QueueConsumer)
+    peek = waits(client.Client.peek)
 
     def subscribe_checkpoint(
         self,
@@ -132,43 +98,6 @@ class Client(Face[client.Client]):
             **changes,
         )
         return CheckpointConsumer(part, self._thread)
-
-    def subscribe_queue(
-        self,
-        topic: str,
-        subscription: str,
-        consumer_name: str = "",
-        settings: QueueSettings | None = None,
-        **changes: Unpack[QueueOptions],
-    ) -> QueueConsumer:
-        """An unordered consumer; messages are acknowledged one by one. Else as `subscribe`."""
-        part = self._thread.wait(
-            self._part.subscribe_queue, topic, subscription, consumer_name, settings, **changes
-        )
-        return QueueConsumer(part, self._thread)
-
-    def peek(
-        self,
-        topic: str,
-        messages_max: int = 10,
-        *,
-        start: Start = "latest",
-        timeout_s: float = 10.0,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
-        decrypt: Callable[[bytes], bytes] | None = None,
-    ) -> list[Message]:
-        """Messages of a topic, in the order of their event times; no subscription is made."""
-        return self._thread.wait(
-            self._part.peek,
-            topic,
-            messages_max,
-            start=start,
-            timeout_s=timeout_s,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            decrypt=decrypt,
-        )
 
     def close(self) -> None:
         """Closes what it made, and ends its thread; again it does nothing."""

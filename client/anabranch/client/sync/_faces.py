@@ -7,24 +7,23 @@ holds them equal.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from anabranch.client._aio import Closing
 from anabranch.client._consumer import checkpoint as checkpoints
 from anabranch.client._consumer import stream
 from anabranch.client._consumer.consumer import Consumer
-from anabranch.client._consumer.messages import Batch, Message
+from anabranch.client._consumer.messages import Message
 from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.client._errors import ClosedError
 from anabranch.client._producer import producer
-from anabranch.client._producer.messages import DeliveryResult, Headers, OnDelivery
-from anabranch.client._producer.segment_writer import BatchStats
 from anabranch.client._queue import consumer as queue
-from anabranch.client._queue.messages import QueueBatch, QueueMessage
+from anabranch.client._queue.messages import QueueMessage
 from anabranch.client._settings import DeadLetterPolicy, ProducerSettings
 from anabranch.client._topics import watch as layout_watch
 from anabranch.client._topics.layout import TopicLayout
@@ -104,16 +103,18 @@ class LoopThread:
                 outcome.cancel()  # Ctrl-C came, if it is not done: nobody waits for it any more
 
 
-PartT = TypeVar("PartT", bound=Closing)
+PartT_co = TypeVar("PartT_co", bound=Closing, covariant=True)
+MadeT = TypeVar("MadeT", bound=Closing)
+FaceT = TypeVar("FaceT")
 ConsumerT = TypeVar("ConsumerT", bound=Consumer[Any])
 OrderedT = TypeVar("OrderedT", bound=OrderedConsumer)
 MessageT = TypeVar("MessageT")
 
 
-class Face(Generic[PartT]):
+class Face(Generic[PartT_co]):
     """One of the SDK's objects, whose methods wait. Closes it when used as a context manager."""
 
-    def __init__(self, part: PartT, thread: LoopThread) -> None:
+    def __init__(self, part: PartT_co, thread: LoopThread) -> None:
         self._part = part
         self._thread = thread
 
@@ -135,8 +136,48 @@ class Face(Generic[PartT]):
             self._thread.wait(self._part.__aexit__, kind, error, trace)
 
 
+def calls(
+    method: Callable[Concatenate[PartT_co, P], T],
+) -> Callable[Concatenate[Face[PartT_co], P], T]:
+    """The method of the face that calls that of the object."""
+
+    @functools.wraps(method)
+    def call(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> T:
+        return face._thread.call(method, face._part, *args, **named)
+
+    return call
+
+
+def waits(
+    method: Callable[Concatenate[PartT_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Face[PartT_co], P], T]:
+    """The method of the face that waits for that of the object."""
+
+    @functools.wraps(method)
+    def wait(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> T:
+        return face._thread.wait(method, face._part, *args, **named)
+
+    return wait
+
+
+def makes(
+    method: Callable[Concatenate[PartT_co, P], Coroutine[Any, Any, MadeT]],
+    kind: Callable[[MadeT, LoopThread], FaceT],
+) -> Callable[Concatenate[Face[PartT_co], P], FaceT]:
+    """The same for a method that makes an object, whose face this one returns."""
+
+    @functools.wraps(method)
+    def make(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> FaceT:
+        return kind(face._thread.wait(method, face._part, *args, **named), face._thread)
+
+    return make
+
+
 class Producer(Face[producer.Producer]):
-    """Sends messages to a scalable topic, each key in order; made by `Client.create_producer`."""
+    """Sends messages to a scalable topic, each key in order; made by `Client.create_producer`.
+
+    What `send_many` is given is iterated on the loop's thread, where `on_delivery` is called too.
+    """
 
     @property
     def settings(self) -> ProducerSettings:
@@ -162,84 +203,18 @@ class Producer(Face[producer.Producer]):
     def is_closed(self) -> bool:
         return self._part.is_closed
 
-    def send(
-        self,
-        value: Any,
-        key: Any = None,
-        *,
-        headers: Headers | None = None,
-        event_time_ms: int = 0,
-    ) -> DeliveryResult:
-        """Sends one message and waits until Kafka has it.
-
-        Raises MessageTooLargeError, SerializationError, DeliveryError, ClosedError,
-        TopicNotFoundError.
-        """
-        return self._thread.wait(
-            self._part.send, value, key, headers=headers, event_time_ms=event_time_ms
-        )
-
-    def post(
-        self,
-        value: Any,
-        key: Any = None,
-        *,
-        headers: Headers | None = None,
-        event_time_ms: int = 0,
-        on_delivery: OnDelivery | None = None,
-    ) -> None:
-        """Waits for room only; `on_delivery` hears on the loop's thread what became of it."""
-        self._thread.wait(
-            self._part.post,
-            value,
-            key,
-            headers=headers,
-            event_time_ms=event_time_ms,
-            on_delivery=on_delivery,
-        )
-
-    def send_nowait(
-        self,
-        value: Any,
-        key: Any = None,
-        *,
-        headers: Headers | None = None,
-        event_time_ms: int = 0,
-        on_delivery: OnDelivery | None = None,
-    ) -> None:
-        """As `post`, but raises BufferFullError where there is no room."""
-        self._thread.call(
-            self._part.send_nowait,
-            value,
-            key,
-            headers=headers,
-            event_time_ms=event_time_ms,
-            on_delivery=on_delivery,
-        )
-
-    def send_many(self, messages: Iterable[tuple[Any, Any]]) -> int:
-        """Hands (key, value) pairs over, as fast as there is room; returns how many.
-
-        They are iterated on the loop's thread. A message that fails makes the next `flush` raise.
-        """
-        return self._thread.wait(self._part.send_many, messages)
-
-    def room(self) -> None:
-        """Returns once a message may be sent. Raises ClosedError, TopicNotFoundError."""
-        self._thread.wait(self._part.room)
-
-    def flush(self, timeout_s: float | None = None) -> None:
-        """Returns once everything sent so far is settled. Raises DeliveryError, DeadlineError."""
-        self._thread.wait(self._part.flush, timeout_s)
+    send = waits(producer.Producer.send)
+    post = waits(producer.Producer.post)
+    send_nowait = calls(producer.Producer.send_nowait)
+    send_many = waits(producer.Producer.send_many)
+    room = waits(producer.Producer.room)
+    flush = waits(producer.Producer.flush)
+    stats = calls(producer.Producer.stats)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flushes and ends the producer; what cannot be delivered in time is given up."""
         if not self._thread.is_over:
             self._thread.wait(self._part.close, timeout_s)
-
-    def stats(self) -> list[BatchStats]:
-        """How full the batches are that it writes. Raises InvalidInputError."""
-        return self._thread.call(self._part.stats)
 
 
 class LayoutWatch(Face[layout_watch.LayoutWatch]):
@@ -305,32 +280,15 @@ class _OrderedConsumer(_Consumer[OrderedT, Message]):
         """What it has been given: segment ids with buckets, sorted."""
         return self._thread.call(lambda: self._part.buckets)
 
-    def receive_many(self, messages_max: int = 1_000, timeout_s: float | None = None) -> Batch:
-        """What is there, at least one message; as `receive`."""
-        return self._thread.wait(self._part.receive_many, messages_max, timeout_s)
+    receive_many = waits(OrderedConsumer.receive_many)
 
 
 class StreamConsumer(_OrderedConsumer[stream.StreamConsumer]):
     """Receives each bucket's messages in order; made by `Client.subscribe`."""
 
-    def acknowledge(self, received: Message | Batch) -> bool:
-        """Everything up to this message, or this batch, has been processed.
-
-        False if a bucket of it is not this consumer's any more: what was not acknowledged of that
-        will be delivered again, perhaps to another consumer.
-        """
-        return self._thread.call(self._part.acknowledge, received)
-
-    def acknowledge_all(self) -> bool:
-        """Everything that was received so far has been processed."""
-        return self._thread.call(self._part.acknowledge_all)
-
-    def flush(self, timeout_s: float = 10.0) -> None:
-        """Returns once everything that is acknowledged is committed.
-
-        Raises DeadlineError, SessionLapsedError.
-        """
-        self._thread.wait(self._part.flush, timeout_s)
+    acknowledge = calls(stream.StreamConsumer.acknowledge)
+    acknowledge_all = calls(stream.StreamConsumer.acknowledge_all)
+    flush = waits(stream.StreamConsumer.flush)
 
 
 class CheckpointConsumer(_OrderedConsumer[checkpoints.CheckpointConsumer]):
@@ -339,16 +297,8 @@ class CheckpointConsumer(_OrderedConsumer[checkpoints.CheckpointConsumer]):
     Made by `Client.subscribe_checkpoint`.
     """
 
-    def checkpoint(self) -> checkpoints.Checkpoint:
-        """How far each bucket is that this consumer has, to be stored by the caller."""
-        return self._thread.call(self._part.checkpoint)
-
-    def saved(self, checkpoint: checkpoints.Checkpoint) -> bool:
-        """That checkpoint is stored.
-
-        False, once, when messages that were received are received again: saved too late.
-        """
-        return self._thread.call(self._part.saved, checkpoint)
+    checkpoint = calls(checkpoints.CheckpointConsumer.checkpoint)
+    saved = calls(checkpoints.CheckpointConsumer.saved)
 
 
 class QueueConsumer(_Consumer[queue.QueueConsumer, QueueMessage]):
@@ -359,28 +309,11 @@ class QueueConsumer(_Consumer[queue.QueueConsumer, QueueMessage]):
         """The ids of the segments that it consumes, sorted."""
         return self._thread.call(lambda: self._part.segments)
 
-    def receive_many(self, timeout_s: float | None = None) -> QueueBatch:
-        """What is left of the delivery that is there, at least one message. As `receive`."""
-        return self._thread.wait(self._part.receive_many, timeout_s)
-
-    def acknowledge(self, message: QueueMessage) -> bool:
-        """It has been processed. False if it is too late, and will be delivered again."""
-        return self._thread.call(self._part.acknowledge, message)
-
-    def acknowledge_all(self) -> bool:
-        """All that was received and is not settled has been processed; else as `acknowledge`."""
-        return self._thread.call(self._part.acknowledge_all)
-
-    def release(self, message: QueueMessage, *, delay_s: float = 0.0, error: object = None) -> bool:
-        """It could not be processed now: deliver it again, to whichever consumer is free.
-
-        Not before `delay_s`, which 0.8 of the group's lock may cut. Raises InvalidInputError.
-        """
-        return self._thread.call(self._part.release, message, delay_s=delay_s, error=error)
-
-    def reject(self, message: QueueMessage, *, error: object = None) -> bool:
-        """It can not be processed by anybody: never deliver it again."""
-        return self._thread.call(self._part.reject, message, error=error)
+    receive_many = waits(queue.QueueConsumer.receive_many)
+    acknowledge = calls(queue.QueueConsumer.acknowledge)
+    acknowledge_all = calls(queue.QueueConsumer.acknowledge_all)
+    release = calls(queue.QueueConsumer.release)
+    reject = calls(queue.QueueConsumer.reject)
 
     @property
     def dead_letter(self) -> DeadLetterPolicy | None:
