@@ -8,7 +8,7 @@ import pytest
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.sealing import SegmentTopic
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
-from anabranch.devkit.demo.messages import Message
+from anabranch.devkit.demo.messages import TraceMessage
 from anabranch.devkit.demo.stored import stored
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 
@@ -25,7 +25,7 @@ def test_all_messages_of_all_segments_are_found_parents_first(
     admin.create(topics, DEADLINE_S)
     admin.close()
     producer = connection.producer()
-    messages = [Message(number, "k", number) for number in range(6)]
+    messages = [TraceMessage(number, "k", number) for number in range(6)]
     for message in reversed(messages):
         topic = topics[message.number // 2]
         body = msgspec.json.encode({"message": message})

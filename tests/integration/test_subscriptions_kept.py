@@ -108,7 +108,7 @@ def test_messages_go_once_every_subscription_has_read_them(
             async with await client.subscribe(at.topic, "billing") as consumer:
                 values = await sent(client, at.topic, 0, 10)
                 assert await received(consumer, 10) == values
-                await until(lambda: at.node.operations.topics.keeping.seen != {}, WAIT_S)
+                await until(lambda: at.node.operations.topics.surveys.seen != {}, WAIT_S)
                 assert await received(slow, 4) == values[:4]
                 await saved(keeper, 10)
                 # Commits come one by one, so it may grow in steps; never past who has not read.
@@ -138,14 +138,14 @@ def test_what_a_queue_has_acknowledged_is_deleted_and_its_backlog_is_known(
             Client(at.node.settings.service_url) as client,
         ):
             positions = GroupPositions(KafkaConnection(kafka.bootstrap_servers))
-            keeping = at.node.operations.topics.keeping
+            surveys = at.node.operations.topics.surveys
             async with await client.subscribe_queue(at.topic, "work") as consumer:
                 await sent(client, at.topic, 0, 10)
                 for _ in range(10):
                     consumer.acknowledge(await consumer.receive(WAIT_S))
             await until(lambda: deleted_up_to(at, positions) == 10, WAIT_S)
             await sent(client, at.topic, 10, 15)
-            await until(lambda: keeping.seen[at.topic].left == {"work": 5}, WAIT_S)
+            await until(lambda: surveys.seen[at.topic].left == {"work": 5}, WAIT_S)
             assert deleted_up_to(at, positions) == 10
 
     asyncio.run(test())
@@ -179,7 +179,7 @@ def test_the_group_of_a_deleted_subscription_does_not_come_back(
             commit_late(late, at)  # and later than anybody may
             late.close()
             assert is_there()
-            await at.node.operations.topics.keeping.strays.search()
+            await at.node.operations.topics.surveys.strays.search()
             await until(lambda: not is_there(), WAIT_S)
 
     asyncio.run(test())

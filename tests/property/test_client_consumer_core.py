@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from anabranch.client._consumer.assignment import (
     AssignedSegment,
     Assignment,
+    AssignmentReport,
     Holding,
     Phase,
-    Report,
     SegmentBucket,
     SubscribeOrder,
 )
@@ -50,7 +50,7 @@ class Controller:
                 self.holder[bucket] = name
         return self.assignment(name)
 
-    def report(self, name: int, attempt: int, report: Report, now: float) -> bool:
+    def report(self, name: int, attempt: int, report: AssignmentReport, now: float) -> bool:
         if self.attempt.get(name) != attempt:
             return False
         self.heard[name] = now

@@ -13,7 +13,7 @@ from simulation.connections import Connection
 from simulation.process import Process
 from simulation.scheduler import Action, Life
 from simulation.segment_store import Message, Place
-from simulation.topic_host import Asked
+from simulation.topic_host import ConsumerRequest
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
@@ -224,7 +224,7 @@ class Consumer(Life):
         connection = self._connection = Connection(self._world, self, process)
         order = self.core.begin_subscribe(now)
         self._attempt, self._asked_at = order.number, now
-        asked = Asked(
+        asked = ConsumerRequest(
             connection=connection.number,
             topic=self.topic,
             subscription=self.subscription,

@@ -1,4 +1,4 @@
-"""What Kafka forgets of subscriptions, simulated, and the product's own `Keeping` against it."""
+"""What Kafka forgets of subscriptions, simulated, against the product's own `TopicSurveys`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from anabranch.broker.errors import DeadlineError
-from anabranch.broker.topics.access import Access
+from anabranch.broker.errors import DeadlineExceededError
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.keeping import Keeping
+from anabranch.broker.topics.surveys import TopicSurveys
 from anabranch.core.errors import AnabranchError
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.retention import Retention
@@ -31,14 +31,14 @@ LOOK_S_MAX = 8.0
 KEPT_S = 6.0  # longer than a session and the margin after it
 
 
-class _Keeping(Keeping):
+class _Keeping(TopicSurveys):
     busy_rounds = 1
 
     async def look(self, name: str) -> None:
         try:
             await super().look(name)
         except asyncio.CancelledError:
-            raise DeadlineError("it took too long") from None
+            raise DeadlineExceededError("it took too long") from None
 
     async def _retain(self, name: str, topic: ScalableTopic) -> None:
         """Kafka's own retention is no part of this."""
@@ -52,7 +52,7 @@ class Keepers:
         world: TopicWorld,
         process: Process,
         host: TopicHost,
-        access: Access,
+        access: TopicAccess,
         consumers: Consumers,
         positions: Any,
     ) -> None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from anabranch.broker.errors import DeadlineError, UnavailableError
+from anabranch.broker.errors import DeadlineExceededError, UnavailableError
 from anabranch.broker.proposals import Proposals
-from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.groups import Beginnings, Groups
+from anabranch.broker.topics.groups import Groups, StartPositionFinder
 from anabranch.broker.topics.positions import PositionKeeper
 from anabranch.broker.topics.subscriptions import Resets
 from anabranch.channel.errors import KafkaUnreachableError
@@ -115,8 +115,8 @@ class _Proposals(Proposals):
 
 
 class _Consumers(Consumers):
-    def __init__(self, access: Access, beginnings: Beginnings) -> None:
-        super().__init__(access, beginnings, _Groups(), SEEK_S)
+    def __init__(self, access: TopicAccess, starts: StartPositionFinder) -> None:
+        super().__init__(access, starts, _Groups(), SEEK_S)
         self.busy: set[tuple[str, str]] = set()
 
     @asynccontextmanager
@@ -127,7 +127,7 @@ class _Consumers(Consumers):
         try:
             yield
         except asyncio.CancelledError:
-            raise DeadlineError("it took too long") from None
+            raise DeadlineExceededError("it took too long") from None
         finally:
             self.busy.discard((topic, subscription))
 
@@ -227,11 +227,11 @@ class Seeks:
         nowhere: Any = _Nowhere()
         self._positions = _Positions(world, process)
         runtime.proposals = _Proposals(process, self._proposed)
-        access = Access(runtime, nowhere, service)
+        access = TopicAccess(runtime, nowhere, service)
         keeper: Any = self._positions
-        beginnings = Beginnings(access, keeper)
-        self.consumers = _Consumers(access, beginnings)
-        self._resets = Resets(access, self.consumers, beginnings, SEEK_S)
+        starts = StartPositionFinder(access, keeper)
+        self.consumers = _Consumers(access, starts)
+        self._resets = Resets(access, self.consumers, starts, SEEK_S)
         self.keepers = Keepers(world, process, host, access, self.consumers, keeper)
         self._resets._log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 

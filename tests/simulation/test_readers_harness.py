@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from anabranch.broker.topics import groups, keeping
-from anabranch.broker.topics.groups import Beginning
+from anabranch.broker.topics import groups, surveys
+from anabranch.broker.topics.groups import StartPositions
 from anabranch.broker.topics.positions import Part
-from anabranch.broker.topics.usage import Changes
+from anabranch.broker.topics.usage import SubscriptionChanges
 from anabranch.client import CheckpointConsumer
 from anabranch.client._consumer.assignment import AssignedSegment, Fetch, Holding
 from anabranch.core.log.records import SubscriptionChange
@@ -56,7 +56,7 @@ def test_a_seek_after_which_all_that_is_sealed_counts_as_read(
 ) -> None:
     found = groups.beginning
 
-    def everything(topic: ScalableTopic, parts: Sequence[Part], starts: Any) -> Beginning:
+    def everything(topic: ScalableTopic, parts: Sequence[Part], starts: Any) -> StartPositions:
         sealed = (part.segment.segment_id for part in parts if not part.segment.is_active)
         return replace(found(topic, parts, starts), drained=tuple(sealed))
 
@@ -115,7 +115,7 @@ def test_positions_that_are_written_down_beyond_what_was_committed(
         )
 
     stormy(monkeypatch, **FORGETS, client_faults=FAULTS, client_fault_interval_s=1.0)
-    monkeypatch.setattr(keeping, "written_down", beyond)
+    monkeypatch.setattr(surveys, "written_down", beyond)
     violation_found("right after", first_seed=8)
 
 
@@ -123,17 +123,22 @@ def test_positions_that_were_read_of_a_former_version_of_the_subscription(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A bug that the version in the record keeps out: a seek is undone once Kafka forgets."""
-    propose = Changes.propose
+    propose = SubscriptionChanges.propose
 
     async def late(
-        self: Changes, name: str, subscription: str, known: Subscription, *rest: Any, **fields: Any
+        self: SubscriptionChanges,
+        name: str,
+        subscription: str,
+        known: Subscription,
+        *rest: Any,
+        **fields: Any,
     ) -> Any:
         now = self._access.runtime.view.subscription(name, subscription) or known
         return await propose(self, name, subscription, now, *rest, **fields)
 
     seeks = {**FORGETS, "seeks": 0.8}
     stormy(monkeypatch, **seeks, client_faults=FAULTS, client_fault_interval_s=1.0)
-    monkeypatch.setattr(Changes, "propose", late)
+    monkeypatch.setattr(SubscriptionChanges, "propose", late)
     violation_found("which was put at", "right after", first_seed=40)
 
 

@@ -42,7 +42,7 @@ ASK_S_MAX = 3.0  # a request that is not answered by then is refused
 REPEAT_S = 0.5
 
 
-class Asked(consumers.Asked, frozen=True, kw_only=True):
+class ConsumerRequest(consumers.ConsumerRequest, frozen=True, kw_only=True):
     """A consumer's Subscribe."""
 
     connection: int
@@ -66,8 +66,8 @@ class TopicHost:
         self._world = world
         self._process = process
         self._homes: dict[str, _Home] = {}
-        self._sessions: dict[int, Asked] = {}
-        self._waiting: list[tuple[Asked, float]] = []
+        self._sessions: dict[int, ConsumerRequest] = {}
+        self._waiting: list[tuple[ConsumerRequest, float]] = []
         self._proposed: dict[str, tuple[int, float]] = {}
         self._log_ms = 0
         self._seeks = Seeks(world, process, self)
@@ -188,7 +188,7 @@ class TopicHost:
             effects = home.controller.finished(task, result, now, self._log_ms)
             self._carry_out(name, effects)
 
-    def _told(self, asked: Asked, assignment: ConsumerAssignment) -> Told:
+    def _told(self, asked: ConsumerRequest, assignment: ConsumerAssignment) -> Told:
         state = self._process.core.state
         topic, known = state.topic(asked.topic), state.subscription(asked.topic, asked.subscription)
         if topic is None or known is None:
@@ -211,7 +211,7 @@ class TopicHost:
 
     # --- consumers ----------------------------------------------------------------------
 
-    def subscribe(self, asked: Asked) -> None:
+    def subscribe(self, asked: ConsumerRequest) -> None:
         """A consumer asks for its share; it is given one, or refused, before long."""
         if not self.may_act(asked.topic):
             asked.refuse()
@@ -263,7 +263,7 @@ class TopicHost:
             controller.closed(asked.subscription, asked.consumer, connection, now)
             self._reconcile(asked.topic)
 
-    def _register(self, asked: Asked) -> bool:
+    def _register(self, asked: ConsumerRequest) -> bool:
         """Takes the next step towards a session; whether the request is settled."""
         controller = self.controller(asked.topic)
         topic = self._process.core.state.topic(asked.topic)
@@ -308,13 +308,13 @@ class TopicHost:
         self._reconcile(asked.topic)
         return True
 
-    def _is_busy(self, asked: Asked) -> bool:
+    def _is_busy(self, asked: ConsumerRequest) -> bool:
         """Whether another request has the subscription to itself."""
         which = (asked.topic, asked.subscription)
         turn = self._turns.get(which, asked.connection)
         return turn != asked.connection or which in self._seeks.busy
 
-    def _propose(self, asked: Asked, op: SubscriptionOp, **fields: Any) -> None:
+    def _propose(self, asked: ConsumerRequest, op: SubscriptionOp, **fields: Any) -> None:
         state, now = self._process.core.state, self._process.local_now()
         topic, known = state.topic(asked.topic), state.subscription(asked.topic, asked.subscription)
         if topic is None:
@@ -340,5 +340,5 @@ class TopicHost:
         )
 
 
-def _group(asked: Asked, known: Subscription) -> str:
+def _group(asked: ConsumerRequest, known: Subscription) -> str:
     return kafka_group("", asked.topic, asked.subscription, known.created_offset)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from confluent_kafka import KafkaError, Message, Producer
 
 from anabranch.client import StreamConsumer, TopicLayout
-from anabranch.devkit.causality import Span, Turned, turned_round
+from anabranch.devkit.causality import CausalityViolation, Span, turned_round
 from support.quiet import QUIET
 from support.waiting import eventually, until
 
@@ -66,15 +66,17 @@ class Alternation:
         there = {number for found in self._received.values() for *_, number in found}
         return {number for number, span in self._spans.items() if span.acked < math.inf} - there
 
-    def turned_when_delivered(self) -> list[Turned[int]]:
+    def turned_when_delivered(self) -> list[CausalityViolation[int]]:
         """What is wrong with the order in which messages were received."""
         return self._turned(self._received.values())
 
-    def turned_when_stored(self) -> list[Turned[int]]:
+    def turned_when_stored(self) -> list[CausalityViolation[int]]:
         """The same of the order in which they lie in Kafka, a segment after its parents."""
         return self._turned(sorted(found) for found in self._received.values())
 
-    def _turned(self, orders: Iterable[Iterable[tuple[int, int, int]]]) -> list[Turned[int]]:
+    def _turned(
+        self, orders: Iterable[Iterable[tuple[int, int, int]]]
+    ) -> list[CausalityViolation[int]]:
         return [
             each
             for order in orders

@@ -17,7 +17,7 @@ from anabranch.client._producer.settlement import first_of
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import SegmentInfo
-from anabranch.devkit.causality import Span, Turned, turned_round
+from anabranch.devkit.causality import CausalityViolation, Span, turned_round
 
 Place = tuple[int, int]  # segment, bucket
 
@@ -193,7 +193,7 @@ class Histories:
         spans = self._spans[key]
         spans[value] = Span(spans[value].sent, next(self._instants))
 
-    def turned(self, found: dict[bytes, list[bytes]]) -> list[Turned[bytes]]:
+    def turned(self, found: dict[bytes, list[bytes]]) -> list[CausalityViolation[bytes]]:
         return [
             each for key, values in found.items() for each in turned_round(values, self._spans[key])
         ]

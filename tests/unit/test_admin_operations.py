@@ -44,7 +44,7 @@ from anabranch.admin import (
     TopicHashPositions,
     TopicStats,
 )
-from anabranch.admin.calls import Call, Operation
+from anabranch.admin.calls import Call, RestMethod
 from anabranch.admin.scalable_models import AutoScaleStats
 from anabranch.broker.http.app import create_api
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
@@ -125,7 +125,7 @@ def operations(client: Admin | AsyncAdmin) -> dict[str, Any]:
     for group in GROUPS:
         offered = getattr(client, group)
         for name, each in vars(type(offered)).items():
-            if isinstance(each, Operation):
+            if isinstance(each, RestMethod):
                 found[f"{group}.{name}"] = functools.partial(each.call, offered)
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from anabranch.broker.binary.sessions import sessions
-from anabranch.broker.load.traffic import Grown
+from anabranch.broker.load.traffic import TrafficGrowth
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection
@@ -26,7 +26,7 @@ class Desk:
 
     def __init__(self, connection: ClientConnection, incarnation: int) -> None:
         self.incarnation = incarnation
-        self.grown: list[Grown] = []
+        self.grown: list[TrafficGrowth] = []
         self._connection = connection
 
     async def report(

@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.broker.errors import (
     ConflictError,
-    DeadlineError,
+    DeadlineExceededError,
     NotFoundError,
     PreconditionError,
     UnavailableError,
@@ -316,7 +316,7 @@ def test_a_lookup_that_nobody_can_answer_ends_at_its_deadline() -> None:
         topic, home = parse_topic(TOPIC)
         release = asyncio.create_task(node.operations.unload(UNIT))
         await until(lambda: node.operations.lookups.locate_cached(topic, home) is None)
-        with pytest.raises(DeadlineError, match="is releasing"):
+        with pytest.raises(DeadlineExceededError, match="is releasing"):
             await node.operations.lookups.lookup(topic, home)
         release.cancel()
         await asyncio.gather(release, return_exceptions=True)

@@ -9,7 +9,7 @@ from anabranch.core.ring import bundle_name, even_ranges, parse_range, topic_has
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.devkit.demo.history import LAG_MS_MAX
 from anabranch.devkit.demo.history import History as Checked
-from anabranch.devkit.demo.lookups import LookedUp
+from anabranch.devkit.demo.lookups import LookupSample
 from anabranch.devkit.demo.reshape import choose
 from anabranch.devkit.demo.trace import NAMESPACES, home_of, load
 from support.history import BROKERS, DEFAULT, History
@@ -34,8 +34,8 @@ def checked(history: History) -> Checked:
     return found
 
 
-def looked_up(broker: str, at_ms: float) -> LookedUp:
-    return LookedUp(TOPIC, DEFAULT, broker, at_ms, at_ms + 2, stale=False)
+def looked_up(broker: str, at_ms: float) -> LookupSample:
+    return LookupSample(TOPIC, DEFAULT, broker, at_ms, at_ms + 2, stale=False)
 
 
 def test_the_topic_of_these_tests_is_in_their_unit() -> None:

@@ -1,16 +1,16 @@
 """The demo must find every message that is lost, repeated or out of order, and accuse no other."""
 
 from anabranch.devkit.causality import Span
-from anabranch.devkit.demo.messages import Arrival, Checked, Findings, Message, check
+from anabranch.devkit.demo.messages import Arrival, Checked, Findings, TraceMessage, check
 
-A0, A1, A2 = (Message(number, "a", turn) for turn, number in enumerate((0, 2, 4)))
-B0, B1 = (Message(number, "b", turn) for turn, number in enumerate((1, 3)))
+A0, A1, A2 = (TraceMessage(number, "a", turn) for turn, number in enumerate((0, 2, 4)))
+B0, B1 = (TraceMessage(number, "b", turn) for turn, number in enumerate((1, 3)))
 SENT = [A0, B0, A1, B1, A2]
 # Each was acknowledged before the next one was sent.
 SPANS = {each.number: Span(2 * each.number, 2 * each.number + 1) for each in SENT}
 
 
-def arrive(*messages: Message, by: str = "one") -> list[Arrival]:
+def arrive(*messages: TraceMessage, by: str = "one") -> list[Arrival]:
     return [Arrival(message, by, 0, 0, offset) for offset, message in enumerate(messages)]
 
 
@@ -63,7 +63,7 @@ def test_a_queue_promises_no_order() -> None:
 
 
 def test_what_was_not_sent_or_arrives_altered_is_foreign() -> None:
-    stranger, altered = Message(9, "a", 3), Message(3, "c", 0)
+    stranger, altered = TraceMessage(9, "a", 3), TraceMessage(3, "c", 0)
     found = check(SENT, arrive(A0, B0, A1, altered, A2, stranger), SPANS)
     assert counts(found) == (0, 0, 0, 2)
     assert not found.sound
@@ -71,7 +71,7 @@ def test_what_was_not_sent_or_arrives_altered_is_foreign() -> None:
 
 
 def test_of_many_wrong_ones_some_are_shown_and_all_are_counted() -> None:
-    sent = [Message(number, "k", number) for number in range(100)]
+    sent = [TraceMessage(number, "k", number) for number in range(100)]
     lines = check(sent, [], {}).lines()
     assert "100 lost" in lines[0]
     assert len(lines) == 6

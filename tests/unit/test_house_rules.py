@@ -87,6 +87,34 @@ def test_modules_are_short() -> None:
     assert long == {}
 
 
+def _public_classes() -> Iterator[tuple[str, str]]:
+    """The name of each class that is nobody's private one, and its module."""
+    for root in _ROOTS:
+        for path in sorted((_REPOSITORY / root).rglob("*.py")):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    yield node.name, _relative(path)
+
+
+# Who shows a thing to others shows it under its own name: a name that is told there may be
+# repeated, once in each of these places.
+_FACES = {
+    "client/anabranch/client/sync/": "anabranch.client",  # the SDK without asyncio
+    "client/anabranch/admin/": "anabranch.admin",  # JSON bodies and HTTP statuses, as received
+    "broker/anabranch/broker/http/": "anabranch.admin",  # and as a node sends them
+}
+
+
+def test_a_class_name_stands_once() -> None:
+    told = {module: set(import_module(module).__all__) for module in _FACES.values()}
+    places: dict[tuple[str, str], list[str]] = {}
+    for name, path in _public_classes():
+        face = next((face for face in _FACES if path.startswith(face)), "")
+        shown = face if face and name in told[_FACES[face]] else ""
+        places.setdefault((shown, name), []).append(path)
+    assert {name: paths for (_, name), paths in places.items() if len(paths) > 1} == {}
+
+
 def _functions(path: Path) -> Iterator[tuple[str, int]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

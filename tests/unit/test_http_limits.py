@@ -13,7 +13,7 @@ import structlog
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from anabranch.broker.http.guard import Guard
+from anabranch.broker.http.guard import GuardMiddleware
 from anabranch.broker.http.server import HttpServer, bind
 from anabranch.broker.settings import load_settings
 from support.waiting import WAIT_S, until
@@ -39,7 +39,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 async def serving(**settings: object) -> AsyncIterator[tuple[HttpServer, int]]:
     limits = load_settings(None, {}, settings).http_limits
     with bind("127.0.0.1", 0) as held:
-        server = HttpServer(Guard(echo, limits), held, limits)
+        server = HttpServer(GuardMiddleware(echo, limits), held, limits)
         await server.start()
         try:
             yield server, held.getsockname()[1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from anabranch.broker.http.origins import Site
+from anabranch.broker.http.origins import OriginRules
 from anabranch.broker.settings import SettingsError, load_settings
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
@@ -20,7 +20,7 @@ BODY = {"allowedClusters": ["standalone"]}
 def status(method: str = "POST", *, settings: dict[str, str] | None = None, **headers: Any) -> int:
     """What becomes of a request with these headers; 200 when it is served."""
     named = {"advertisedAddress": "node-1.example.com", "webServicePort": 8080, **(settings or {})}
-    site = Site(load_settings(None, {}, named))
+    site = OriginRules(load_settings(None, {}, named))
     pairs = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
     refused = site.refuses(method, pairs)
     return 200 if refused is None else int(refused[0])

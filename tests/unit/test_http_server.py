@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
-from anabranch.broker.errors import DeadlineError, StartError
+from anabranch.broker.errors import DeadlineExceededError, StartError
 from anabranch.broker.http.server import bind
 from anabranch.broker.log import configure_logging
 from anabranch.broker.settings import load_settings
@@ -239,7 +239,7 @@ def test_a_request_that_runs_out_of_time_is_504_and_says_so(
         node = nodes[0]
 
         async def never(*_: object) -> None:
-            raise DeadlineError("bundle a/b/c was not handed over in time; try again")
+            raise DeadlineExceededError("bundle a/b/c was not handed over in time; try again")
 
         monkeypatch.setattr(node.node.operations, "unload", never)
         path = "/admin/v2/namespaces/public/default/0x00000000_0x40000000/unload"

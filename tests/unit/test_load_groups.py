@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from anabranch.broker.load.groups import GroupWatch, Wanted
+from anabranch.broker.load.groups import GroupWatch, SamplingPlan
 from anabranch.channel.load_probe import CLIENTS_MAX, ActiveGroup
 from anabranch.channel.sealing import SegmentTopic
 
@@ -49,7 +49,7 @@ class Kafka:
         """How much was read in the next ten seconds, as far as it is known."""
         self.now += STEP_S
         self.asked = []
-        wanted = Wanted(
+        wanted = SamplingPlan(
             {SEGMENT.name: SEGMENT},
             dict.fromkeys(ours, (SEGMENT.name,)),
             frozenset(reporting),

@@ -12,7 +12,7 @@ from anabranch.broker.errors import ElsewhereError
 from anabranch.broker.load import inventory
 from anabranch.broker.load.build import measure
 from anabranch.broker.load.reporter import LoadSettings, SegmentLoadReporter
-from anabranch.broker.load.traffic import Report, Said
+from anabranch.broker.load.traffic import ReportedTraffic, TrafficReport
 from anabranch.broker.metrics import Metrics
 from anabranch.channel.load import LoadTable, SegmentKey
 from anabranch.channel.load_probe import ActiveGroup
@@ -135,8 +135,8 @@ def run(body: Body, count: int = 1) -> None:
 def report(node: MemoryNode, messages: int, subscription: str = "", segment: int = 0) -> None:
     topic = node.view.topic(TOPIC)
     assert topic is not None
-    said = Said(segment, subscription, messages, 500 * messages, 0, 0)
-    node.operations.traffic.take(Report(TOPIC, topic.incarnation, 1, 1.0, (said,)))
+    said = ReportedTraffic(segment, subscription, messages, 500 * messages, 0, 0)
+    node.operations.traffic.take(TrafficReport(TOPIC, topic.incarnation, 1, 1.0, (said,)))
 
 
 def test_a_steady_segment_is_written_and_then_silent() -> None:

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.broker.load import traffic
-from anabranch.broker.load.traffic import Grown, Report, Said, TrafficReports
+from anabranch.broker.load.traffic import (
+    ReportedTraffic,
+    TrafficGrowth,
+    TrafficReport,
+    TrafficReports,
+)
 
 WINDOW_S = 60.0
 TOPIC = "public/default/orders"
@@ -18,15 +23,15 @@ class Inbox:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.grown: list[Grown] = []
+        self.grown: list[TrafficGrowth] = []
         self.reports = TrafficReports(WINDOW_S, 10.0, lambda: self.now)
         self.reports.listener = self.grown.append
 
     def say(
         self, messages: int, told: int = 0, client: int = 1, since_s: float = 10.0, segment: int = 0
     ) -> None:
-        said = Said(segment, "", messages, 10 * messages, told, 10 * told)
-        self.reports.take(Report(TOPIC, 7, client, since_s, (said,)))
+        said = ReportedTraffic(segment, "", messages, 10 * messages, told, 10 * told)
+        self.reports.take(TrafficReport(TOPIC, 7, client, since_s, (said,)))
 
     @property
     def total(self) -> tuple[int, int]:
@@ -36,7 +41,7 @@ class Inbox:
 def test_a_new_clients_first_report_counts() -> None:
     inbox = Inbox()
     inbox.say(100)
-    assert inbox.grown == [Grown(TOPIC, 7, 0, "", 100, 1_000)]
+    assert inbox.grown == [TrafficGrowth(TOPIC, 7, 0, "", 100, 1_000)]
 
 
 def test_a_report_whose_answer_got_lost_counts_once() -> None:
@@ -62,8 +67,8 @@ def test_what_another_controller_counted_meanwhile_is_not_new_when_the_topic_com
 def test_more_places_than_are_taken_do_not_silence_those_that_are_known() -> None:
     inbox = Inbox()
     inbox.say(1, segment=-1)
-    said = tuple(Said(n, "", 1, 1, 0, 0) for n in range(200_000))
-    inbox.reports.take(Report(TOPIC, 7, 2, 10.0, said))
+    said = tuple(ReportedTraffic(n, "", 1, 1, 0, 0) for n in range(200_000))
+    inbox.reports.take(TrafficReport(TOPIC, 7, 2, 10.0, said))
     assert inbox.total[0] == 100_000
     inbox.say(3, segment=-1)
     assert inbox.total[0] == 100_002
@@ -140,8 +145,8 @@ def test_whatever_answers_get_lost_and_however_controllers_change_little_counts_
 
 
 def test_no_message_counts_as_larger_than_kafka_takes_them() -> None:
-    grown: list[Grown] = []
+    grown: list[TrafficGrowth] = []
     reports = TrafficReports(WINDOW_S, 10.0, lambda: 0.0, message_bytes_max=1_000)
     reports.listener = grown.append
-    reports.take(Report(TOPIC, 7, 1, 10.0, (Said(0, "", 5, 1 << 60, 0, 0),)))
+    reports.take(TrafficReport(TOPIC, 7, 1, 10.0, (ReportedTraffic(0, "", 5, 1 << 60, 0, 0),)))
     assert [each.size_bytes for each in grown] == [5_000]

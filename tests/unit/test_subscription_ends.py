@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from anabranch.broker.errors import ConflictError, DeadlineError, NotFoundError
+from anabranch.broker.errors import ConflictError, DeadlineExceededError, NotFoundError
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.positions import EARLIEST, LATEST
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
@@ -159,7 +159,7 @@ def test_a_seek_out_of_time_says_what_was_changed_and_is_over_before_the_next_ch
         assert not deleting.done()
         assert billing(topics) == former
         cluster.positions.hold.set()
-        with pytest.raises(DeadlineError, match="look before you try again"):
+        with pytest.raises(DeadlineExceededError, match="look before you try again"):
             await seeking
         await deleting
         assert node.view.subscription(NAME, "billing") is None

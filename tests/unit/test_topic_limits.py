@@ -10,7 +10,7 @@ from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.scalable_models import TopicStats
 from anabranch.broker.topics.policies import check_layout, layout_bytes_max
-from anabranch.broker.topics.watches import Seen, Turns
+from anabranch.broker.topics.watches import RoundRobin, WatchedTopic
 from anabranch.core.topics.layout import initial_segments
 from anabranch.wire import anabranch_pb2 as pb
 from support import steady
@@ -33,7 +33,7 @@ def test_no_layout_is_larger_than_its_bound(count: int) -> None:
                 await node.operations.topics.split(NAME, each)
             topic = node.view.topic(NAME)
             assert topic is not None
-            dag = Dags(ClientSettings("anabranch.", "", 1, 1)).of(NAME, topic, Seen(topic))
+            dag = Dags(ClientSettings("anabranch.", "", 1, 1)).of(NAME, topic, WatchedTopic(topic))
             assert dag.ByteSize() <= layout_bytes_max("anabranch.", NAME, topic.segments) + 100
 
     steady.run(test())
@@ -104,7 +104,7 @@ def test_an_instance_beyond_what_the_log_can_hold_is_refused_by_name() -> None:
 
 
 def test_many_names_all_have_their_turn() -> None:
-    turns = Turns(64)
+    turns = RoundRobin(64)
     names = [f"t-{number:03}" for number in range(150)]
     first, second, third = (turns.next(names) for _ in range(3))
     assert first + second + third[:22] == names
@@ -165,7 +165,7 @@ def test_a_layout_is_made_for_the_binary_protocol_once_for_all_who_ask() -> None
             await node.operations.topics.create(NAME, 2_000, {})
             topic = node.operations.topics.topic(NAME)
             dags = Dags(ClientSettings("anabranch.", "", 1, 1))
-            made = [dags.of(NAME, topic, Seen(topic)) for _ in range(3)]
+            made = [dags.of(NAME, topic, WatchedTopic(topic)) for _ in range(3)]
             assert made[0] is made[1] is made[2]
             assert len(made[0].segments) == 2_000
 

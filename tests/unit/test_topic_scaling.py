@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.broker.topics.metrics import Scaling
+from anabranch.broker.topics.metrics import AutoScaleMetrics
 from anabranch.core.autoscale.decisions import Blocked, NoAction, Reason, Split
 from anabranch.core.autoscale.schedule import Evaluation, Trigger
 from anabranch.core.log.replica import MemoryReplica
@@ -14,8 +14,8 @@ def looked(decision: Split | NoAction, done: Split | None = None) -> Evaluation:
     return Evaluation(1, Trigger.TICK, decision, done)
 
 
-def scaling() -> Scaling:
-    return Scaling("b1:8080", MemoryReplica, list)
+def scaling() -> AutoScaleMetrics:
+    return AutoScaleMetrics("b1:8080", MemoryReplica, list)
 
 
 def test_topics_at_rest_do_not_push_out_what_is_remembered_of_others() -> None:

@@ -47,7 +47,7 @@ class KafkaFailedError(OperationError):
     """Kafka refused what the request needs, so it was undone (500)."""
 
 
-class DeadlineError(OperationError):
+class DeadlineExceededError(OperationError):
     """It was begun and is not known to be done; it may yet happen (504)."""
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.broker.errors import DeadlineError, NotFoundError, OperationError
+from anabranch.broker.errors import DeadlineExceededError, NotFoundError, OperationError
 from anabranch.broker.routes import owner_to_name
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
@@ -30,7 +30,7 @@ class Located(msgspec.Struct, frozen=True):
     stale: bool = False
 
 
-class Lookups:
+class LookupService:
     """Answers look-ups from the view, and sees to it that there is an answer."""
 
     def __init__(self, runtime: Runtime, settings: Settings) -> None:
@@ -103,7 +103,7 @@ class Lookups:
             return
         await asyncio.sleep(_NOBODY_S)
         if asyncio.get_running_loop().time() >= deadline:
-            raise DeadlineError(
+            raise DeadlineExceededError(
                 f"no broker can take bundle {name}: all are starting, stopping or out of touch "
                 "with the log; try again"
             )

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from anabranch.broker.trim_watch import Held
+from anabranch.broker.trim_watch import ArchiveProgress
 from anabranch.core.bundles.unit import Move, Unit, UnitState
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
@@ -55,7 +55,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.archives: Callable[[], Iterable[Held]] = tuple  # of the leader
+        self.archives: Callable[[], Iterable[ArchiveProgress]] = tuple  # of the leader
         self.fast_lookups = 0  # answered from the cache, counted without a lock
         self._records: dict[tuple[str, Verdict], int] = {}
         self._moving: dict[str, int] = {}  # unit -> log time at which its owner was to let go

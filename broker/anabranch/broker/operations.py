@@ -19,7 +19,7 @@ from anabranch.broker.errors import (
     PreconditionError,
 )
 from anabranch.broker.load.build import traffic_inbox
-from anabranch.broker.lookups import Lookups
+from anabranch.broker.lookups import LookupService
 from anabranch.broker.proposals import RACES_MAX
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 _TOGETHER_MAX: Final = 256  # bundles of a namespace that are unloaded at once
 
 
-class Position(msgspec.Struct, frozen=True):
+class LogPosition(msgspec.Struct, frozen=True):
     """Where this node stands in the log, and how sure it is of itself."""
 
     next_offset: int
@@ -60,7 +60,7 @@ class Operations:
     def __init__(self, runtime: Runtime, settings: Settings, parts: TopicParts) -> None:
         self._runtime = runtime
         self._proposals = runtime.proposals
-        self.lookups = Lookups(runtime, settings)
+        self.lookups = LookupService(runtime, settings)
         self.tenancy = Tenancy(runtime, settings)
         self.topics = build_topics(runtime, self.lookups, settings, parts)
         self.decided = self._proposals.decided
@@ -264,10 +264,10 @@ class Operations:
         """What is wrong though this node may serve, in sentences that say what to do."""
         return [sentence for worry in self._runtime.worries for sentence in worry()]
 
-    def position(self) -> Position:
+    def position(self) -> LogPosition:
         """Where this node stands."""
         core, view = self._runtime.core, self._runtime.view
-        return Position(
+        return LogPosition(
             next_offset=view.next_offset,
             digest=to_hex(view.digest),
             horizon=view.horizon,

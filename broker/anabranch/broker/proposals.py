@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 from anabranch.broker.errors import (
     ConflictError,
-    DeadlineError,
+    DeadlineExceededError,
     NotFoundError,
     PreconditionError,
     UnavailableError,
@@ -127,12 +127,12 @@ class Proposals:
         raise ConflictError(f"{key} was changed by others {RACES_MAX} times meanwhile; try again")
 
     async def propose(self, record: Record, deadline: float) -> Folded:
-        """The record's verdict. Raises DeadlineError when it is not known in time."""
+        """The record's verdict. Raises DeadlineExceededError when it is not known in time."""
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._begin(record)
         except TimeoutError:
-            raise DeadlineError(
+            raise DeadlineExceededError(
                 f"the log did not answer in time; whether {record.key} was changed is not known: "
                 "look before you try again"
             ) from None

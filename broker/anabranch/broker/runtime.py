@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from anabranch.broker.digest_watch import DigestWatch, Mismatch
-from anabranch.broker.errors import DeadlineError, UnavailableError
+from anabranch.broker.errors import DeadlineExceededError, UnavailableError
 from anabranch.broker.log import get_logger
 from anabranch.broker.metrics import Metrics, record_kind
 from anabranch.broker.proposals import Append, AskEnd, Proposals, ids
@@ -267,12 +267,12 @@ class Runtime:
         return future
 
     async def until_changed(self, key: str, deadline: float, what: str) -> None:
-        """Waits for the entity to change. Raises DeadlineError; `what` says what was waited for."""
+        """Waits for a change of the entity. Raises DeadlineExceededError, naming `what`."""
         try:
             async with asyncio.timeout_at(deadline):
                 await self.changed(key)
         except TimeoutError:
-            raise DeadlineError(f"{what} in time; try again") from None
+            raise DeadlineExceededError(f"{what} in time; try again") from None
         if self.ended.done():
             raise UnavailableError("this node is stopping; ask another")
 

@@ -12,7 +12,7 @@ from anabranch.core.archives.archive import Archive
 _AGAIN_S: Final = 3_600.0  # between two words on one archive
 
 
-class Held(msgspec.Struct):
+class ArchiveProgress(msgspec.Struct):
     """An archive as it was last looked at; times in seconds of the node's clock."""
 
     archive: str
@@ -28,7 +28,7 @@ class TrimWatch:
 
     def __init__(self, stalled_after_s: float) -> None:
         self._stalled_after_s = stalled_after_s
-        self._archives: dict[str, Held] = {}
+        self._archives: dict[str, ArchiveProgress] = {}
         self._now = 0.0
 
     def looked(
@@ -37,7 +37,7 @@ class TrimWatch:
         log_end: int,
         archives: Mapping[str, Archive],
         marks: Mapping[str, int | None],
-    ) -> list[Held]:
+    ) -> list[ArchiveProgress]:
         """How far each archive is, of those registered; returns those that people must be told of.
 
         `marks`: the first offset that each does not hold, None where it never said one.
@@ -51,7 +51,7 @@ class TrimWatch:
             behind = max(0, log_end - next_offset)
             held = before.get(archive)
             if held is None or not behind or held.next_offset != next_offset or not held.behind:
-                held = Held(archive, registered.place, next_offset, behind, now)
+                held = ArchiveProgress(archive, registered.place, next_offset, behind, now)
             held.behind = behind
             self._archives[archive] = held
         return [held for held in self._stalled() if self._is_due(held)]
@@ -60,18 +60,18 @@ class TrimWatch:
         """Another node leads."""
         self._archives.clear()
 
-    def archives(self) -> list[Held]:
+    def archives(self) -> list[ArchiveProgress]:
         """All of them, as they were last looked at."""
         return list(self._archives.values())
 
-    def _stalled(self) -> list[Held]:
+    def _stalled(self) -> list[ArchiveProgress]:
         return [
             held
             for held in self._archives.values()
             if held.behind and self._now - held.waiting_since >= self._stalled_after_s
         ]
 
-    def _is_due(self, held: Held) -> bool:
+    def _is_due(self, held: ArchiveProgress) -> bool:
         if held.told_at is not None and self._now - held.told_at < _AGAIN_S:
             return False
         held.told_at = self._now

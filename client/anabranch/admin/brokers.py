@@ -11,9 +11,9 @@ from anabranch.admin.calls import (
     STRINGS,
     Answer,
     Call,
-    Group,
-    Operation,
-    SenderT,
+    Resource,
+    RestMethod,
+    TransportT,
     path,
 )
 from anabranch.core import names
@@ -78,10 +78,10 @@ def _brokers(*more: str) -> str:
     return path("admin", "v2", "brokers", *more)
 
 
-class Brokers(Group[SenderT]):
+class Brokers(Resource[TransportT]):
     """Operations on brokers."""
 
-    @Operation
+    @RestMethod
     def get_active_brokers(self, cluster: str = "") -> Call[list[str]]:
         """Ids, host:port, of the brokers that serve now.
 
@@ -89,19 +89,19 @@ class Brokers(Group[SenderT]):
         """
         return Call("GET", _brokers(*filter(None, (cluster,))), NAMES)
 
-    @Operation
+    @RestMethod
     def get_leader_broker(self) -> Call[LeaderBroker]:
         """The broker that leads. NotFoundError while there is none."""
         return Call("GET", _brokers("leaderBroker"), _LEADER)
 
-    @Operation
+    @RestMethod
     def get_owned_namespaces(
         self, cluster: str, broker: str
     ) -> Call[dict[str, NamespaceOwnershipStatus]]:
         """The bundles, tenant/namespace/range, that a broker owns."""
         return Call("GET", _brokers(cluster, names.broker_id(broker), "ownedNamespaces"), _OWNED)
 
-    @Operation
+    @RestMethod
     def explain(self, name: str) -> Call[Explanation]:
         """What may become of `leadership`, tenant/namespace/range, or a scalable topic now.
 
@@ -109,37 +109,37 @@ class Brokers(Group[SenderT]):
         """
         return Call("GET", _brokers("explain"), _EXPLANATION, query={"name": name})
 
-    @Operation
+    @RestMethod
     def get_status(self) -> Call[NodeStatus]:
         """Mode, lease and place in the log of the node that is asked."""
         return Call("GET", _brokers("status"), _STATUS)
 
-    @Operation
+    @RestMethod
     def get_runtime_configurations(self) -> Call[dict[str, str]]:
         """The settings that the node that is asked runs with, as text."""
         return Call("GET", _brokers("configuration", "runtime"), STRINGS)
 
-    @Operation
+    @RestMethod
     def get_dynamic_configuration_names(self) -> Call[list[str]]:
         """Settings that can be changed while a node runs: none in this version."""
         return Call("GET", _brokers("configuration"), NAMES)
 
-    @Operation
+    @RestMethod
     def get_all_dynamic_configurations(self) -> Call[dict[str, str]]:
         """Settings that were changed while nodes run: none in this version."""
         return Call("GET", _brokers("configuration", "values"), STRINGS)
 
-    @Operation
+    @RestMethod
     def get_version(self) -> Call[str]:
         """The version of the node that is asked."""
         return Call("GET", _brokers("version"), bytes.decode)
 
-    @Operation
+    @RestMethod
     def health_check(self) -> Call[str]:
         """`ok` while the node may own bundles. UnavailableError while it may not."""
         return Call("GET", _brokers("health"), bytes.decode)
 
-    @Operation
+    @RestMethod
     def ready_check(self) -> Call[str]:
         """`ok` once the node serves. UnavailableError before."""
         return Call("GET", _brokers("ready"), bytes.decode)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.admin.calls import Answer, Call, Group, Operation, SenderT, nothing
+from anabranch.admin.calls import Answer, Call, Resource, RestMethod, TransportT, nothing
 from anabranch.admin.namespaces import BundlesData, home
 from anabranch.core import names
 
@@ -46,20 +46,20 @@ _OWNERSHIP: Final = msgspec.json.Decoder(NamespaceOwnership).decode
 _HASHES: Final = msgspec.json.Decoder(TopicHashPositions).decode
 
 
-class Bundles(Group[SenderT]):
+class Bundles(Resource[TransportT]):
     """Operations on bundles."""
 
-    @Operation
+    @RestMethod
     def get_bundles(self, namespace: str) -> Call[BundlesData]:
         """The ends of a namespace's bundles."""
         return Call("GET", home(namespace, "bundles"), _BUNDLES)
 
-    @Operation
+    @RestMethod
     def get_ownership(self, namespace: str) -> Call[NamespaceOwnership]:
         """Every bundle with its owner and state."""
         return Call("GET", home(namespace, "bundles", "ownership"), _OWNERSHIP)
 
-    @Operation
+    @RestMethod
     def get_topic_hash_positions(
         self, namespace: str, bundle: str, topics: Sequence[str]
     ) -> Call[TopicHashPositions]:
@@ -67,7 +67,7 @@ class Bundles(Group[SenderT]):
         query: dict[str, str | list[str]] = {"topics": list(topics)}
         return Call("GET", home(namespace, bundle, "topicHashPositions"), _HASHES, query)
 
-    @Operation
+    @RestMethod
     def unload_bundle(
         self, namespace: str, bundle: str, destination_broker: str = ""
     ) -> Call[None]:
@@ -80,7 +80,7 @@ class Bundles(Group[SenderT]):
             query["destinationBroker"] = names.broker_id(destination_broker)
         return Call("PUT", home(namespace, bundle, "unload"), nothing, query)
 
-    @Operation
+    @RestMethod
     def split_bundle(
         self, namespace: str, bundle: str, positions: Sequence[int] = (), *, unload: bool = False
     ) -> Call[None]:
@@ -92,7 +92,7 @@ class Bundles(Group[SenderT]):
             body = list(positions)
         return Call("PUT", home(namespace, bundle, "split"), nothing, query, body)
 
-    @Operation
+    @RestMethod
     def clear_bundle_backlog(
         self, namespace: str, bundle: str, subscription: str = ""
     ) -> Call[None]:
@@ -103,7 +103,7 @@ class Bundles(Group[SenderT]):
         parts = (names.subscription(subscription),) if subscription else ()
         return Call("POST", home(namespace, bundle, "clearBacklog", *parts), nothing)
 
-    @Operation
+    @RestMethod
     def unsubscribe_bundle(self, namespace: str, bundle: str, subscription: str) -> Call[None]:
         """Deletes the subscriptions of this name in every scalable topic of the bundle."""
         name = names.subscription(subscription)

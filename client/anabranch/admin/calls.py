@@ -1,6 +1,6 @@
 """One definition of each operation: what is asked, and how its answer is read.
 
-It is a method that returns a `Call` and does no I/O; `Operation` has that sent.
+It is a method that returns a `Call` and does no I/O; `RestMethod` has that sent.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ class Awaitable(Protocol):
     async def send(self, call: Call[T]) -> T: ...
 
 
-SenderT = TypeVar("SenderT", Blocking, Awaitable)
+TransportT = TypeVar("TransportT", Blocking, Awaitable)
 
 
-class Group(Generic[SenderT]):
+class Resource(Generic[TransportT]):
     """Operations on one kind of thing, by whoever sends their calls."""
 
-    def __init__(self, sender: SenderT) -> None:
-        self.sender: SenderT = sender
+    def __init__(self, transport: TransportT) -> None:
+        self.transport: TransportT = transport
 
 
-class Operation(Generic[P, T]):
+class RestMethod(Generic[P, T]):
     """Makes of a method that returns a call one that sends it, with the same parameters.
 
-    Of the group of an `Admin` it returns the call's answer, of that of an `AsyncAdmin` a coroutine
+    With an `Admin` it returns the call's answer, with an `AsyncAdmin` a coroutine
     of it. It raises AdminError, and InvalidInputError before anything is sent.
     """
 
@@ -83,27 +83,27 @@ class Operation(Generic[P, T]):
         self.__doc__ = call.__doc__
 
     @overload
-    def __get__(self, group: None, kind: type) -> Operation[P, T]: ...
+    def __get__(self, resource: None, kind: type) -> RestMethod[P, T]: ...
     @overload
-    def __get__(self, group: Group[Blocking], kind: type) -> Callable[P, T]: ...
+    def __get__(self, resource: Resource[Blocking], kind: type) -> Callable[P, T]: ...
     @overload
     def __get__(
-        self, group: Group[Awaitable], kind: type
+        self, resource: Resource[Awaitable], kind: type
     ) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    def __get__(self, group: Group[Any] | None, kind: type) -> Any:
-        if group is None:
+    def __get__(self, resource: Resource[Any] | None, kind: type) -> Any:
+        if resource is None:
             return self
 
         @functools.wraps(self.call)
         def method(*args: P.args, **given: P.kwargs) -> Any:
-            return group.sender.send(self.call(group, *args, **given))
+            return resource.transport.send(self.call(resource, *args, **given))
 
         method.__signature__ = _as_called(self.call)  # type: ignore[attr-defined]
         return method
 
 
 def _as_called(call: Callable[..., Call[Any]]) -> inspect.Signature:
-    """What `help` shows: no group, and the answer as the result."""
+    """What `help` shows: no `self`, and the answer as the result."""
     _, *parameters = inspect.signature(call).parameters.values()
     answer = str(call.__annotations__["return"]).removeprefix("Call[").removesuffix("]")
     return inspect.Signature(parameters, return_annotation=answer)

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.admin.calls import Answer, Call, Group, Operation, SenderT, path
+from anabranch.admin.calls import Answer, Call, Resource, RestMethod, TransportT, path
 from anabranch.core import names
 
 
@@ -29,10 +29,10 @@ def _path(topic: str, *more: str) -> str:
     return path("lookup", "v2", "topic", domain, *rest.split("/", 2), *more)
 
 
-class Lookups(Group[SenderT]):
+class Lookups(Resource[TransportT]):
     """Look-ups."""
 
-    @Operation
+    @RestMethod
     def lookup_topic(self, topic: str) -> Call[LookupData]:
         """Where the topic's owner is; waits while its bundle moves, assigns it if nobody has it.
 
@@ -40,7 +40,7 @@ class Lookups(Group[SenderT]):
         """
         return Call("GET", _path(topic), _LOOKUP)
 
-    @Operation
+    @RestMethod
     def get_bundle_range(self, topic: str) -> Call[str]:
         """The range of the bundle that the topic's name falls into."""
         return Call("GET", _path(topic, "bundle"), bytes.decode)

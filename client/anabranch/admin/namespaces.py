@@ -10,9 +10,9 @@ from anabranch.admin.calls import (
     NAMES,
     Answer,
     Call,
-    Group,
-    Operation,
-    SenderT,
+    Resource,
+    RestMethod,
+    TransportT,
     nothing,
     path,
 )
@@ -47,20 +47,20 @@ def _policy(namespace: str) -> str:
     return home(namespace, "scalableTopicAutoScalePolicy")
 
 
-class Namespaces(Group[SenderT]):
+class Namespaces(Resource[TransportT]):
     """Operations on namespaces."""
 
-    @Operation
+    @RestMethod
     def get_namespaces(self, tenant: str) -> Call[list[str]]:
         """Names, tenant/namespace, of a tenant's namespaces."""
         return Call("GET", path("admin", "v2", "namespaces", names.tenant(tenant)), NAMES)
 
-    @Operation
+    @RestMethod
     def get_policies(self, namespace: str) -> Call[Policies]:
         """A namespace's policies."""
         return Call("GET", home(namespace), _POLICIES)
 
-    @Operation
+    @RestMethod
     def create_namespace(self, namespace: str, num_bundles: int | None = None) -> Call[None]:
         """Creates a namespace; its bundles are of equal size, None: as many as the nodes set."""
         body: dict[str, Any] = (
@@ -68,29 +68,29 @@ class Namespaces(Group[SenderT]):
         )
         return Call("PUT", home(namespace), nothing, body=body)
 
-    @Operation
+    @RestMethod
     def delete_namespace(self, namespace: str) -> Call[None]:
         """Unloads a namespace's bundles and deletes it; refused while it has scalable topics."""
         return Call("DELETE", home(namespace), nothing)
 
-    @Operation
+    @RestMethod
     def unload(self, namespace: str) -> Call[None]:
         """Takes every bundle from its owner; the next look-ups assign them."""
         return Call("PUT", home(namespace, "unload"), nothing)
 
-    @Operation
+    @RestMethod
     def get_scalable_topic_auto_scale_policy(self, namespace: str) -> Call[AutoScaleOverride]:
         """What the namespace overrides of the nodes' settings; empty when that is nothing."""
         return Call("GET", _policy(namespace), override)
 
-    @Operation
+    @RestMethod
     def set_scalable_topic_auto_scale_policy(
         self, namespace: str, policy: AutoScaleOverride
     ) -> Call[None]:
         """Replaces what the namespace overrides, as a whole."""
         return Call("POST", _policy(namespace), nothing, body=policy)
 
-    @Operation
+    @RestMethod
     def remove_scalable_topic_auto_scale_policy(self, namespace: str) -> Call[None]:
         """Lets the nodes' settings apply to the namespace again."""
         return Call("DELETE", _policy(namespace), nothing)

@@ -16,9 +16,9 @@ from anabranch.admin.calls import (
     NUMBER,
     STRINGS,
     Call,
-    Group,
-    Operation,
-    SenderT,
+    Resource,
+    RestMethod,
+    TransportT,
     nothing,
     path,
 )
@@ -44,12 +44,12 @@ _SEGMENT: Final = msgspec.json.Decoder(SegmentDetail).decode
 _DEAD_LETTERS: Final = msgspec.json.Decoder(DeadLetterPolicy).decode
 
 
-class ScalableTopics(Group[SenderT]):
+class ScalableTopics(Resource[TransportT]):
     """Operations on scalable topics, their subscriptions and single segments."""
 
     # --- topics, their layouts and policies -------------------------------------------------
 
-    @Operation
+    @RestMethod
     def list_scalable_topics(
         self, namespace: str, properties: Mapping[str, str] | None = None
     ) -> Call[list[str]]:
@@ -59,7 +59,7 @@ class ScalableTopics(Group[SenderT]):
         query = {"property": wanted} if wanted else {}
         return Call("GET", path("admin", "v2", "scalable", *home), NAMES, query)
 
-    @Operation
+    @RestMethod
     def create_scalable_topic(
         self, topic: str, num_segments: int = 1, properties: Mapping[str, str] | None = None
     ) -> Call[None]:
@@ -68,75 +68,75 @@ class ScalableTopics(Group[SenderT]):
         body = dict(properties) if properties else None
         return Call("PUT", _topic(topic), nothing, query, body)
 
-    @Operation
+    @RestMethod
     def get_metadata(self, topic: str) -> Call[Layout]:
         """The DAG of the topic's segments."""
         return Call("GET", _topic(topic), _LAYOUT)
 
-    @Operation
+    @RestMethod
     def get_stats(self, topic: str) -> Call[TopicStats]:
         """Segments with their load, subscriptions with consumers and backlogs, and auto-scaling."""
         return Call("GET", _topic(topic, "stats"), _STATS)
 
-    @Operation
+    @RestMethod
     def get_segment_stats(self, topic: str, segment_id: int) -> Call[SegmentDetail]:
         """The same of one segment."""
         return Call("GET", _topic(topic, "segments", segment_id, "stats"), _SEGMENT)
 
-    @Operation
+    @RestMethod
     def delete_scalable_topic(self, topic: str) -> Call[None]:
         """Deletes a topic with its subscriptions, segments and messages; its consumers are told."""
         return Call("DELETE", _topic(topic), nothing)
 
-    @Operation
+    @RestMethod
     def split_segment(self, topic: str, segment_id: int) -> Call[None]:
         """Divides an active segment at its midpoint; returns when the children have taken over."""
         return Call("POST", _topic(topic, "split", segment_id), nothing)
 
-    @Operation
+    @RestMethod
     def merge_segments(self, topic: str, segment_id1: int, segment_id2: int) -> Call[None]:
         """Makes one segment of two active neighbours; returns when it has taken over."""
         return Call("POST", _topic(topic, "merge", segment_id1, segment_id2), nothing)
 
-    @Operation
+    @RestMethod
     def rebucket_segment(self, topic: str, segment_id: int, bucket_count: int) -> Call[None]:
         """Replaces an active segment by one of the same range with that many entry buckets."""
         query = {"bucketCount": str(bucket_count)}
         return Call("POST", _topic(topic, "rebucket", segment_id), nothing, query)
 
-    @Operation
+    @RestMethod
     def get_properties(self, topic: str) -> Call[dict[str, str]]:
         """The topic's properties."""
         return Call("GET", _topic(topic, "properties"), STRINGS)
 
-    @Operation
+    @RestMethod
     def update_properties(self, topic: str, properties: Mapping[str, str]) -> Call[None]:
         """Sets these properties; the others stay."""
         return Call("PUT", _topic(topic, "properties"), nothing, body=dict(properties))
 
-    @Operation
+    @RestMethod
     def remove_property(self, topic: str, key: str) -> Call[None]:
         """Removes one property; nothing if it is not there."""
         return Call("DELETE", _topic(topic, "properties"), nothing, {"key": key})
 
-    @Operation
+    @RestMethod
     def get_auto_scale_policy(self, topic: str) -> Call[AutoScaleOverride]:
         """What the topic overrides of its namespace's policy; empty when that is nothing."""
         return Call("GET", _topic(topic, "autoScalePolicy"), override)
 
-    @Operation
+    @RestMethod
     def set_auto_scale_policy(self, topic: str, policy: AutoScaleOverride) -> Call[None]:
         """Replaces what the topic overrides, as a whole."""
         return Call("POST", _topic(topic, "autoScalePolicy"), nothing, body=policy)
 
-    @Operation
+    @RestMethod
     def remove_auto_scale_policy(self, topic: str) -> Call[None]:
         """Lets the namespace's policy apply to the topic again."""
         return Call("DELETE", _topic(topic, "autoScalePolicy"), nothing)
 
     # --- subscriptions ------------------------------------------------------------------------
 
-    @Operation
+    @RestMethod
     def create_subscription(
         self,
         topic: str,
@@ -151,7 +151,7 @@ class ScalableTopics(Group[SenderT]):
         query = {"type": kind, **_place(start)}
         return Call("PUT", _subscription(topic, subscription), nothing, query)
 
-    @Operation
+    @RestMethod
     def delete_subscription(
         self, topic: str, subscription: str, *, force: bool = False
     ) -> Call[None]:
@@ -162,24 +162,24 @@ class ScalableTopics(Group[SenderT]):
         query = {"force": "true"} if force else {}
         return Call("DELETE", _subscription(topic, subscription), nothing, query)
 
-    @Operation
+    @RestMethod
     def seek_subscription(self, topic: str, subscription: str, to: Place) -> Call[None]:
         """Goes on with the messages of that time or later; its consumers subscribe again."""
         return Call("POST", _subscription(topic, subscription, "seek"), nothing, _place(to))
 
-    @Operation
+    @RestMethod
     def skip_all(self, topic: str, subscription: str) -> Call[None]:
         """Leaves out all that is in the topic now; its consumers subscribe again."""
         return Call("POST", _subscription(topic, subscription, "skip-all"), nothing)
 
-    @Operation
+    @RestMethod
     def get_dead_letter_policy(
         self, topic: str, subscription: str
     ) -> Call[DeadLetterPolicy | None]:
         """Where a queue subscription puts what nobody could process; None: nowhere."""
         return Call("GET", _subscription(topic, subscription, "deadLetterPolicy"), _dead_letters)
 
-    @Operation
+    @RestMethod
     def set_dead_letter_policy(
         self,
         topic: str,
@@ -196,7 +196,7 @@ class ScalableTopics(Group[SenderT]):
             "PUT", _subscription(topic, subscription, "deadLetterPolicy"), nothing, body=body
         )
 
-    @Operation
+    @RestMethod
     def remove_dead_letter_policy(self, topic: str, subscription: str) -> Call[None]:
         """Puts nothing aside any more: Kafka discards what was given out ten times in vain."""
         return Call("DELETE", _subscription(topic, subscription, "deadLetterPolicy"), nothing)
@@ -205,17 +205,17 @@ class ScalableTopics(Group[SenderT]):
     # Segments come and go by records of the log, so most of these only say whether something
     # holds; docs/rest.md has the cases.
 
-    @Operation
+    @RestMethod
     def create_segment(self, segment_topic: str, subscriptions: Sequence[str] = ()) -> Call[None]:
         """Checks that the segment is there, with these subscriptions."""
         return Call("PUT", _segment(segment_topic), nothing, body=list(subscriptions) or None)
 
-    @Operation
+    @RestMethod
     def terminate_segment(self, segment_topic: str) -> Call[None]:
         """Checks that the segment is sealed."""
         return Call("POST", _segment(segment_topic, "terminate"), nothing)
 
-    @Operation
+    @RestMethod
     def delete_segment(self, segment_topic: str, *, force: bool = False) -> Call[None]:
         """Deletes a sealed segment that all subscriptions have read; nothing if it is gone.
 
@@ -223,22 +223,22 @@ class ScalableTopics(Group[SenderT]):
         """
         return Call("DELETE", _segment(segment_topic), nothing, {"force": "true"} if force else {})
 
-    @Operation
+    @RestMethod
     def create_segment_subscription(self, segment_topic: str, subscription: str) -> Call[None]:
         """Checks that the subscription is there."""
         return Call("PUT", _of_segment(segment_topic, subscription), nothing)
 
-    @Operation
+    @RestMethod
     def delete_segment_subscription(self, segment_topic: str, subscription: str) -> Call[None]:
         """Checks that the subscription is not there."""
         return Call("DELETE", _of_segment(segment_topic, subscription), nothing)
 
-    @Operation
+    @RestMethod
     def get_segment_backlog(self, segment_topic: str, subscription: str) -> Call[int]:
         """Records of the segment that the subscription has not acknowledged."""
         return Call("GET", _of_segment(segment_topic, subscription, "backlog"), NUMBER)
 
-    @Operation
+    @RestMethod
     def seek_segment_subscription(
         self, segment_topic: str, subscription: str, timestamp: int
     ) -> Call[None]:
@@ -246,7 +246,7 @@ class ScalableTopics(Group[SenderT]):
         query = {"timestamp": str(timestamp)}
         return Call("POST", _of_segment(segment_topic, subscription, "seek"), nothing, query)
 
-    @Operation
+    @RestMethod
     def skip_all_of_segment(self, segment_topic: str, subscription: str) -> Call[None]:
         """Checks that nothing is left to read."""
         return Call("POST", _of_segment(segment_topic, subscription, "skip-all"), nothing)

@@ -11,9 +11,9 @@ from anabranch.admin.calls import (
     NAMES,
     Answer,
     Call,
-    Group,
-    Operation,
-    SenderT,
+    Resource,
+    RestMethod,
+    TransportT,
     nothing,
     path,
 )
@@ -46,30 +46,30 @@ def _info(admin_roles: Sequence[str], allowed_clusters: Sequence[str]) -> Tenant
     return TenantInfo(admin_roles=list(admin_roles), allowed_clusters=list(allowed_clusters))
 
 
-class Tenants(Group[SenderT]):
+class Tenants(Resource[TransportT]):
     """Operations on tenants."""
 
-    @Operation
+    @RestMethod
     def get_clusters(self) -> Call[list[str]]:
         """Name of the one cluster that the node belongs to."""
         return Call("GET", path("admin", "v2", "clusters"), NAMES)
 
-    @Operation
+    @RestMethod
     def get_cluster(self, cluster: str) -> Call[ClusterData]:
         """Where that cluster answers. NotFoundError for any but the node's own."""
         return Call("GET", path("admin", "v2", "clusters", cluster), _CLUSTER)
 
-    @Operation
+    @RestMethod
     def get_tenants(self) -> Call[list[str]]:
         """Names of all tenants."""
         return Call("GET", path("admin", "v2", "tenants"), NAMES)
 
-    @Operation
+    @RestMethod
     def get_tenant_info(self, tenant: str) -> Call[TenantInfo]:
         """A tenant's roles and clusters."""
         return Call("GET", _tenant(tenant), _INFO)
 
-    @Operation
+    @RestMethod
     def create_tenant(
         self, tenant: str, allowed_clusters: Sequence[str], admin_roles: Sequence[str] = ()
     ) -> Call[None]:
@@ -77,7 +77,7 @@ class Tenants(Group[SenderT]):
         body = _info(admin_roles, allowed_clusters)
         return Call("PUT", _tenant(tenant), nothing, body=body)
 
-    @Operation
+    @RestMethod
     def update_tenant(
         self, tenant: str, allowed_clusters: Sequence[str], admin_roles: Sequence[str]
     ) -> Call[None]:
@@ -85,7 +85,7 @@ class Tenants(Group[SenderT]):
         body = _info(admin_roles, allowed_clusters)
         return Call("POST", _tenant(tenant), nothing, body=body)
 
-    @Operation
+    @RestMethod
     def delete_tenant(self, tenant: str) -> Call[None]:
         """Deletes a tenant that has no namespaces left."""
         return Call("DELETE", _tenant(tenant), nothing)

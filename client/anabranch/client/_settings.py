@@ -79,7 +79,7 @@ def _check_callable(name: str, given: Any, takes: str) -> None:
         raise InvalidInputError(f"{name} must be callable with {takes}: {type(given).__name__}")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class SettingsBase(msgspec.Struct, frozen=True, kw_only=True):
     """What producers and consumers are made with; raises InvalidInputError."""
 
     @classmethod
@@ -96,7 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(base or cls(), **changes)
 
 
-class ProducerSettings(Settings, frozen=True, kw_only=True):
+class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
     """How a producer works; raises InvalidInputError.
 
     `linger_ms`: how long a batch waits for company. `buffer_messages_max`, `buffer_bytes_max`: what
@@ -184,7 +184,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
         }
 
 
-class ReceivingSettings(Settings, frozen=True, kw_only=True):
+class ReceivingSettings(SettingsBase, frozen=True, kw_only=True):
     """What all kinds of consumers have.
 
     Deserializers are those of confluent-kafka, or any callable of (bytes, SerializationContext).

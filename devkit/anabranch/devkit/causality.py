@@ -25,7 +25,7 @@ class Span(msgspec.Struct, frozen=True):
     acked: float = math.inf
 
 
-class Turned(msgspec.Struct, Generic[MessageT], frozen=True):
+class CausalityViolation(msgspec.Struct, Generic[MessageT], frozen=True):
     """`effect` was sent after `cause` had been acknowledged, and was found before it."""
 
     cause: MessageT
@@ -34,7 +34,7 @@ class Turned(msgspec.Struct, Generic[MessageT], frozen=True):
 
 def turned_round(
     found: Iterable[MessageT], spans: Mapping[MessageT, Span]
-) -> list[Turned[MessageT]]:
+) -> list[CausalityViolation[MessageT]]:
     """What is wrong with the order in which the messages of one key were found.
 
     One entry for each message that came too early, with the first acknowledged one it came before.
@@ -42,14 +42,14 @@ def turned_round(
 
     >>> spans = {"a": Span(0, 1), "b": Span(2, 3), "c": Span(2.5, 4)}
     >>> turned_round("acba", spans), turned_round("cab", spans)
-    ([], [Turned(cause='a', effect='c')])
+    ([], [CausalityViolation(cause='a', effect='c')])
     """
-    wrong: list[Turned[MessageT]] = []
+    wrong: list[CausalityViolation[MessageT]] = []
     cause: MessageT | None = None
     for message in reversed(list(dict.fromkeys(found))):
         span = spans[message]
         if cause is not None and spans[cause].acked < span.sent:
-            wrong.append(Turned(cause, message))
+            wrong.append(CausalityViolation(cause, message))
         if cause is None or span.acked < spans[cause].acked:
             cause = message
     return wrong[::-1]

@@ -10,14 +10,14 @@ from anabranch.broker.binary.forms import ClientSettings, assignment_form, bucke
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.topics.consumers import (
-    Asked,
-    ConsumerBusyError,
+    ConsumerNameTakenError,
+    ConsumerRequest,
     Consumers,
-    Session,
+    RegisteredConsumer,
     SessionOverError,
     SubscriptionGoneError,
 )
-from anabranch.broker.topics.subscriptions import DeadLetterPolicy, DeadLetters
+from anabranch.broker.topics.subscriptions import DeadLetterPolicies, DeadLetterSettings
 from anabranch.channel.positions import EARLIEST, LATEST
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.state import StateReader
@@ -47,7 +47,7 @@ _KINDS: Final = {
 _TIME_MAX: Final = 2**62
 _INSTANCE_MAX: Final = 2**63 - 1  # the log's numbers have a sign
 _CODES: Final[dict[type[AnabranchError], ServerError]] = {
-    ConsumerBusyError: ServerError.ConsumerBusy,
+    ConsumerNameTakenError: ServerError.ConsumerBusy,
     SessionOverError: ServerError.ConsumerNotFound,
     SubscriptionGoneError: ServerError.SubscriptionNotFound,
 }
@@ -59,7 +59,7 @@ class _Link:
     def __init__(
         self, client: _Client, consumer_id: int, request_id: int, topic: str, subscription: str
     ) -> None:
-        self.session: Session | None = None
+        self.session: RegisteredConsumer | None = None
         self.refusal = ""  # why its first assignment could not be sent
         self._client = client
         self._consumer_id = consumer_id
@@ -120,7 +120,7 @@ class _Client:
         self,
         peer: Peer,
         consumers: Consumers,
-        dead_letters: DeadLetters,
+        dead_letters: DeadLetterPolicies,
         settings: ClientSettings,
     ) -> None:
         self.peer = peer
@@ -145,10 +145,10 @@ class _Client:
                 self, asked.consumer_id, asked.request_id, wanted.topic, wanted.subscription
             )
 
-            async def register() -> Session:
+            async def register() -> RegisteredConsumer:
                 if asked.HasField("dead_letter") and not asked.group_id:
                     said = asked.dead_letter
-                    policy = DeadLetterPolicy(said.topic, said.deliveries_max)
+                    policy = DeadLetterSettings(said.topic, said.deliveries_max)
                     await self._dead_letters.make(wanted, policy)
                 return await self._consumers.subscribe(wanted, link)
 
@@ -210,7 +210,7 @@ class _Client:
                 )
             )
 
-    def _session(self, consumer_id: int) -> Session:
+    def _session(self, consumer_id: int) -> RegisteredConsumer:
         link = self._links.get(consumer_id)
         if link is None or link.session is None:
             raise RefusedError(
@@ -219,12 +219,12 @@ class _Client:
             )
         return link.session
 
-    def _wanted(self, asked: CommandScalableTopicSubscribe) -> Asked:
+    def _wanted(self, asked: CommandScalableTopicSubscribe) -> ConsumerRequest:
         name = parse_scalable_topic(asked.topic)
         topic = self.view.topic(name)
         if asked.HasField("instance") and not 0 < asked.instance <= _INSTANCE_MAX:
             raise PreconditionError(f"instance is {asked.instance}: 1 to {_INSTANCE_MAX}")
-        return Asked(
+        return ConsumerRequest(
             topic=name,
             subscription=asked.subscription,
             kind=_KINDS[asked.consumer_type],
@@ -249,7 +249,7 @@ class _Client:
 
 
 def consumer_sessions(
-    consumers: Consumers, dead_letters: DeadLetters, settings: ClientSettings
+    consumers: Consumers, dead_letters: DeadLetterPolicies, settings: ClientSettings
 ) -> OpenSession:
     """The part that serves consumers."""
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.errors import PreconditionError
-from anabranch.broker.topics.watches import Mark, Seen
+from anabranch.broker.topics.watches import Mark, WatchedTopic
 from anabranch.core.hashing import RING16, bucket_starts
 from anabranch.core.names import full_name
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
@@ -50,7 +50,7 @@ class Dags:
         self._settings = settings
         self._known: dict[str, tuple[Mark, ScalableTopicDAG]] = {}
 
-    def of(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
+    def of(self, name: str, topic: ScalableTopic, seen: WatchedTopic) -> ScalableTopicDAG:
         """The message, which must not be changed."""
         known = self._known.get(name)
         if known is not None and known[0] == seen.mark:
@@ -61,7 +61,7 @@ class Dags:
         self._known[name] = (seen.mark, dag)
         return dag
 
-    def _made(self, name: str, topic: ScalableTopic, seen: Seen) -> ScalableTopicDAG:
+    def _made(self, name: str, topic: ScalableTopic, seen: WatchedTopic) -> ScalableTopicDAG:
         def form(part: SegmentInfo) -> SegmentInfoProto:
             where = kafka_topic(self._settings.topic_prefix, name, topic.incarnation, part)
             return _segment(part, where)
@@ -81,7 +81,7 @@ class Dags:
         )
 
 
-def _brokers(topic: ScalableTopic, seen: Seen) -> list[SegmentBrokerAddress]:
+def _brokers(topic: ScalableTopic, seen: WatchedTopic) -> list[SegmentBrokerAddress]:
     """The node that answers for each active segment: the topic's controller, for all of them.
 
     A layout of many segments does without, for it has to fit one message.

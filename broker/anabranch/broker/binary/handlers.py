@@ -11,7 +11,7 @@ from typing import Final
 
 from anabranch.broker.errors import (
     ConflictError,
-    DeadlineError,
+    DeadlineExceededError,
     KafkaFailedError,
     NotFoundError,
     PreconditionError,
@@ -36,7 +36,7 @@ CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
     ConflictError: ServerError.NotAllowedError,
     PreconditionError: ServerError.NotAllowedError,
     UnavailableError: ServerError.ServiceNotReady,
-    DeadlineError: ServerError.ServiceNotReady,
+    DeadlineExceededError: ServerError.ServiceNotReady,
     KafkaFailedError: ServerError.NotAllowedError,  # for good, so clients must not try again
 }
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from anabranch.broker.errors import NotFoundError, PreconditionError
-from anabranch.broker.load.traffic import Report, Said, TrafficReports
-from anabranch.broker.topics.access import Access
+from anabranch.broker.load.traffic import ReportedTraffic, TrafficReport, TrafficReports
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.core.names import full_name, parse_scalable_topic
 from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire.anabranch_pb2 import (
@@ -20,7 +20,7 @@ from anabranch.wire.server import OpenSession, Peer, Routes
 _FEW: Final = 10_000
 
 
-def traffic_reports(access: Access, reports: TrafficReports) -> OpenSession:
+def traffic_reports(access: TopicAccess, reports: TrafficReports) -> OpenSession:
     """The part that takes reports of traffic, of topics that this node controls."""
 
     def open_session(peer: Peer) -> Routes:
@@ -33,7 +33,7 @@ def traffic_reports(access: Access, reports: TrafficReports) -> OpenSession:
                 raise NotFoundError(f"{said.topic} was deleted, or made again")
             _check_count(len(said.segments), access, topic, found)
             reports.take(
-                Report(
+                TrafficReport(
                     topic,
                     said.incarnation,
                     said.client_id,
@@ -52,7 +52,7 @@ def traffic_reports(access: Access, reports: TrafficReports) -> OpenSession:
     return open_session
 
 
-def _check_count(count: int, access: Access, name: str, topic: ScalableTopic) -> None:
+def _check_count(count: int, access: TopicAccess, name: str, topic: ScalableTopic) -> None:
     """Raises PreconditionError for more entries than a client can have something to say of."""
     if count <= _FEW:  # of what was pruned meanwhile there may be some
         return
@@ -64,7 +64,7 @@ def _check_count(count: int, access: Access, name: str, topic: ScalableTopic) ->
         )
 
 
-def _places(access: Access, name: str, topic: ScalableTopic) -> Callable[[int, str], bool]:
+def _places(access: TopicAccess, name: str, topic: ScalableTopic) -> Callable[[int, str], bool]:
     """Whether there are such a segment and subscription, "" being what is written."""
     segments = {part.segment_id for part in topic.segments}
     subscriptions = {"": True}
@@ -83,11 +83,11 @@ def _places(access: Access, name: str, topic: ScalableTopic) -> Callable[[int, s
 
 def _known(
     segments: Iterable[SegmentTraffic], is_known: Callable[[int, str], bool]
-) -> Iterator[Said]:
+) -> Iterator[ReportedTraffic]:
     """What is said of places that there are; a client may invent some, or know them for longer."""
     for each in segments:
         if is_known(each.segment_id, each.subscription):
-            yield Said(
+            yield ReportedTraffic(
                 each.segment_id,
                 each.subscription,
                 each.messages,

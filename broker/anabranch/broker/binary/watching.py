@@ -9,7 +9,7 @@ from typing import Final
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.log import get_logger
-from anabranch.broker.topics.watches import Mark, Seen, Watches
+from anabranch.broker.topics.watches import Mark, WatchedTopic, Watches
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name, parse_scalable_topic
 from anabranch.core.topics.topic import TopicState
@@ -143,7 +143,7 @@ class _Pushes:
         if seen is not None and seen.topic is not None:
             self._tell(session, seen, self._dags.of(session.topic, seen.topic, seen))
 
-    def _news(self, session: _Session) -> Seen | None:
+    def _news(self, session: _Session) -> WatchedTopic | None:
         """What the client is to be told of its topic; None if it knows, or has no more to hear."""
         seen = self._watches.look(session.topic)
         if seen.mark == session.told:
@@ -154,7 +154,7 @@ class _Pushes:
             return None
         return seen if topic.is_open else None  # else it is being made
 
-    def _tell(self, session: _Session, seen: Seen, dag: ScalableTopicDAG) -> None:
+    def _tell(self, session: _Session, seen: WatchedTopic, dag: ScalableTopicDAG) -> None:
         session.told = seen.mark
         update = CommandScalableTopicUpdate(
             session_id=session.number,

@@ -26,7 +26,7 @@ json_lines_option = click.option(
 )
 
 
-class RefusedError(click.ClickException):
+class CommandRefusedError(click.ClickException):
     """The node refused; its reason is the message."""
 
     exit_code = 1
@@ -46,9 +46,11 @@ def as_seen_by(admin: Admin) -> Admin:
     return connect(admin.answered_by)
 
 
-def refused(refusal: Refusal, hint: str = "") -> RefusedError:
+def refused(refusal: Refusal, hint: str = "") -> CommandRefusedError:
     """A refusal as a line, with a hint for people."""
-    return RefusedError(f"{refusal.status}: {refusal.reason}" + (f"; {hint}" if hint else ""))
+    return CommandRefusedError(
+        f"{refusal.status}: {refusal.reason}" + (f"; {hint}" if hint else "")
+    )
 
 
 def told(error: Exception) -> Exception:

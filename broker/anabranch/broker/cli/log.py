@@ -104,7 +104,7 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     return 0
 
 
-class Shown(msgspec.Struct, frozen=True):
+class LogLine(msgspec.Struct, frozen=True):
     """A line: an entry of the log and, where that is known, its verdict."""
 
     offset: int
@@ -158,17 +158,17 @@ def _endless(reader: KafkaLogReader) -> Iterator[list[Entry]]:
         yield reader.poll(_BATCH_MAX, _POLL_S)
 
 
-def _judged(entries: Iterable[Entry], replica: MemoryReplica) -> Iterator[Shown]:
+def _judged(entries: Iterable[Entry], replica: MemoryReplica) -> Iterator[LogLine]:
     """What bytes of no schema are told needs no state; every other verdict does."""
     for entry in entries:
         record = entry.record()
         verdict = Verdict.UNREADABLE if record is None else None
         if entry.offset >= replica.next_offset:
             verdict = replica.read(record, entry.offset, entry.timestamp_ms).outcome.verdict
-        yield Shown(entry.offset, entry.timestamp_ms, record, verdict)
+        yield LogLine(entry.offset, entry.timestamp_ms, record, verdict)
 
 
-def _json(shown: Shown) -> str:
+def _json(shown: LogLine) -> str:
     record = shown.record
     fields = {
         "offset": shown.offset,
@@ -194,7 +194,7 @@ def _shown(value: Any) -> Any:
     return [_shown(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _line(shown: Shown) -> str:
+def _line(shown: LogLine) -> str:
     when = datetime.fromtimestamp(shown.timestamp_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
     verdict = shown.verdict.name if shown.verdict is not None else "?"
     what = sentence(shown.record) if shown.record else "bytes of no known schema"

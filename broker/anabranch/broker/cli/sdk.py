@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO, TypeVar
 import click
 
 from anabranch.admin import Admin, AdminError
-from anabranch.broker.cli.api import RefusedError, connect
+from anabranch.broker.cli.api import CommandRefusedError, connect
 from anabranch.channel.connection import KafkaConnection, read_properties
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.topics import check_kafka
@@ -64,8 +64,8 @@ def client_options(command: _F) -> _F:
 async def open_client(
     topic: str, url: str, service_url: str | None, kafka_properties: Path | None
 ) -> AsyncIterator[Client]:
-    """A client for one topic while the block runs. What a node refuses is a RefusedError, as over
-    REST; that Kafka does not let us in is a KafkaUnreachableError.
+    """A client for one topic while the block runs. What a node refuses is a CommandRefusedError, as
+    over REST; that Kafka does not let us in is a KafkaUnreachableError.
     """
     configure_sdk_log(sys.stderr)
     nodes = service_url if service_url else await asyncio.to_thread(_service_urls, url)
@@ -79,7 +79,7 @@ async def open_client(
             await asyncio.to_thread(_knock, connection)
             yield client
     except _REFUSALS as error:
-        raise RefusedError(str(error)) from error
+        raise CommandRefusedError(str(error)) from error
 
 
 def _knock(connection: KafkaConnection) -> None:

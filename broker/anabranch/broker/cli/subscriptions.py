@@ -9,7 +9,13 @@ from typing import Final, cast
 import click
 
 from anabranch.admin import Admin, Place, SubscriptionStats, SubscriptionType
-from anabranch.broker.cli.api import RefusedError, as_seen_by, connect, json_option, url_option
+from anabranch.broker.cli.api import (
+    CommandRefusedError,
+    as_seen_by,
+    connect,
+    json_option,
+    url_option,
+)
 from anabranch.broker.cli.dead_letters import dead_letters
 from anabranch.broker.cli.output import table, write_json
 from anabranch.broker.cli.topic_words import full_of
@@ -80,7 +86,7 @@ def create(topic: str, name: str, kind: str, start: str, url: str) -> None:
     # A node leaves one of another type as it is, and says nothing.
     known = _subscriptions(as_seen_by(admin), topic).get(name)
     if known is not None and known.type != wanted:
-        raise RefusedError(
+        raise CommandRefusedError(
             f"subscription {name} of {full_of(topic)} is there, with the type "
             f"{known.type.lower()}: use it as such, delete it first, or choose another name"
         )

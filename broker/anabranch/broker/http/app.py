@@ -27,8 +27,8 @@ from anabranch.broker.http import (
 from anabranch.broker.http.description import describe
 from anabranch.broker.http.docs_page import docs_page
 from anabranch.broker.http.errors import answer_errors
-from anabranch.broker.http.guard import Guard
-from anabranch.broker.http.origins import OwnPages, Site
+from anabranch.broker.http.guard import GuardMiddleware
+from anabranch.broker.http.origins import OriginMiddleware, OriginRules
 from anabranch.broker.metrics import Metrics
 from anabranch.broker.operations import Operations
 from anabranch.broker.settings import Settings
@@ -50,7 +50,7 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.state.operations = operations
     answer_errors(api)
     limits = settings.http_limits
-    api.add_middleware(Guard, limits=limits)
+    api.add_middleware(GuardMiddleware, limits=limits)
     api.include_router(reads.router(operations))
     api.include_router(tenants.router(operations, settings))
     api.include_router(namespaces.router(operations, cluster))
@@ -81,9 +81,9 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
 def create_app(operations: Operations, settings: Settings, metrics: Metrics) -> ASGIApp:
     """What a server runs."""
     api = create_api(operations, settings, metrics)
-    quick = reads.Reads(api, operations, settings.http_limits)
-    site = Site(settings)
-    served = OwnPages(quick, site)
+    quick = reads.ReadMiddleware(api, operations, settings.http_limits)
+    site = OriginRules(settings)
+    served = OriginMiddleware(quick, site)
     if not site.origins:
         return served
     # Outermost: browsers ask before they send, and read answers only with its headers.

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path
 
-from anabranch.broker.errors import DeadlineError, NotFoundError, PreconditionError, listed
+from anabranch.broker.errors import DeadlineExceededError, NotFoundError, PreconditionError, listed
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models import Authoritative
 from anabranch.broker.http.routing import DecidingRoute, Home
@@ -84,7 +84,7 @@ async def _found(
 ) -> AsyncIterator[tuple[str, dict[str, SubscriptionKind]]]:
     """The bundle's topics, and of each the subscriptions of that name, or all for "".
 
-    Raises ElsewhereError when another node owns the bundle, DeadlineError after too long.
+    Raises ElsewhereError when another node owns the bundle, DeadlineExceededError after too long.
     """
     part = parse_range(bundle)
     topics = operations.topics
@@ -96,7 +96,7 @@ async def _found(
     full = [name for name in await topics.names(home, {}) if topic_hash(name) in part]
     for place, topic in enumerate(map(parse_scalable_topic, full)):
         if asyncio.get_running_loop().time() >= deadline:
-            raise DeadlineError(
+            raise DeadlineExceededError(
                 f"{place} of the {len(full)} topics of bundle {home}/{part} are done, and the "
                 "others were not in time; ask again"
             )

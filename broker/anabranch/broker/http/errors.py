@@ -14,7 +14,7 @@ from starlette.routing import Match
 
 from anabranch.broker.errors import (
     ConflictError,
-    DeadlineError,
+    DeadlineExceededError,
     ElsewhereError,
     KafkaFailedError,
     NotFoundError,
@@ -32,7 +32,7 @@ STATUS_OF: Final[dict[type[AnabranchError], int]] = {
     ConflictError: 409,
     PreconditionError: 412,
     UnavailableError: 503,
-    DeadlineError: 504,
+    DeadlineExceededError: 504,
     KafkaFailedError: 500,
 }
 _RETRY_SECONDS: Final = "1"

@@ -16,7 +16,7 @@ from anabranch.broker.port_settings import HttpLimits
 _log = get_logger()
 
 
-class Guard:
+class GuardMiddleware:
     """Refuses bodies that are too large, and answers 500 with an error id that is in the log."""
 
     def __init__(self, app: ASGIApp, limits: HttpLimits) -> None:

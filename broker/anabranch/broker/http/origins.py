@@ -31,7 +31,7 @@ _REMEMBERED_MAX: Final = 1_024
 _Reason = tuple[HTTPStatus, str]
 
 
-class Site:
+class OriginRules:
     """What is the node's own, and what is allowed besides."""
 
     def __init__(self, settings: Settings) -> None:
@@ -97,10 +97,10 @@ class Site:
         return bool(page.hostname) and page.hostname == here.hostname and ports[0] == ports[1]
 
 
-class OwnPages:
+class OriginMiddleware:
     """ASGI: hands on to `app` what no other site's page has sent."""
 
-    def __init__(self, app: ASGIApp, site: Site) -> None:
+    def __init__(self, app: ASGIApp, site: OriginRules) -> None:
         self._app = app
         self._site = site
         self._refused = Refused()

@@ -1,8 +1,8 @@
 """The two reads that clients make all the time: look-ups, and layouts of topics.
 
 FastAPI would spend several times longer on such a request than the answer takes (docs/decisions has
-the figures). So `Reads` stands in front of the application and answers them, refusals included; the
-application only describes them, and has the routes of everything else.
+the figures). So `ReadMiddleware` stands in front of the application and answers them, refusals
+included; the application only describes them, and has the routes of everything else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.errors import OperationError
 from anabranch.broker.http.errors import answer, problems
-from anabranch.broker.http.guard import Guard
+from anabranch.broker.http.guard import GuardMiddleware
 from anabranch.broker.http.models import Authoritative, LookupData
 from anabranch.broker.http.routing import STALE_HEADER, DecidingRoute, Marked
 from anabranch.broker.http.scalable import PREFIX
@@ -102,7 +102,7 @@ class _Layouts:
         self._bytes -= len(self._known.pop(name)[1][1])
 
 
-class Reads:
+class ReadMiddleware:
     """ASGI: answers these reads, also those that have to wait; all else goes to `app`."""
 
     def __init__(self, app: ASGIApp, operations: Operations, limits: HttpLimits) -> None:
@@ -112,7 +112,7 @@ class Reads:
         self._decided = operations.decided
         self._locations = _Locations()
         self._layouts = _Layouts()
-        self._wait = Guard(self._answer_when_known, limits)
+        self._wait = GuardMiddleware(self._answer_when_known, limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "GET":
@@ -235,6 +235,6 @@ def router(operations: Operations) -> APIRouter:
         The header `X-Anabranch-Stale: true` marks the answer of a node that is cut off from the
         log: the owner may have changed since.
         """
-        raise NotImplementedError  # `Reads` answers it
+        raise NotImplementedError  # `ReadMiddleware` answers it
 
     return routes

@@ -63,7 +63,7 @@ def _topics(routes: APIRouter, topics: TopicOperations) -> None:
     @routes.get(path, dependencies=[Marked], responses=problems(404, 412))
     async def get_layout(name: TopicName) -> LayoutBody:
         """The DAG of the topic's segments."""
-        raise NotImplementedError  # `reads.Reads` answers it
+        raise NotImplementedError  # `reads.ReadMiddleware` answers it
 
     @routes.delete(path, status_code=204, responses=problems(307, 404, 409, 412, 503, 504))
     async def delete_topic(

@@ -14,7 +14,7 @@ from anabranch.broker.http.errors import problems
 from anabranch.broker.http.routing import DecidingRoute, TopicName
 from anabranch.broker.http.scalable import PREFIX
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.broker.topics.subscriptions import DeadLetterPolicy
+from anabranch.broker.topics.subscriptions import DeadLetterSettings
 from anabranch.channel.positions import EARLIEST, LATEST
 from anabranch.core.subscriptions.subscription import DELIVERIES, DELIVERIES_MAX, SubscriptionKind
 
@@ -155,7 +155,7 @@ def _dead_letters(routes: APIRouter, topics: TopicOperations) -> None:
     ) -> None:
         """Lets a queue subscription put aside what was delivered so often in vain."""
         await topics.controlled(name)
-        given = DeadLetterPolicy(policy.deadLetterTopic, policy.maxDeliveries)
+        given = DeadLetterSettings(policy.deadLetterTopic, policy.maxDeliveries)
         await topics.dead_letters.set(name, subscription, given)
 
     @routes.delete(path, status_code=204, responses=refusals)

@@ -38,7 +38,7 @@ class GroupProbe(Protocol):
     ) -> dict[str, int]: ...
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class SamplingPlan(msgspec.Struct, frozen=True):
     """What a round is about: segments by Kafka topic, those that each subscription's group would
     read, the groups whose consumers report by themselves, and those that have no such consumers.
     """
@@ -71,7 +71,7 @@ class GroupWatch:
         self._known: dict[str, _Known] = {}
         self._looked_at = now()
 
-    def look(self, probe: GroupProbe, wanted: Wanted) -> dict[str, float]:
+    def look(self, probe: GroupProbe, wanted: SamplingPlan) -> dict[str, float]:
         """How many messages were committed since the last round, by Kafka topic."""
         began = self._now()
         since_s = min(began - self._looked_at, self._window_s)
@@ -104,7 +104,7 @@ class GroupWatch:
         first = [group for group in known if self._known[group].moves][: count - count // 4]
         return [*first, *(group for group in known if group not in first)][:count]
 
-    def _describe(self, probe: GroupProbe, live: Iterable[str], wanted: Wanted) -> None:
+    def _describe(self, probe: GroupProbe, live: Iterable[str], wanted: SamplingPlan) -> None:
         """Finds out what groups read that are new, or that were not asked for a while."""
         now = self._now()
         waiting: list[tuple[float, str]] = []  # since when
@@ -131,7 +131,7 @@ class GroupWatch:
             elif len(self._known) < _KNOWN_MAX:
                 self._known[group] = _Known(topics, now)
 
-    def _ask(self, probe: GroupProbe, group: str, wanted: Wanted) -> None:
+    def _ask(self, probe: GroupProbe, group: str, wanted: SamplingPlan) -> None:
         known, now = self._known[group], self._now()
         known.asked_at = now
         topics = [wanted.segments[name] for name in known.topics if name in wanted.segments]

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from anabranch.broker.load.groups import GroupProbe, GroupWatch, Wanted
+from anabranch.broker.load.groups import GroupProbe, GroupWatch, SamplingPlan
 from anabranch.broker.load.inventory import Inventory, Measured, MeasuredTopic
-from anabranch.broker.load.traffic import Grown, TrafficReports
+from anabranch.broker.load.traffic import TrafficGrowth, TrafficReports
 from anabranch.broker.log import get_logger
 from anabranch.broker.topics.service import TopicService
 from anabranch.channel.load import LoadTable, SegmentKey
@@ -171,7 +171,7 @@ class SegmentLoadReporter:
     def _sizes(self, ends: Mapping[str, Sequence[int]]) -> dict[str, float]:
         return self._probe.sizes(ends, _SIZES_S) if self._probe is not None else {}
 
-    def _committed(self, wanted: Wanted) -> dict[str, float]:
+    def _committed(self, wanted: SamplingPlan) -> dict[str, float]:
         return self._groups.look(self._probe, wanted) if self._probe is not None else {}
 
     def _lacking_sizes(self, asked: dict[str, Measured], totals: dict[str, int]) -> list[str]:
@@ -181,7 +181,7 @@ class SegmentLoadReporter:
         lacking.sort(key=lambda name: asked[name].meter.came(totals[name]), reverse=True)
         return lacking[:_SIZED_MAX]
 
-    async def _wanted(self, now: float) -> Wanted:
+    async def _wanted(self, now: float) -> SamplingPlan:
         recent = now - self.settings.window_s
         segments: dict[str, SegmentTopic] = {}
         groups: dict[str, tuple[str, ...]] = {}
@@ -195,7 +195,7 @@ class SegmentLoadReporter:
                 groups[group] = mine
                 if self._reported_at.get((name, subscription), -1.0) >= recent:
                     reporting.add(group)
-        return Wanted(segments, groups, frozenset(reporting), frozenset(unserved))
+        return SamplingPlan(segments, groups, frozenset(reporting), frozenset(unserved))
 
     def _named(self, names: Collection[str]) -> list[Measured]:
         """The segments of these Kafka topics that are still measured here."""
@@ -234,7 +234,7 @@ class SegmentLoadReporter:
             each.pause_s = min(max(2 * each.pause_s, settings.interval_s), longest_s)
         each.next_at = at + each.pause_s - settings.interval_s / 2  # rounds are not that exact
 
-    def _grown(self, grown: Grown) -> None:
+    def _grown(self, grown: TrafficGrowth) -> None:
         """A client has reported."""
         known = self._service.runtime.view.subscription(grown.topic, grown.subscription)
         if grown.subscription and known is None:

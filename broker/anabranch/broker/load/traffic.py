@@ -21,7 +21,7 @@ _MESSAGE_BYTES_MAX: Final = 1 << 30  # as large as the setting can make it
 _SILENT_WINDOWS: Final = 3.0  # after which a client is forgotten, and what one says no more of
 
 
-class Said(msgspec.Struct, frozen=True):
+class ReportedTraffic(msgspec.Struct, frozen=True):
     """Of one segment: what was written (subscription ""), or read for a subscription."""
 
     segment_id: int
@@ -32,17 +32,17 @@ class Said(msgspec.Struct, frozen=True):
     told_bytes: int
 
 
-class Report(msgspec.Struct, frozen=True):
+class TrafficReport(msgspec.Struct, frozen=True):
     """One report of one client; `since_s`: since its last one that was answered."""
 
     topic: str
     incarnation: int
     client_id: int
     since_s: float
-    said: tuple[Said, ...]
+    said: tuple[ReportedTraffic, ...]
 
 
-class Grown(msgspec.Struct, frozen=True):
+class TrafficGrowth(msgspec.Struct, frozen=True):
     """So much more was written (subscription "") or read than was known."""
 
     topic: str
@@ -83,13 +83,15 @@ class TrafficReports:
     ) -> None:
         self.interval_s = interval_s  # at which clients are asked to report
         self.received = 0
-        self.listener: Callable[[Grown], None] | None = None  # until there is one, nothing counts
+        self.listener: Callable[[TrafficGrowth], None] | None = (
+            None  # until there is one, nothing counts
+        )
         self._message_bytes_max = message_bytes_max  # no message on Kafka is larger
         self._window_s = window_s
         self._now = now
         self._topics: dict[tuple[str, int], _Clients] = {}
 
-    def take(self, report: Report) -> None:
+    def take(self, report: TrafficReport) -> None:
         """A report for a topic that this node controls."""
         self.received += 1
         if self.listener is None:
@@ -121,7 +123,7 @@ class TrafficReports:
             messages, size_bytes = said.messages - before[0], said.size_bytes - before[1]
             if messages > 0:
                 self.listener(
-                    Grown(
+                    TrafficGrowth(
                         report.topic,
                         report.incarnation,
                         *place,
@@ -148,7 +150,7 @@ class TrafficReports:
             if not clients.by_id:
                 del self._topics[topic]
 
-    def _before(self, report: Report, said: Said) -> tuple[int, int]:
+    def _before(self, report: TrafficReport, said: ReportedTraffic) -> tuple[int, int]:
         """What is not new of what a client says for the first time."""
         if report.since_s > self._window_s:
             return said.messages, said.size_bytes  # when it came is not known

@@ -12,7 +12,7 @@ from anabranch.broker.errors import (
     PreconditionError,
     UnavailableError,
 )
-from anabranch.broker.lookups import Located, Lookups
+from anabranch.broker.lookups import Located, LookupService
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.service import TopicService
 from anabranch.core.log.records import TopicCause, TopicChange
@@ -23,11 +23,16 @@ from anabranch.core.topics.propose import topic_change
 from anabranch.core.topics.topic import ScalableTopic, TopicMove
 
 
-class Access:
+class TopicAccess:
     """What REST and consumers' sessions share. To be used in the event loop."""
 
     def __init__(
-        self, runtime: Runtime, lookups: Lookups, service: TopicService, *, enabled: bool = True
+        self,
+        runtime: Runtime,
+        lookups: LookupService,
+        service: TopicService,
+        *,
+        enabled: bool = True,
     ) -> None:
         self.runtime = runtime
         self.proposals = runtime.proposals

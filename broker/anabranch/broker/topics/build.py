@@ -7,21 +7,21 @@ from collections.abc import Callable
 
 import msgspec
 
-from anabranch.broker.lookups import Lookups
+from anabranch.broker.lookups import LookupService
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
-from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.groups import Beginnings, Groups
-from anabranch.broker.topics.keeping import AT_ONCE, Keeping
-from anabranch.broker.topics.metrics import BacklogMetrics, Sharing
+from anabranch.broker.topics.groups import Groups, StartPositionFinder
+from anabranch.broker.topics.metrics import BacklogMetrics, SegmentConsumerMetrics
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.policies import AutoScalePolicies, Limits, fits_clients
 from anabranch.broker.topics.positions import Backlogs, OpenPositions, Positions
 from anabranch.broker.topics.service import TopicService
 from anabranch.broker.topics.subscriptions import Resets
-from anabranch.broker.topics.watches import Owned, Seeker, Watches
-from anabranch.broker.topics.worker import Lanes, SegmentKeeper
+from anabranch.broker.topics.surveys import AT_ONCE, TopicSurveys
+from anabranch.broker.topics.watches import ControllerFinder, OwnedTopics, Watches
+from anabranch.broker.topics.worker import SegmentKeeper, WorkerPool
 from anabranch.core.autoscale.schedule import LoadOf
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.controller import ControllerSettings
@@ -62,7 +62,7 @@ def retention(settings: Settings) -> Retention:
 
 
 def build_topics(
-    runtime: Runtime, lookups: Lookups, settings: Settings, parts: TopicParts
+    runtime: Runtime, lookups: LookupService, settings: Settings, parts: TopicParts
 ) -> TopicOperations:
     """Everything about scalable topics."""
     controllers = ControllerSettings(
@@ -70,16 +70,16 @@ def build_topics(
         auto_scale=settings.auto_scale_settings(is_allowed=settings.scalable_topic_enabled),
         retention_s=retention(settings).read_s,
     )
-    lanes = Lanes(parts.open_keeper, settings.topic_prefix)
+    lanes = WorkerPool(parts.open_keeper, settings.topic_prefix)
     service = TopicService(
         runtime, controllers, settings.topic_prefix, lanes, parts.load, fits_clients
     )
-    access = Access(runtime, lookups, service, enabled=settings.scalable_topic_enabled)
-    seeker = Seeker(access)
-    watches = Watches(access, seeker)
+    access = TopicAccess(runtime, lookups, service, enabled=settings.scalable_topic_enabled)
+    finder = ControllerFinder(access)
+    watches = Watches(access, finder)
     timeout_s = settings.operation_timeout_millis / 1000
     positions = Positions(parts.open_positions)
-    beginnings = Beginnings(access, positions)
+    beginnings = StartPositionFinder(access, positions)
     groups = Groups(service, positions)
     lookup_s = settings.lookup_timeout_millis / 1000
     consumers = Consumers(access, beginnings, groups, lookup_s)
@@ -90,11 +90,13 @@ def build_topics(
         bucket_budget=settings.scalable_topic_entry_bucket_budget,
         buckets_max=settings.scalable_topic_entry_bucket_max_per_segment,
     )
-    owned = Owned(service)
+    owned = OwnedTopics(service)
     service.scaling.owned = owned.names
     metrics = runtime.metrics
     metrics.registry.register(service.scaling)
-    metrics.registry.register(Sharing(service.controllers, lambda: runtime.view, owned.names))
+    metrics.registry.register(
+        SegmentConsumerMetrics(service.controllers, lambda: runtime.view, owned.names)
+    )
     metrics.gauge(
         "anabranch_topic_controllers",
         "Scalable topics that this node does something for at the moment.",
@@ -108,7 +110,7 @@ def build_topics(
         "Consumers of scalable topics whose controller this node is.",
         lambda: len(service.consumers),
     )
-    keeping = Keeping(
+    surveys = TopicSurveys(
         access,
         consumers,
         # Of its own: nobody who asks is to wait for a round.
@@ -120,10 +122,10 @@ def build_topics(
     )
     metrics.registry.register(
         BacklogMetrics(
-            lambda: runtime.view, parts.load, owned.names, keeping.seen, keeping.expiry.soon
+            lambda: runtime.view, parts.load, owned.names, surveys.seen, surveys.expiry.soon
         )
     )
     policies = AutoScalePolicies(access, controllers.auto_scale, timeout_s)
     return TopicOperations(
-        access, consumers, backlogs, resets, keeping, watches, seeker, limits, policies
+        access, consumers, backlogs, resets, surveys, watches, finder, limits, policies
     )

@@ -12,17 +12,17 @@ import msgspec
 
 from anabranch.broker.errors import (
     ConflictError,
-    DeadlineError,
+    DeadlineExceededError,
     NotFoundError,
     OperationError,
     PreconditionError,
     UnavailableError,
 )
 from anabranch.broker.log import get_logger
-from anabranch.broker.topics.access import Access
-from anabranch.broker.topics.groups import Beginnings, Groups, written_parts
+from anabranch.broker.topics.access import TopicAccess
+from anabranch.broker.topics.groups import Groups, StartPositionFinder, written_parts
 from anabranch.broker.topics.positions import Group
-from anabranch.broker.topics.service import Attached, Consumer
+from anabranch.broker.topics.service import Attached, ConsumerConnection
 from anabranch.broker.topics.usage import Usage
 from anabranch.channel.positions import EARLIEST
 from anabranch.core import names
@@ -47,7 +47,7 @@ _SO_ALREADY: Final = (
 )
 
 
-class ConsumerBusyError(ConflictError):
+class ConsumerNameTakenError(ConflictError):
     """The name is in use by another process that is connected."""
 
 
@@ -59,17 +59,17 @@ class SubscriptionGoneError(NotFoundError):
     """The subscription was deleted, and its consumers' sessions with it; another may be there."""
 
 
-class Asked(SubscribeRequest, frozen=True, kw_only=True):
+class ConsumerRequest(SubscribeRequest, frozen=True, kw_only=True):
     """A wish, and where a subscription begins that is not there yet."""
 
     start_ms: int = EARLIEST
 
 
-class Session(msgspec.Struct, frozen=True):
+class RegisteredConsumer(msgspec.Struct, frozen=True):
     """A consumer that the controller counts on, under its connection number."""
 
     number: int
-    asked: Asked
+    asked: ConsumerRequest
 
 
 class Consumers:
@@ -77,8 +77,8 @@ class Consumers:
 
     def __init__(
         self,
-        access: Access,
-        beginnings: Beginnings,
+        access: TopicAccess,
+        beginnings: StartPositionFinder,
         groups: Groups,
         timeout_s: float,
     ) -> None:
@@ -142,7 +142,9 @@ class Consumers:
         """The Kafka group of a subscription."""
         return self.usage.group_id(topic, subscription, known)
 
-    async def subscribe(self, asked: Asked, consumer: Consumer) -> Session:
+    async def subscribe(
+        self, asked: ConsumerRequest, consumer: ConsumerConnection
+    ) -> RegisteredConsumer:
         """Registers the consumer; it is given its assignment at once, and every later one.
 
         Raises ElsewhereError, NotFoundError, ConflictError, UnavailableError or InvalidInputError,
@@ -160,7 +162,7 @@ class Consumers:
             return self._open(asked, consumer)
 
     def report(
-        self, session: Session, released: Iterable[Bucket], drained: Iterable[Bucket]
+        self, session: RegisteredConsumer, released: Iterable[Bucket], drained: Iterable[Bucket]
     ) -> bool:
         """Takes a report; whether `settle` is due. Raises SessionOverError or ElsewhereError when
         it is not counted.
@@ -182,11 +184,11 @@ class Consumers:
             )
         return bool(let_go or done)
 
-    def settle(self, session: Session) -> None:
+    def settle(self, session: RegisteredConsumer) -> None:
         """Hands out what a report has set free; to be called once that is answered."""
         self._service.reconcile(session.asked.topic)
 
-    async def leave(self, session: Session) -> None:
+    async def leave(self, session: RegisteredConsumer) -> None:
         """The consumer gives everything back and its registration ends."""
         asked = session.asked
         self._service.consumers.pop(session.number, None)
@@ -209,7 +211,7 @@ class Consumers:
                     )
             self.closed(session)
 
-    def closed(self, session: Session) -> None:
+    def closed(self, session: RegisteredConsumer) -> None:
         """The consumer's connection is gone; its share waits for it as long as its grace."""
         asked = session.asked
         self._service.consumers.pop(session.number, None)
@@ -228,7 +230,7 @@ class Consumers:
     ) -> AsyncIterator[None]:
         """One request of a subscription at a time: their proposals would only beat one another.
 
-        Raises DeadlineError when the request takes longer than that, or than a look-up may.
+        Raises DeadlineExceededError when the request takes longer than that, or than a look-up may.
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         key = f"{topic}/{subscription}"
@@ -242,7 +244,7 @@ class Consumers:
                 told = f"whether {what} was changed is not known: look before you try again"
                 yield
         except TimeoutError:
-            raise DeadlineError(told) from None
+            raise DeadlineExceededError(told) from None
 
     def known(self, topic: str, subscription: str) -> Subscription:
         known = self._runtime.view.subscription(topic, subscription)
@@ -291,7 +293,7 @@ class Consumers:
         starts = {place: offset for place, offset in group.starts().items() if offset}
         await self.groups.start(group.name, starts)
 
-    def _admit(self, asked: Asked) -> AdmissionStep:
+    def _admit(self, asked: ConsumerRequest) -> AdmissionStep:
         # Others came first, and a controller that is being handed over knows of nobody.
         self._access.must_control(asked.topic)
         known = self._runtime.view.subscription(asked.topic, asked.subscription)
@@ -300,7 +302,7 @@ class Consumers:
         coordinators = {} if controller is None else controller.coordinators
         return admit(asked, known, group, coordinators.get(asked.subscription))
 
-    async def _register(self, asked: Asked) -> None:
+    async def _register(self, asked: ConsumerRequest) -> None:
         while (step := self._admit(asked)) is not AdmissionStep.OPEN:
             match step:
                 case AdmissionStep.CREATE:
@@ -317,7 +319,7 @@ class Consumers:
                     raise self._refusal(asked, step)
         await self._let_begin(asked.topic, asked.subscription)
 
-    def _refusal(self, asked: Asked, step: AdmissionStep) -> OperationError:
+    def _refusal(self, asked: ConsumerRequest, step: AdmissionStep) -> OperationError:
         what, who = f"subscription {asked.subscription} of {full_name(asked.topic)}", asked.consumer
         match step:
             case AdmissionStep.DELETED | AdmissionStep.REPLACED:
@@ -335,7 +337,7 @@ class Consumers:
                     f"{what} is of type {kind}: use it as such, or another subscription"
                 )
             case AdmissionStep.TAKEN:
-                return ConsumerBusyError(
+                return ConsumerNameTakenError(
                     f"consumer {who} is connected to {what} already: give this one another name, "
                     "or close that one"
                 )
@@ -345,10 +347,10 @@ class Consumers:
                     "serving yet: try again until its session has lapsed"
                 )
 
-    def _open(self, asked: Asked, consumer: Consumer) -> Session:
+    def _open(self, asked: ConsumerRequest, consumer: ConsumerConnection) -> RegisteredConsumer:
         self._access.must_control(asked.topic)
         controller = self._service.controller(asked.topic)
-        session = Session(self._service.connection_number(), asked)
+        session = RegisteredConsumer(self._service.connection_number(), asked)
         known = self.known(asked.topic, asked.subscription)
         same = is_same_group(asked, self.group_id(asked.topic, asked.subscription, known))
         if controller is None or not controller.opened(

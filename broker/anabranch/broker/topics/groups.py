@@ -23,7 +23,7 @@ import msgspec
 
 from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
 from anabranch.broker.log import get_logger
-from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.positions import Part, Positions, starting_at
 from anabranch.broker.topics.service import TopicService
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
@@ -42,7 +42,7 @@ _DELETED_MAX: Final = 1_000  # in one search
 _DIGITS_MAX: Final = 19  # of an offset: a stranger's name may end with any number of them
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class StartPositions(msgspec.Struct, frozen=True):
     """Positions in a topic, and its sealed segments of which nothing is to be read."""
 
     incarnation: int
@@ -50,14 +50,14 @@ class Beginning(msgspec.Struct, frozen=True):
     drained: tuple[int, ...] = ()
 
 
-class Beginnings:
+class StartPositionFinder:
     """Asked by a topic's controller, in its event loop."""
 
-    def __init__(self, access: Access, positions: Positions) -> None:
+    def __init__(self, access: TopicAccess, positions: Positions) -> None:
         self._access = access
         self._positions = positions
 
-    async def of(self, name: str, timestamp_ms: int) -> Beginning:
+    async def of(self, name: str, timestamp_ms: int) -> StartPositions:
         """At what has that time or a later one, at EARLIEST, or at LATEST.
 
         Raises NotFoundError, KafkaFailedError, or UnavailableError when Kafka does not answer in
@@ -65,7 +65,7 @@ class Beginnings:
         """
         topic = self._access.topic(name)
         if timestamp_ms == EARLIEST:
-            return Beginning(topic.incarnation)
+            return StartPositions(topic.incarnation)
         parts = written_parts(self._access.service.prefix, name, topic)
         found = await self._positions.ask(
             lambda keeper, left_s: starting_at(keeper, parts, timestamp_ms, left_s), _KAFKA_S
@@ -84,7 +84,7 @@ def written_parts(prefix: str, name: str, topic: ScalableTopic) -> list[Part]:
 
 def beginning(
     topic: ScalableTopic, parts: Sequence[Part], starts: Mapping[Place, int]
-) -> Beginning:
+) -> StartPositions:
     """What is left out is called drained, if nothing above it is left to read either."""
     layout = topic.layout
     done: set[int] = set()
@@ -101,7 +101,7 @@ def beginning(
             and all(at >= end for at, end in ends)
         ):
             done.add(segment.segment_id)
-    return Beginning(topic.incarnation, tuple(positions), tuple(sorted(done)))
+    return StartPositions(topic.incarnation, tuple(positions), tuple(sorted(done)))
 
 
 class Groups:
@@ -174,7 +174,7 @@ class Groups:
             later.cancel()
 
 
-class Strays:
+class StrayGroups:
     """Groups of subscriptions that are no more. To be used in the node's event loop."""
 
     def __init__(self, service: TopicService, groups: Groups, positions: Positions) -> None:

@@ -43,7 +43,7 @@ _RATES = {
 }
 
 
-class Seen(msgspec.Struct, frozen=True):
+class TopicSample(msgspec.Struct, frozen=True):
     """What a look at one topic has found. `at`: when, on this node's clock."""
 
     incarnation: int
@@ -76,7 +76,7 @@ class _Remembered:
         self.blocked: Blocked | None = None
 
 
-class Scaling(Collector):
+class AutoScaleMetrics(Collector):
     """One node's, of the topics that something came of. To be used in the node's event loop."""
 
     def __init__(
@@ -178,7 +178,7 @@ class Scaling(Collector):
         )
 
 
-class Sharing(Collector):
+class SegmentConsumerMetrics(Collector):
     """Of the topics that this node is the controller of. Collected in the node's event loop."""
 
     def __init__(
@@ -256,7 +256,7 @@ class BacklogMetrics(Collector):
         view: Callable[[], StateReader],
         load: LoadOf,
         owned: Callable[[], Iterable[str]],
-        seen: Mapping[str, Seen],
+        seen: Mapping[str, TopicSample],
         soon: Mapping[tuple[str, str], float],
     ) -> None:
         self._view = view

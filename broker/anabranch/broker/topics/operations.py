@@ -13,16 +13,15 @@ from typing import Final
 
 from anabranch.broker.errors import (
     ConflictError,
-    DeadlineError,
+    DeadlineExceededError,
     KafkaFailedError,
     NotFoundError,
     PreconditionError,
     UnavailableError,
     listed,
 )
-from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.keeping import Keeping
 from anabranch.broker.topics.policies import (
     AutoScalePolicies,
     Limits,
@@ -30,8 +29,9 @@ from anabranch.broker.topics.policies import (
     check_properties,
 )
 from anabranch.broker.topics.positions import Backlogs
-from anabranch.broker.topics.subscriptions import DeadLetters, Resets
-from anabranch.broker.topics.watches import Seeker, Watches
+from anabranch.broker.topics.subscriptions import DeadLetterPolicies, Resets
+from anabranch.broker.topics.surveys import TopicSurveys
+from anabranch.broker.topics.watches import ControllerFinder, Watches
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
 from anabranch.core.log.records import TopicChange, topic_key
 from anabranch.core.log.verdicts import Verdict
@@ -58,13 +58,13 @@ class TopicOperations:
 
     def __init__(
         self,
-        access: Access,
+        access: TopicAccess,
         consumers: Consumers,
         backlogs: Backlogs,
         resets: Resets,
-        keeping: Keeping,
+        surveys: TopicSurveys,
         watches: Watches,
-        seeker: Seeker,
+        finder: ControllerFinder,
         limits: Limits,
         policies: AutoScalePolicies,
     ) -> None:
@@ -72,19 +72,19 @@ class TopicOperations:
         self.consumers = consumers
         self.backlogs = backlogs
         self.resets = resets
-        self.keeping = keeping
+        self.surveys = surveys
         self.watches = watches
-        self._seeker = seeker
+        self._finder = finder
         self.limits = limits
         self.policies = policies
-        self.dead_letters = DeadLetters(consumers, self.create, limits.timeout_s)
+        self.dead_letters = DeadLetterPolicies(consumers, self.create, limits.timeout_s)
         self._runtime = access.runtime
         self._proposals = access.proposals
 
     async def stop(self) -> None:
         """Ends the thread that works on Kafka, and whatever else runs by itself."""
-        await self._seeker.stop()
-        await self.keeping.stop()
+        await self._finder.stop()
+        await self.surveys.stop()
         await self.backlogs.stop()
         self.consumers.groups.stop()
         await self.access.service.stop()
@@ -133,7 +133,7 @@ class TopicOperations:
         return found
 
     async def controlled(self, name: str, *, reading: bool = False) -> ScalableTopic:
-        """As `Access.controlled`, in the time that a request may take."""
+        """As `TopicAccess.controlled`, in the time that a request may take."""
         return await self.access.controlled(name, self.deadline(), reading=reading)
 
     def deadline(self) -> float:
@@ -360,10 +360,10 @@ class TopicOperations:
         try:
             while not done():
                 await self._runtime.until_changed(topic_key(name), deadline, what)
-        except DeadlineError:
+        except DeadlineExceededError:
             why = self.access.service.failures.why(name)
             rest = f": {why}. It is tried again by itself" if why else "; it goes on by itself"
-            raise DeadlineError(
+            raise DeadlineExceededError(
                 f"{full_name(name)}: {what} in time{rest}; look before you ask again"
             ) from None
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.errors import NotFoundError, PreconditionError
-from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.core.autoscale.policy import (
     EffectivePolicy,
     Override,
@@ -88,7 +88,7 @@ def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> in
 class AutoScalePolicies:
     """The requests of one node. To be used in its event loop; `settings`: what is overridden."""
 
-    def __init__(self, access: Access, settings: AutoScaleSettings, timeout_s: float) -> None:
+    def __init__(self, access: TopicAccess, settings: AutoScaleSettings, timeout_s: float) -> None:
         self._access = access
         self._proposals = access.proposals
         self._runtime = access.runtime

@@ -23,8 +23,8 @@ import msgspec
 from anabranch.broker.errors import OperationError
 from anabranch.broker.log import get_logger
 from anabranch.broker.runtime import Runtime
-from anabranch.broker.topics.metrics import Scaling, is_rollover
-from anabranch.broker.topics.worker import Failures, Lanes
+from anabranch.broker.topics.metrics import AutoScaleMetrics, is_rollover
+from anabranch.broker.topics.worker import Failures, WorkerPool
 from anabranch.core.autoscale.schedule import LoadOf
 from anabranch.core.bundles.unit import Unit
 from anabranch.core.log.state import Change
@@ -56,7 +56,7 @@ _LOOKS_MAX: Final = 200  # of one tick, at topics of this node
 Fits = Callable[[str, str, Iterable[SegmentInfo]], bool]
 
 
-class Consumer(Protocol):
+class ConsumerConnection(Protocol):
     """A consumer's connection."""
 
     def assigned(self, assignment: ConsumerAssignment) -> None: ...
@@ -70,7 +70,7 @@ class Attached(msgspec.Struct, frozen=True):
 
     topic: str
     subscription: str
-    consumer: Consumer
+    consumer: ConsumerConnection
 
 
 class _Home(msgspec.Struct):
@@ -88,7 +88,7 @@ class TopicService:
         runtime: Runtime,
         settings: ControllerSettings,
         prefix: str,
-        lanes: Lanes,
+        lanes: WorkerPool,
         load: LoadOf,
         fits: Fits,
     ) -> None:
@@ -98,7 +98,7 @@ class TopicService:
         self.load = load
         self._fits = fits
         self.lanes = lanes
-        self.scaling = Scaling(runtime.core.me, lambda: runtime.view, self.controllers)
+        self.scaling = AutoScaleMetrics(runtime.core.me, lambda: runtime.view, self.controllers)
         self.failures = Failures()
         self.consumers: dict[int, Attached] = {}  # by connection number
         self.listeners: list[Callable[[set[str], list[str]], None]] = []  # of topics and bundles
@@ -109,7 +109,7 @@ class TopicService:
         self._open: dict[str, None] = {}
         self._running: Counter[str] = Counter()  # by bundle
         self._closing: set[str] = set()
-        self._rounds = Rounds(settings.auto_scale.interval_s, self.runtime.now())
+        self._rounds = TickSchedule(settings.auto_scale.interval_s, self.runtime.now())
         self._loop = asyncio.get_running_loop()
         self._log = get_logger(broker=runtime.core.me)
         runtime.server = self
@@ -384,7 +384,7 @@ class TopicService:
             self._log.info(event, **fields)
 
 
-class Rounds:
+class TickSchedule:
     """One node's. `interval_s`: after which all of its namespaces are looked through again."""
 
     def __init__(self, interval_s: float, now: float) -> None:

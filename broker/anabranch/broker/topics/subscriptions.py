@@ -24,9 +24,9 @@ from anabranch.broker.errors import (
     UnavailableError,
 )
 from anabranch.broker.log import get_logger
-from anabranch.broker.topics.access import Access
-from anabranch.broker.topics.consumers import Asked, Consumers
-from anabranch.broker.topics.groups import Beginnings
+from anabranch.broker.topics.access import TopicAccess
+from anabranch.broker.topics.consumers import ConsumerRequest, Consumers
+from anabranch.broker.topics.groups import StartPositionFinder
 from anabranch.channel.positions import EARLIEST
 from anabranch.core.names import full_name, parse_scalable_topic
 from anabranch.core.subscriptions.subscription import (
@@ -45,7 +45,11 @@ class Resets:
     """The requests of one node, as a controller. To be used in its event loop."""
 
     def __init__(
-        self, access: Access, consumers: Consumers, beginnings: Beginnings, timeout_s: float
+        self,
+        access: TopicAccess,
+        consumers: Consumers,
+        beginnings: StartPositionFinder,
+        timeout_s: float,
     ) -> None:
         self._access = access
         self._consumers = consumers
@@ -110,7 +114,7 @@ class Resets:
             self._usage.must_be_unused(topic, subscription, known, "")
 
 
-class DeadLetterPolicy(msgspec.Struct, frozen=True):
+class DeadLetterSettings(msgspec.Struct, frozen=True):
     """`topic`: `[topic://]tenant/namespace/name`, empty for the conventional one.
 
     `deliveries_max`: how often a message is given to the application before it goes there.
@@ -120,7 +124,7 @@ class DeadLetterPolicy(msgspec.Struct, frozen=True):
     deliveries_max: int = DELIVERIES
 
 
-class DeadLetters:
+class DeadLetterPolicies:
     """The policies of this node's topics. To be used in its event loop."""
 
     def __init__(self, consumers: Consumers, create: _Create, timeout_s: float) -> None:
@@ -129,21 +133,21 @@ class DeadLetters:
         self._timeout_s = timeout_s
         self._log = get_logger()
 
-    def of(self, topic: str, subscription: str) -> DeadLetterPolicy | None:
+    def of(self, topic: str, subscription: str) -> DeadLetterSettings | None:
         """What the log says. Raises NotFoundError."""
         known = self._consumers.known(topic, subscription)
         if not known.deliveries_max:
             return None
-        return DeadLetterPolicy(full_name(known.dead_letter), known.deliveries_max)
+        return DeadLetterSettings(full_name(known.dead_letter), known.deliveries_max)
 
-    async def make(self, asked: Asked, policy: DeadLetterPolicy) -> None:
+    async def make(self, asked: ConsumerRequest, policy: DeadLetterSettings) -> None:
         """As `set`, by a consumer whose subscription may not be there yet."""
         self._consumers.must_control(asked.topic)
         self._checked(asked.topic, asked.subscription, asked.kind, policy)
         await self._consumers.create(asked.topic, asked.subscription, asked.kind, asked.start_ms)
         await self.set(asked.topic, asked.subscription, policy)
 
-    async def set(self, topic: str, subscription: str, policy: DeadLetterPolicy | None) -> None:
+    async def set(self, topic: str, subscription: str, policy: DeadLetterSettings | None) -> None:
         """Changes it, None for no dead letters; its consumers subscribe again, to hear of it.
 
         Raises NotFoundError, PreconditionError, UnavailableError.
@@ -170,7 +174,7 @@ class DeadLetters:
         )
 
     def _checked(
-        self, topic: str, subscription: str, kind: SubscriptionKind, policy: DeadLetterPolicy
+        self, topic: str, subscription: str, kind: SubscriptionKind, policy: DeadLetterSettings
     ) -> str:
         """The topic's bare name. Raises PreconditionError, InvalidInputError."""
         what = f"subscription {subscription} of {full_name(topic)}"

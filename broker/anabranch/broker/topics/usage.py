@@ -1,7 +1,7 @@
 """Who may be consuming a subscription, and what becomes of one that nobody uses.
 
-`Expiry` deletes those where an operator has set a time for that. `Changes` proposes on a
-subscription what is meant for what it was when it was looked at.
+`Expiry` deletes those where an operator has set a time for that. `SubscriptionChanges` proposes
+what is meant for a subscription as it was when it was looked at, and for no later one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from anabranch.broker.errors import ConflictError, listed
 from anabranch.broker.log import get_logger
-from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.groups import Groups
 from anabranch.broker.topics.positions import Positions
 from anabranch.core.log.records import SubscriptionChange, TopicCause
@@ -34,7 +34,7 @@ _Key = tuple[str, str]  # topic and subscription
 class Usage:
     """One node's, as a controller. To be used in its event loop."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: TopicAccess) -> None:
         self._access = access
         self._opened_at: dict[str, float] = {}  # bundles, by when they changed hands last
         access.service.listeners.append(self._changed)
@@ -97,10 +97,10 @@ class Usage:
                 self._opened_at.pop(name, None)
 
 
-class Changes:
+class SubscriptionChanges:
     """To be used in the node's event loop."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: TopicAccess) -> None:
         self._access = access
 
     async def propose(
@@ -140,11 +140,11 @@ class Expiry:
 
     def __init__(
         self,
-        access: Access,
+        access: TopicAccess,
         usage: Usage,
         groups: Groups,
         positions: Positions,
-        changes: Changes,
+        changes: SubscriptionChanges,
         expiry_s: float,
         now: Callable[[], float],
     ) -> None:

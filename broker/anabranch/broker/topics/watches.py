@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.errors import NotFoundError, OperationError
-from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.service import TopicService
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.ring import split_bundle_name, topic_hash
@@ -28,7 +28,7 @@ Mark = tuple[int, int, str, str]
 _AT_ONCE: Final = 500  # topics looked at before others have their turn
 
 
-class Turns:
+class RoundRobin:
     """A few of many names at a time, and all of them in turn."""
 
     def __init__(self, count: int) -> None:
@@ -45,13 +45,13 @@ class Turns:
         return chosen
 
 
-class Seeker:
+class ControllerFinder:
     """One search a topic, for as long as it is wanted. To be used in the event loop."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: TopicAccess) -> None:
         self._access = access
         self._runtime = access.runtime
-        self._turns = Turns(_RESTLESS_MAX)
+        self._turns = RoundRobin(_RESTLESS_MAX)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         access.service.tickers.append(self._ticked)
 
@@ -89,7 +89,7 @@ class Seeker:
         return topic is not None and topic.is_restless
 
 
-class Seen(msgspec.Struct, frozen=True):
+class WatchedTopic(msgspec.Struct, frozen=True):
     """What a watcher sees: the topic (None: there is none) and where its controller is."""
 
     topic: ScalableTopic | None
@@ -107,9 +107,9 @@ class Seen(msgspec.Struct, frozen=True):
 class Watches:
     """All watches of this node. To be used in its event loop."""
 
-    def __init__(self, access: Access, seeker: Seeker) -> None:
+    def __init__(self, access: TopicAccess, finder: ControllerFinder) -> None:
         self._access = access
-        self._seeker = seeker
+        self._finder = finder
         self._runtime = access.runtime
         self._by_topic: dict[str, dict[Wake, None]] = {}
         self._by_namespace: dict[str, dict[str, int]] = {}  # topics, with their place on the ring
@@ -118,15 +118,15 @@ class Watches:
         access.service.listeners.append(self._changed)
         access.service.tickers.append(self._reached)
 
-    def look(self, topic: str) -> Seen:
+    def look(self, topic: str) -> WatchedTopic:
         """The topic as this node sees it."""
         found = self._runtime.view.topic(topic)
         if found is None:
-            return Seen(None)
+            return WatchedTopic(None)
         located = self._access.controller_at(topic)
         if located is None:
-            return Seen(found)
-        return Seen(found, located.web_url, located.service_url)
+            return WatchedTopic(found)
+        return WatchedTopic(found, located.web_url, located.service_url)
 
     async def appears(self, topic: str) -> None:
         """Makes sure of a topic that seems not to be there: another node may have just made it.
@@ -192,10 +192,10 @@ class Watches:
             self._seek(topic)
 
     def _seek(self, topic: str) -> None:
-        self._seeker.seek(topic, self._by_topic.__contains__)
+        self._finder.seek(topic, self._by_topic.__contains__)
 
 
-class Owned:
+class OwnedTopics:
     """It follows the log by what changes there. To be used in the node's event loop."""
 
     def __init__(self, service: TopicService) -> None:

@@ -111,7 +111,7 @@ class Worker:
             keeper.close()
 
 
-class Lanes:
+class WorkerPool:
     """A worker for first tries, one for large tasks, and one for what is in trouble."""
 
     def __init__(self, open_keeper: Callable[[], SegmentKeeper], prefix: str) -> None:

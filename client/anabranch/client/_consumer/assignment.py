@@ -90,7 +90,7 @@ class SubscribeOrder(msgspec.Struct, frozen=True):
     group_id: str
 
 
-class Report(msgspec.Struct, frozen=True):
+class AssignmentReport(msgspec.Struct, frozen=True):
     """What the next report says; empty, it keeps the session."""
 
     number: int

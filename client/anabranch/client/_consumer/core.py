@@ -34,10 +34,10 @@ from typing import Final
 
 from anabranch.client._consumer.assignment import (
     Assignment,
+    AssignmentReport,
     Fetch,
     Holding,
     Phase,
-    Report,
     SegmentBucket,
     SubscribeOrder,
 )
@@ -65,7 +65,7 @@ class ConsumerCore:
         self._attempt: tuple[int, float] | None = None  # of the subscribe under way: number, time
         self._attempt_released: tuple[Holding, ...] = ()
         self._early: list[Assignment] = []  # seen before the answer, which had come before them
-        self._report: tuple[Report, float] | None = None
+        self._report: tuple[AssignmentReport, float] | None = None
         self._granted: set[SegmentBucket] = set()  # by any assignment since that report
         self._answered_at = -math.inf  # send time of the last that was answered
         self._sent_at = -math.inf
@@ -131,12 +131,12 @@ class ConsumerCore:
         self.subscribed = False
         self.needs_subscribe = True
 
-    def begin_report(self, now: float) -> Report | None:
+    def begin_report(self, now: float) -> AssignmentReport | None:
         """A report is being sent; None while not subscribed or while one is under way."""
         self._lapse_if_due(now)
         if not self.subscribed or self._report is not None:
             return None
-        report = Report(
+        report = AssignmentReport(
             number=next(self._numbers),
             released=tuple(p for p, h in self._holdings.items() if h.phase is Phase.RELEASED),
             drained=tuple(p for p, h in self._holdings.items() if h.drain_untold),

@@ -21,7 +21,7 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.messages import Source
 from anabranch.client._errors import ClosedError, DeadlineError, KafkaReadError, SubscriptionError
 from anabranch.client._kafka_options import in_group, partition_of
-from anabranch.client._queue.dead_letters import DeadLetterReason, DeadLetters, limit_of
+from anabranch.client._queue.dead_letters import DeadLetterProducer, DeadLetterReason, limit_of
 from anabranch.client._queue.drain import QuietClock
 from anabranch.client._queue.messages import (
     ACCEPT,
@@ -70,7 +70,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         self._given = 0  # of these
         who = (self.topic, self.subscription)
         produce = membership.produce or _nowhere
-        self._dead_letters = DeadLetters(who, produce, self._task_failed)
+        self._dead_letters = DeadLetterProducer(who, produce, self._task_failed)
 
     async def start(self) -> Self:
         """Subscribes. Raises as `ConsumerSession.start`, `delivering_of`; InvalidInputError."""

@@ -142,7 +142,7 @@ class Errors:
         return self._known.pop(_place(raw), ())
 
 
-class DeadLetters:
+class DeadLetterProducer:
     """Puts messages of one consumer's deliveries aside. To be used on its event loop.
 
     `on_failure` is called with a DeadLetterError when one cannot be stored.

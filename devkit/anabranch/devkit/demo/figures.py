@@ -11,7 +11,7 @@ import click
 
 from anabranch.broker.cli.output import table
 from anabranch.devkit.demo.history import History
-from anabranch.devkit.demo.lookups import LookedUp, LookupClients
+from anabranch.devkit.demo.lookups import LookupClients, LookupSample
 from anabranch.devkit.demo.messages import Checked
 from anabranch.devkit.demo.reshape import Reshaping
 from anabranch.devkit.demo.scenario import Crash, Scenario
@@ -26,7 +26,7 @@ def say_figures(
     reshaping: Reshaping,
     traffic: Traffic,
     history: History,
-    wrong: Sequence[LookedUp],
+    wrong: Sequence[LookupSample],
 ) -> None:
     """Durations, counts, and the look-ups that failed or were wrong."""
     click.echo("\nhow long it took (by the log's clock, unless said otherwise)")

@@ -17,7 +17,7 @@ from anabranch.core.log.outcome import Folded
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Change
 from anabranch.core.ring import split_bundle_name, topic_hash
-from anabranch.devkit.demo.lookups import LookedUp
+from anabranch.devkit.demo.lookups import LookupSample
 
 _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.25
@@ -27,7 +27,7 @@ _REPAIRS: Final = (Move.RECLAIM, Move.DISCARD, Move.OVERRIDE)
 LAG_MS_MAX: Final = 1_000
 
 
-class Held(msgspec.Struct):
+class Tenure(msgspec.Struct):
     """A stretch of time in which one broker held a unit, by the log's clock."""
 
     broker: str
@@ -42,7 +42,7 @@ class History:
         self.records = 0
         self.verdicts: Counter[str] = Counter()
         self.hand_overs_ms: list[float] = []  # from RELEASE to the next owner
-        self._held: dict[str, list[Held]] = {}
+        self._held: dict[str, list[Tenure]] = {}
         self._released: dict[str, float] = {}
 
     def read(self, connection: KafkaConnection, topics: Topics) -> None:
@@ -73,7 +73,7 @@ class History:
         if stretches and stretches[-1].until_ms == math.inf and stretches[-1].broker != holder:
             stretches[-1].until_ms = at_ms
         if holder and (not stretches or stretches[-1].until_ms != math.inf):
-            stretches.append(Held(holder, at_ms))
+            stretches.append(Tenure(holder, at_ms))
         if unit is None:
             return
         if unit.move in _REPAIRS:
@@ -85,9 +85,9 @@ class History:
         elif unit.state in (UnitState.FREE, UnitState.DELETED):
             self._released.pop(name, None)
 
-    def wrong(self, looked_up: Iterable[LookedUp]) -> list[LookedUp]:
+    def wrong(self, looked_up: Iterable[LookupSample]) -> list[LookupSample]:
         """Answers that name a broker which did not hold the topic's bundle around that time."""
-        bundles: dict[str, list[tuple[str, list[Held]]]] = {}
+        bundles: dict[str, list[tuple[str, list[Tenure]]]] = {}
         for name, stretches in self._held.items():
             bundles.setdefault(name.rpartition("/")[0], []).append((name, stretches))
         return [one for one in looked_up if not _held_by(one, bundles.get(one.namespace, []))]
@@ -104,7 +104,7 @@ class History:
         return waits
 
 
-def _held_by(one: LookedUp, bundles: Iterable[tuple[str, list[Held]]]) -> bool:
+def _held_by(one: LookupSample, bundles: Iterable[tuple[str, list[Tenure]]]) -> bool:
     position = topic_hash(one.topic)
     return any(
         held.broker == one.broker

@@ -24,7 +24,7 @@ _ATTEMPTS_MAX: Final = 9
 _SHUNNED_SECONDS: Final = 1.0
 
 
-class LookedUp(msgspec.Struct, frozen=True):
+class LookupSample(msgspec.Struct, frozen=True):
     """One answered look-up; times are those of the wall clock, as the log's are."""
 
     topic: str
@@ -39,7 +39,7 @@ class LookupClients:
     """Sends every event's look-up to the next node; where that fails, to another one."""
 
     def __init__(self, nodes: Sequence[NodeProcess]) -> None:
-        self.answered: list[LookedUp] = []
+        self.answered: list[LookupSample] = []
         self.failed: list[str] = []
         self.refused: Counter[str] = Counter()  # attempts that another node then answered, or not
         self._nodes = nodes
@@ -98,7 +98,7 @@ class LookupClients:
     def _keep(self, event: Event, answer: httpx.Response, sent_ms: float) -> None:
         found: dict[str, Any] = answer.json()
         self.answered.append(
-            LookedUp(
+            LookupSample(
                 topic=event.topic,
                 namespace=event.namespace,
                 broker=found["httpUrl"].removeprefix("http://"),

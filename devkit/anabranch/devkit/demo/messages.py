@@ -13,7 +13,7 @@ from anabranch.devkit.causality import Span, turned_round
 _SHOWN: Final = 5
 
 
-class Message(msgspec.Struct, frozen=True):
+class TraceMessage(msgspec.Struct, frozen=True):
     """One message of the trace. `number` counts all from 0, `turn` those of its key from 0."""
 
     number: int
@@ -24,7 +24,7 @@ class Message(msgspec.Struct, frozen=True):
 class Arrival(msgspec.Struct, frozen=True):
     """A message where it was found: who received it, and in which segment it lies."""
 
-    message: Message
+    message: TraceMessage
     by: str
     segment_id: int
     bucket: int
@@ -75,7 +75,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def check(
-    sent: Iterable[Message], arrivals: Sequence[Arrival], spans: Mapping[int, Span] | None
+    sent: Iterable[TraceMessage], arrivals: Sequence[Arrival], spans: Mapping[int, Span] | None
 ) -> Findings:
     """Holds `arrivals`, in the order in which they came, against what was acknowledged as sent.
 
@@ -125,7 +125,7 @@ def check(
     )
 
 
-def _named(message: Message) -> str:
+def _named(message: TraceMessage) -> str:
     return f"message {message.number} (turn {message.turn} of {message.key})"
 
 

@@ -57,7 +57,7 @@ def choose(layout: SegmentLayout, dice: random.Random) -> Change:
     return Change("merge", ids, f"merge/{ids[0]}/{ids[1]}")
 
 
-class Begun(msgspec.Struct, frozen=True):
+class PendingChange(msgspec.Struct, frozen=True):
     """A change that was asked for and has not been answered."""
 
     change: Change
@@ -107,8 +107,8 @@ class Reshaping:
                 wanted = choose(await self.layout(), self._dice)
                 began = time.monotonic()
                 await self._post(wanted)
-        except (httpx.HTTPError, RefusedError) as error:
-            reason = error.reason if isinstance(error, RefusedError) else type(error).__name__
+        except (httpx.HTTPError, ChangeRefusedError) as error:
+            reason = error.reason if isinstance(error, ChangeRefusedError) else type(error).__name__
             self.refused[reason] += 1
             return
         took_ms = (time.monotonic() - began) * 1000
@@ -116,19 +116,19 @@ class Reshaping:
         self.kinds[wanted.kind] += 1
         self._say(f"{wanted} in {took_ms:.0f} ms")
 
-    async def begin(self) -> Begun:
+    async def begin(self) -> PendingChange:
         """A change under way, for a crash to meet; its answer is not expected."""
         wanted = choose(await self.layout(), self._dice)
 
         async def post() -> None:
-            with contextlib.suppress(httpx.HTTPError, RefusedError):
+            with contextlib.suppress(httpx.HTTPError, ChangeRefusedError):
                 await self._post(wanted)
 
         asked = asyncio.create_task(post())
         await asyncio.sleep(self._dice.uniform(*_CRASH_AFTER_SECONDS))
-        return Begun(wanted, asked)
+        return PendingChange(wanted, asked)
 
-    async def finished(self, begun: Begun) -> None:
+    async def finished(self, begun: PendingChange) -> None:
         """Says what the next controller made of a change that met a crash."""
         await begun.asked
         deadline = time.monotonic() + _SECONDS_MAX
@@ -142,7 +142,7 @@ class Reshaping:
                     self._say(f"the {begun.change} that met the crash was {how}")
                     return
             await asyncio.sleep(_POLL_SECONDS)
-        raise RefusedError(f"the {begun.change} that met a crash was not finished in time")
+        raise ChangeRefusedError(f"the {begun.change} that met a crash was not finished in time")
 
     async def stats(self) -> dict[str, Any]:
         """What the topic's controller says of it."""
@@ -169,10 +169,10 @@ class Reshaping:
         url = f"{self._dice.choice(self._serving).url}{self._path}/{change.path}"
         answer = await self._http.post(url)
         if not answer.is_success:
-            raise RefusedError(str(answer.status_code), f"{change}: {answer.text[:200]}")
+            raise ChangeRefusedError(str(answer.status_code), f"{change}: {answer.text[:200]}")
 
 
-class RefusedError(Exception):
+class ChangeRefusedError(Exception):
     """A node refused a change; `reason` is short, for counting."""
 
     def __init__(self, reason: str, told: str = "") -> None:

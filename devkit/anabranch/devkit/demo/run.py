@@ -21,14 +21,14 @@ from anabranch.core.names import full_name
 from anabranch.devkit import ports
 from anabranch.devkit.demo.figures import say_checked, say_figures
 from anabranch.devkit.demo.history import History
+from anabranch.devkit.demo.load_wave import CONSUMERS, SETTINGS, WAVE_TOPIC, LoadWave, wave_events
 from anabranch.devkit.demo.lookups import LookupClients
 from anabranch.devkit.demo.messages import Checked, check
 from anabranch.devkit.demo.reshape import Reshaping
 from anabranch.devkit.demo.scenario import Scenario
 from anabranch.devkit.demo.stored import stored
-from anabranch.devkit.demo.tide import CAST, SETTINGS, TIDE, Tide, tidal
 from anabranch.devkit.demo.trace import Event, load
-from anabranch.devkit.demo.traffic import Cast, Traffic
+from anabranch.devkit.demo.traffic import DemoConsumers, Traffic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import HOST, NodeProcess, await_ready, stop_all
 from anabranch.spark_replay.archive import ArchiveOptions, run_archive
@@ -40,7 +40,7 @@ _PROGRESS_SECONDS: Final = 10.0
 # In the largest namespace, whose bundles move and split most.
 _TOPIC: Final = "services/core/merges"
 _SEGMENTS: Final = 2
-_CAST: Final = Cast(
+_CAST: Final = DemoConsumers(
     readers=("reader-a", "reader-b"),
     workers=("worker-a", "worker-b"),
     comings=((0.3, "reader-c"),),
@@ -48,7 +48,7 @@ _CAST: Final = Cast(
 )
 
 
-class Driven(msgspec.Struct, frozen=True):
+class DemoResult(msgspec.Struct, frozen=True):
     """What a run leaves to be checked and told. `stats`: each topic's, at the end."""
 
     clients: LookupClients
@@ -56,9 +56,9 @@ class Driven(msgspec.Struct, frozen=True):
     scenario: Scenario
     traffic: Traffic
     stats: dict[str, Any]
-    tide: Tide
-    tide_traffic: Traffic
-    tide_stats: dict[str, Any]
+    wave: LoadWave
+    wave_traffic: Traffic
+    wave_stats: dict[str, Any]
 
 
 class Demo:
@@ -88,7 +88,7 @@ class Demo:
             history.read(kafka, Topics(_PREFIX))
             wrong = history.wrong(driven.clients.answered)
             checked = self._check_messages(kafka, driven)
-            driven.tide.write(self._folder / "autoscale.html")
+            driven.wave.write(self._folder / "autoscale.html")
             audited = self._audit()
         finally:
             stop_all(self._nodes)
@@ -97,25 +97,27 @@ class Demo:
             driven.clients, driven.scenario, driven.reshaping, driven.traffic, history, wrong
         )
         say_checked(checked)
-        driven.tide.say()
+        driven.wave.say()
         click.echo(f"\nreports: {self._report}, autoscale.html beside it")
         click.echo(f"the whole demo took {time.monotonic() - self._began:.0f} s")
-        if wrong or driven.clients.failed or not checked.sound or not driven.tide.has_turned:
+        if wrong or driven.clients.failed or not checked.sound or not driven.wave.has_turned:
             return 1
         return audited
 
-    def _check_messages(self, kafka: KafkaConnection, driven: Driven) -> Checked:
+    def _check_messages(self, kafka: KafkaConnection, driven: DemoResult) -> Checked:
         """Holds what arrived at the consumers, and what Kafka has, against what was sent."""
-        traffic, tide = driven.traffic, driven.tide_traffic
+        traffic, wave = driven.traffic, driven.wave_traffic
         checked = Checked(
             {
                 "readers (stream)": check(traffic.sent, traffic.arrivals, traffic.spans),
                 "workers (queue)": check(traffic.sent, traffic.queued, None),
                 "Kafka": check(traffic.sent, stored(kafka, driven.stats), traffic.spans),
-                "the tide's readers": check(tide.sent, tide.arrivals, tide.spans),
-                "the tide in Kafka": check(tide.sent, stored(kafka, driven.tide_stats), tide.spans),
+                "the load wave's readers": check(wave.sent, wave.arrivals, wave.spans),
+                "the load wave in Kafka": check(
+                    wave.sent, stored(kafka, driven.wave_stats), wave.spans
+                ),
             },
-            failed=tuple(traffic.failed + tide.failed),
+            failed=tuple(traffic.failed + wave.failed),
         )
         how = "all are there, once and in order" if checked.sound else "something is WRONG"
         self._say(f"every message is checked: {how}")
@@ -151,40 +153,42 @@ class Demo:
         for node in self._nodes:
             self._say(f"{node.name} serves at {node.url} (process {node.pid})")
 
-    async def _drive(self, events: Sequence[Event]) -> Driven:
+    async def _drive(self, events: Sequence[Event]) -> DemoResult:
         serving = list(self._nodes)
         clients = LookupClients(self._nodes)
         reshaping = Reshaping(_TOPIC, serving, self._say)
         scenario = Scenario(serving, events, reshaping, self._say)
         url = ",".join(node.service_url() for node in self._nodes).replace(",pulsar://", ",")
         traffic = Traffic(url, _TOPIC, _CAST, self._say)
-        tide = Tide(serving, self._say)
-        tide_traffic = Traffic(url, TIDE, CAST, self._say)
-        tidal_events = tidal(events, self._duration_s)
+        wave = LoadWave(serving, self._say)
+        wave_traffic = Traffic(url, WAVE_TOPIC, CONSUMERS, self._say)
+        waves = wave_events(events, self._duration_s)
         with (self._folder / "clients.log").open("w", encoding="utf-8") as log:
             configure_sdk_log(log, logging.INFO)
             try:
                 await scenario.create()
                 await reshaping.create(_SEGMENTS)
-                await tide.create()
+                await wave.create()
                 await traffic.start()
-                await tide_traffic.start()
+                await wave_traffic.start()
                 async with asyncio.TaskGroup() as group:
-                    watching = group.create_task(tide.run())
-                    rising = group.create_task(tide_traffic.run(tidal_events, self._duration_s))
+                    watching = group.create_task(wave.run())
+                    rising = group.create_task(wave_traffic.run(waves, self._duration_s))
                     await self._run(events, clients, reshaping, scenario, traffic)
                     await rising
                     watching.cancel()
-                stats, tide_stats = await reshaping.stats(), await tide.stats()
+                stats, wave_stats = await reshaping.stats(), await wave.stats()
                 await self._compare(scenario)
             finally:
                 await traffic.close()
-                await tide_traffic.close()
-                await tide.close()
+                await wave_traffic.close()
+                await wave.close()
                 await clients.close()
                 await reshaping.close()
                 await scenario.close()
-        return Driven(clients, reshaping, scenario, traffic, stats, tide, tide_traffic, tide_stats)
+        return DemoResult(
+            clients, reshaping, scenario, traffic, stats, wave, wave_traffic, wave_stats
+        )
 
     async def _run(
         self,

@@ -112,7 +112,7 @@ class Scenario:
             async with self._changing:
                 try:
                     await self._change(kind)
-                except (httpx.HTTPError, RefusedError) as error:
+                except (httpx.HTTPError, RequestRefusedError) as error:
                     self.refused.append(f"{kind}: {error}")
             await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -153,7 +153,7 @@ class Scenario:
                 if answer.is_success and answer.json()["httpUrl"] == f"http://{target}":
                     return
                 await asyncio.sleep(_AGREE_POLL_SECONDS)
-            raise RefusedError(f"{node.name} does not name {target} for {home}/{bundle}")
+            raise RequestRefusedError(f"{node.name} does not name {target} for {home}/{bundle}")
 
         await asyncio.gather(*(named(node) for node in self._serving))
 
@@ -185,7 +185,9 @@ class Scenario:
         deadline = time.monotonic() + _TAKE_OVER_SECONDS_MAX
         while await self._held_by(node.broker_id):
             if time.monotonic() > deadline:
-                raise RefusedError(f"bundles of {node.broker_id} were not taken over in time")
+                raise RequestRefusedError(
+                    f"bundles of {node.broker_id} were not taken over in time"
+                )
             await asyncio.sleep(_POLL_SECONDS)
         took_s = time.time() - at_ms / 1000
         self._say(f"all bundles of {node.name} are served elsewhere after {took_s:.1f} s")
@@ -225,7 +227,7 @@ class Scenario:
                 if found in {node.broker_id for node in self._serving}:
                     return found
             await asyncio.sleep(_POLL_SECONDS)
-        raise RefusedError("no leader was elected in time")
+        raise RequestRefusedError("no leader was elected in time")
 
     async def _held_by(self, broker: str) -> int:
         """Bundles that a broker has, or that are on their way to or from it."""
@@ -259,11 +261,11 @@ class Scenario:
         _checked(await self._http.put(f"{node.url}/admin/v2/{path}", json=body))
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """A node refused a request; its reason is the message."""
 
 
 def _checked(answer: httpx.Response) -> httpx.Response:
     if answer.is_success:
         return answer
-    raise RefusedError(f"{answer.status_code} {answer.json().get('reason', '')}")
+    raise RequestRefusedError(f"{answer.status_code} {answer.json().get('reason', '')}")

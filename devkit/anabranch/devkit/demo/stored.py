@@ -11,14 +11,14 @@ from confluent_kafka import TopicPartition
 
 from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.core.errors import AnabranchError
-from anabranch.devkit.demo.messages import Arrival, Message
+from anabranch.devkit.demo.messages import Arrival, TraceMessage
 
 _SECONDS_MAX: Final = 10.0
 _CLOSE_SECONDS_MAX: Final = 2.0
 _BATCH_MAX: Final = 1_000
 
 
-class UnreadableError(AnabranchError):
+class MissingMessagesError(AnabranchError):
     """Kafka did not give what it says it has."""
 
 
@@ -26,7 +26,7 @@ def stored(connection: KafkaConnection, stats: Mapping[str, Any]) -> list[Arriva
     """Every message in every segment's Kafka topic, segment by segment, parents first.
 
     `stats`: the body of `GET .../stats`. In this order each key's messages are in theirs, since a
-    child has a greater id than its parents. Raises UnreadableError.
+    child has a greater id than its parents. Raises MissingMessagesError.
     """
     places = {
         (segment["kafkaTopic"], bucket): int(segment_id)
@@ -45,10 +45,10 @@ def stored(connection: KafkaConnection, stats: Mapping[str, Any]) -> list[Arriva
         while left > 0:
             read = consumer.consume(_BATCH_MAX, _SECONDS_MAX)
             if not read:
-                raise UnreadableError(f"{left} messages that Kafka says it has were not given")
+                raise MissingMessagesError(f"{left} messages that Kafka says it has were not given")
             for each in read:
                 if each.error() is not None:
-                    raise UnreadableError(f"Kafka: {each.error()}")
+                    raise MissingMessagesError(f"Kafka: {each.error()}")
                 found.append(_arrival(places, each))
             left -= len(read)
     finally:
@@ -58,5 +58,5 @@ def stored(connection: KafkaConnection, stats: Mapping[str, Any]) -> list[Arriva
 
 def _arrival(places: Mapping[tuple[str, int], int], read: KafkaMessage) -> Arrival:
     bucket = read.partition() or 0
-    message = msgspec.convert(msgspec.json.decode(read.value() or b"")["message"], Message)
+    message = msgspec.convert(msgspec.json.decode(read.value() or b"")["message"], TraceMessage)
     return Arrival(message, "Kafka", places[read.topic() or "", bucket], bucket, read.offset() or 0)

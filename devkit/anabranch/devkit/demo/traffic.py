@@ -28,7 +28,7 @@ from anabranch.client import (
 from anabranch.client import Message as Received
 from anabranch.core.names import full_name
 from anabranch.devkit.causality import Span
-from anabranch.devkit.demo.messages import Arrival, Message
+from anabranch.devkit.demo.messages import Arrival, TraceMessage
 from anabranch.devkit.demo.trace import Event
 
 _STREAM: Final = "demo-readers"
@@ -41,7 +41,7 @@ _POLL_SECONDS: Final = 0.05
 _Consumer = StreamConsumer | QueueConsumer
 
 
-class Cast(msgspec.Struct, frozen=True):
+class DemoConsumers(msgspec.Struct, frozen=True):
     """Who consumes: readers and workers from the start on, and readers who come or leave.
 
     `comings` and `leavings`: shares of the duration, with the reader's name.
@@ -56,8 +56,10 @@ class Cast(msgspec.Struct, frozen=True):
 class Traffic:
     """Sends every event in its order and time, and receives what was sent."""
 
-    def __init__(self, url: str, topic: str, cast: Cast, say: Callable[[str], None]) -> None:
-        self.sent: list[Message] = []  # acknowledged ones
+    def __init__(
+        self, url: str, topic: str, cast: DemoConsumers, say: Callable[[str], None]
+    ) -> None:
+        self.sent: list[TraceMessage] = []  # acknowledged ones
         self.spans: dict[int, Span] = {}  # by number: when each was sent and acknowledged
         self.failed: list[str] = []
         self.arrivals: list[Arrival] = []  # in the order of receipt, whichever reader received
@@ -128,11 +130,11 @@ class Traffic:
             if delay > 0:
                 await asyncio.sleep(delay)
             key = event.topic.rpartition("/")[2]
-            message = Message(number, key, self._turns[key])
+            message = TraceMessage(number, key, self._turns[key])
             self._turns[key] += 1
             await self._post(message)
 
-    async def _post(self, message: Message) -> None:
+    async def _post(self, message: TraceMessage) -> None:
         at_ms = time.time() * 1000
         producer = self._producers[message.turn % _PRODUCERS]
         body = msgspec.json.encode({"message": message, "sentMs": at_ms})
@@ -196,6 +198,6 @@ class Traffic:
         now_ms = time.time() * 1000
         for each in batch:
             body: dict[str, Any] = msgspec.json.decode(each.value)
-            message = msgspec.convert(body["message"], Message)
+            message = msgspec.convert(body["message"], TraceMessage)
             arrivals.append(Arrival(message, name, each.segment_id, each.bucket, each.offset))
             waits_ms.append(now_ms - body["sentMs"])

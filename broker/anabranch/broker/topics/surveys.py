@@ -1,4 +1,4 @@
-"""`Keeping`: what a controller does for its topics' subscriptions now and then, used or not.
+"""`TopicSurveys`: what a controller does for its topics' subscriptions now and then, used or not.
 
 It asks Kafka how far each has read, and keeps what Kafka forgets: positions that nobody has
 committed for `offsets.retention.minutes` are gone, of a group without consumers or a bucket without
@@ -24,10 +24,10 @@ import msgspec
 
 from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
 from anabranch.broker.log import get_logger
-from anabranch.broker.topics.access import Access
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.groups import Strays, written_parts
-from anabranch.broker.topics.metrics import Seen
+from anabranch.broker.topics.groups import StrayGroups, written_parts
+from anabranch.broker.topics.metrics import TopicSample
 from anabranch.broker.topics.positions import (
     Group,
     Part,
@@ -36,8 +36,8 @@ from anabranch.broker.topics.positions import (
     Survey,
     survey,
 )
-from anabranch.broker.topics.usage import Changes, Expiry
-from anabranch.broker.topics.watches import Owned
+from anabranch.broker.topics.usage import Expiry, SubscriptionChanges
+from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.positions import Place
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
@@ -55,7 +55,7 @@ _TRIMS: Final = 50  # in the time that what all have read is kept
 _TRIM_S_MAX: Final = 3_600.0
 
 
-class Keeping:
+class TopicSurveys:
     """One node's. `look` may be called for one topic; `round` looks at all that are its own.
 
     `busy_rounds`: after which the positions of what is in use are written down again.
@@ -65,16 +65,16 @@ class Keeping:
 
     def __init__(
         self,
-        access: Access,
+        access: TopicAccess,
         consumers: Consumers,
         positions: Positions,
-        owned: Owned,
+        owned: OwnedTopics,
         retention: Retention,
         interval_s: float,
         now: Callable[[], float],
     ) -> None:
-        self.seen: dict[str, Seen] = {}
-        self._changes = Changes(access)
+        self.seen: dict[str, TopicSample] = {}
+        self._changes = SubscriptionChanges(access)
         self.expiry = Expiry(
             access,
             consumers.usage,
@@ -95,7 +95,7 @@ class Keeping:
         self._trim_at: dict[str, float] = {}
         self._trouble: dict[str, str] = {}  # why a topic could not be looked at
         self._unasked: dict[str, list[str]] = {}  # subscriptions for which no time was left
-        self.strays = Strays(access.service, consumers.groups, positions)
+        self.strays = StrayGroups(access.service, consumers.groups, positions)
         self._rounds = 0
         self._retained: dict[str, set[str]] = {}  # topics, and which Kafka topics of each
         self._next_at = now() + interval_s
@@ -105,7 +105,7 @@ class Keeping:
 
     def _ticked(self) -> None:
         if self._task is None and self._now() >= self._next_at:
-            self._task = asyncio.create_task(self._round(), name="keeping")
+            self._task = asyncio.create_task(self._round(), name="survey topics")
 
     async def _round(self) -> None:
         """What takes long is begun again after as long at least: others need Kafka, too."""
@@ -316,7 +316,7 @@ class Keeping:
             if before is not None and before.groups.get(each) == group and now > before.at:
                 grown = max(0, read[each] - before.read[each])
                 rates[each] = grown / (now - before.at)
-        self.seen[name] = Seen(
+        self.seen[name] = TopicSample(
             topic.incarnation,
             now,
             sum(end - found.begins[place] for place, end in found.ends.items()),

@@ -42,9 +42,9 @@ def test_a_subscription_goes_on_where_it_was_when_kafka_has_forgotten_its_group(
         group = await made(node)
         (kafka,) = cluster.segments.ends
         cluster.positions.groups[group] = {(kafka, 0): 7, (kafka, 2): 10}
-        await topics.keeping.look(NAME)
+        await topics.surveys.look(NAME)
         del cluster.positions.groups[group]
-        await topics.keeping.look(NAME)  # what Kafka does not say changes nothing
+        await topics.surveys.look(NAME)  # what Kafka does not say changes nothing
         assert positions(topics) == [7, 0, 10, 0]
         async with client_of(node, "a") as client:
             await client.subscribe()
@@ -63,9 +63,9 @@ def test_a_bucket_that_kafka_has_forgotten_alone_keeps_its_position() -> None:
         group = await made(node)
         (kafka,) = cluster.segments.ends
         cluster.positions.groups[group] = {(kafka, 0): 7, (kafka, 1): 3}
-        await topics.keeping.look(NAME)
+        await topics.surveys.look(NAME)
         cluster.positions.groups[group] = {(kafka, 1): 2}  # an operator has put it back
-        await topics.keeping.look(NAME)
+        await topics.surveys.look(NAME)
         assert positions(topics) == [7, 2, 0, 0]
 
     run(test)
@@ -78,7 +78,7 @@ def test_positions_that_were_read_before_a_seek_are_not_written_down_after_it() 
         (kafka,) = cluster.segments.ends
         cluster.positions.groups[group] = {(kafka, 0): 7}
         cluster.positions.hold.clear()
-        looking = asyncio.create_task(topics.keeping.look(NAME))
+        looking = asyncio.create_task(topics.surveys.look(NAME))
         await until(lambda: cluster.positions.calls != [])
         await topics.resets.reset(NAME, "billing", EARLIEST)
         cluster.positions.hold.set()
@@ -97,13 +97,13 @@ def test_what_is_in_use_is_written_down_now_and_then_and_at_once_when_it_is_not(
         async with client_of(node, "a") as client:
             await client.subscribe()
             for read[kafka, 0] in (3, 4, 5):
-                await topics.keeping.look(NAME)
+                await topics.surveys.look(NAME)
             assert positions(topics) == [3, 0, 0, 0]
             await client.leave()
-        await topics.keeping.look(NAME)
+        await topics.surveys.look(NAME)
         assert positions(topics) == [5, 0, 0, 0]
         before = billing(topics)
-        await topics.keeping.look(NAME)
+        await topics.surveys.look(NAME)
         assert billing(topics) == before  # nothing has moved
 
     run(test)
@@ -115,9 +115,9 @@ def test_where_a_checkpoint_begins_is_left_to_its_consumers() -> None:
         group = await made(node, SubscriptionKind.CHECKPOINT, start=4)
         (kafka,) = cluster.segments.ends
         cluster.positions.groups[group] = {(kafka, 0): 7}
-        await topics.keeping.look(NAME)
+        await topics.surveys.look(NAME)
         assert positions(topics) == [4, 4, 4, 4]
-        seen = topics.keeping.seen[NAME]
+        seen = topics.surveys.seen[NAME]
         assert seen.left == {"billing": 3 + 6 + 6 + 6}
 
     run(test)
@@ -130,7 +130,7 @@ def test_what_a_sealed_segment_holds_beyond_its_end_is_no_position() -> None:
         (kafka,) = cluster.segments.ends
         await topics.split(NAME, 0)
         cluster.positions.groups[group] = {(kafka, bucket): 11 for bucket in range(4)}
-        await topics.keeping.look(NAME)
+        await topics.surveys.look(NAME)
         assert positions(topics) == [10, 10, 10, 10]
 
     run(test)
@@ -145,10 +145,10 @@ def test_a_round_looks_at_all_topics_and_says_what_it_could_not_do(
         (kafka,) = cluster.segments.ends
         cluster.positions.groups[group] = {(kafka, 0): 7}
         cluster.positions.failure = KafkaUnreachableError("Kafka does not answer")
-        await topics.keeping.round()
-        await topics.keeping.round()
+        await topics.surveys.round()
+        await topics.surveys.round()
         cluster.positions.failure = None
-        await topics.keeping.round()
+        await topics.surveys.round()
         assert positions(topics) == [7, 0, 0, 0]
         assert cluster.segments.retained == {kafka}
 
@@ -170,7 +170,7 @@ def test_what_every_subscription_has_read_is_deleted_and_nothing_else() -> None:
         (kafka,) = cluster.segments.ends
         cluster.positions.groups[first] = {(kafka, 0): 7, (kafka, 1): 9, (kafka, 2): 10}
         cluster.positions.groups[audit] = {(kafka, 0): 8, (kafka, 1): 4}
-        await topics.keeping.look(NAME)
+        await topics.surveys.look(NAME)
         assert cluster.positions.begins == {(kafka, 0): 7, (kafka, 1): 4}
 
     run(test, **NOW)
@@ -182,7 +182,7 @@ def test_what_is_not_old_enough_is_kept(kept: dict[str, object]) -> None:
         (kafka,) = cluster.segments.ends
         # A record's offset is its time.
         cluster.segments.ends[kafka] = [node.runtime.log_ms + 10_000] * 4
-        await node.operations.topics.keeping.look(NAME)
+        await node.operations.topics.surveys.look(NAME)
         if kept:
             assert cluster.positions.begins == {}
         else:
@@ -197,7 +197,7 @@ def test_what_is_not_old_enough_is_kept(kept: dict[str, object]) -> None:
 def test_a_topic_without_subscriptions_is_kept_for_the_time_of_what_all_have_read() -> None:
     async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
         (kafka,) = cluster.segments.ends
-        await node.operations.topics.keeping.look(NAME)
+        await node.operations.topics.surveys.look(NAME)
         assert cluster.positions.begins == {(kafka, bucket): 10 for bucket in range(4)}
 
     run(test, **NOW)
@@ -206,14 +206,14 @@ def test_a_topic_without_subscriptions_is_kept_for_the_time_of_what_all_have_rea
 def test_what_a_queue_has_read_is_deleted_only_where_kafka_tells_of_it() -> None:
     async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
         group = await made(node, SubscriptionKind.QUEUE)
-        await node.operations.topics.keeping.look(NAME)
+        await node.operations.topics.surveys.look(NAME)
         assert cluster.positions.begins == {}
         (kafka,) = cluster.segments.ends
         told = cluster.positions.queues[group] = {(kafka, bucket): (0, -1) for bucket in range(4)}
         told |= {(kafka, 1): (6, -1), (kafka, 2): (7, 0), (kafka, 3): (2, 5)}
-        await node.operations.topics.keeping.look(NAME)
+        await node.operations.topics.surveys.look(NAME)
         assert cluster.positions.begins == {(kafka, 1): 6, (kafka, 2): 10, (kafka, 3): 2}
-        assert node.operations.topics.keeping.seen[NAME].left == {"billing": 10 + 4 + 0 + 8}
+        assert node.operations.topics.surveys.seen[NAME].left == {"billing": 10 + 4 + 0 + 8}
         assert billing(node.operations.topics).positions == ()
 
     run(test, **NOW)
@@ -222,7 +222,7 @@ def test_what_a_queue_has_read_is_deleted_only_where_kafka_tells_of_it() -> None
 def test_nothing_is_deleted_of_what_a_subscription_made_meanwhile_is_to_read() -> None:
     async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
         cluster.positions.hold.clear()
-        looking = asyncio.create_task(node.operations.topics.keeping.look(NAME))
+        looking = asyncio.create_task(node.operations.topics.surveys.look(NAME))
         await until(lambda: cluster.positions.calls != [])
         await made(node)
         cluster.positions.hold.set()
@@ -247,11 +247,11 @@ def test_a_subscription_that_nobody_uses_expires_and_is_announced(
         told: list[float] = []
 
         while node.view.subscription(NAME, "billing") is not None:
-            await topics.keeping.look(NAME)
-            told.extend(topics.keeping.expiry.soon.values())
+            await topics.surveys.look(NAME)
+            told.extend(topics.surveys.expiry.soon.values())
         assert told
         assert max(told) <= 0.25 * 3
-        assert topics.keeping.expiry.soon == {}
+        assert topics.surveys.expiry.soon == {}
         await until(lambda: group in cluster.segments.deleted_groups)
 
     run(test, **SHORT)
@@ -263,9 +263,9 @@ def test_by_default_no_subscription_expires() -> None:
     async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
         await made(node)
         node.runtime.log_ms += 10 * 365 * 86_400_000
-        await node.operations.topics.keeping.look(NAME)
+        await node.operations.topics.surveys.look(NAME)
         assert node.view.subscription(NAME, "billing") is not None
-        assert node.operations.topics.keeping.expiry.soon == {}
+        assert node.operations.topics.surveys.expiry.soon == {}
 
     run(test)
 
@@ -278,9 +278,9 @@ def test_a_subscription_that_is_in_use_does_not_expire(kind: str) -> None:
             await client.subscribe(kind=pb.ScalableConsumerType.Value(kind))
             over = node.runtime.log_ms + 4_000
             while node.runtime.log_ms < over:
-                await topics.keeping.look(NAME)
+                await topics.surveys.look(NAME)
                 await client.report()
-            assert topics.keeping.expiry.soon == {}
+            assert topics.surveys.expiry.soon == {}
             assert node.view.subscription(NAME, "billing") is not None
 
     run(test, **SHORT)
@@ -292,7 +292,7 @@ def test_a_plain_consumer_in_its_group_keeps_a_subscription() -> None:
         cluster.positions.members.add(await made(node))
         before = billing(topics)
         while billing(topics) == before:
-            await topics.keeping.look(NAME)
+            await topics.surveys.look(NAME)
         assert "has_members" in cluster.positions.calls
 
     run(test, **SHORT)
@@ -313,7 +313,7 @@ def test_the_groups_of_subscriptions_that_are_no_more_are_found_and_deleted() ->
         groups |= {former: {}, used: {}, later: {}, member: {}, strange: {}, "anybodys.57": {}}
         cluster.positions.members.add(member)
         cluster.segments.deleted_groups.clear()
-        await topics.keeping.strays.search()
+        await topics.surveys.strays.search()
         await until(lambda: cluster.segments.deleted_groups == {former})
 
     run(test)
@@ -357,7 +357,7 @@ def test_a_topic_that_nothing_is_done_for_has_its_gauges_at_its_owner() -> None:
         group = await made(node)
         (kafka,) = cluster.segments.ends
         cluster.positions.groups[group] = {(kafka, 0): 7}
-        await node.operations.topics.keeping.look(NAME)
+        await node.operations.topics.surveys.look(NAME)
         billing_ = {"subscription": "billing"}
         assert shown("anabranch_subscription_backlog_messages", **billing_) == 33
         assert shown("anabranch_topic_stored_messages") == 40

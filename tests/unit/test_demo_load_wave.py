@@ -5,7 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 from anabranch.core.autoscale.policy import AutoScalePolicy, checked_override, fault_of, resolve
-from anabranch.devkit.demo.tide import POLICY, Decided, Sample, Tide, rate_at, tidal
+from anabranch.devkit.demo.load_wave import (
+    POLICY,
+    LoadWave,
+    Sample,
+    ScalingDecision,
+    rate_at,
+    wave_events,
+)
 from anabranch.devkit.demo.trace import load
 
 
@@ -19,7 +26,7 @@ def test_the_tide_rises_above_the_policys_thresholds_and_falls_below_them() -> N
 
 def test_the_events_keep_their_order_and_go_round_as_often_as_the_tide_needs() -> None:
     events = load(75.0)
-    found = tidal(events, 75.0)
+    found = wave_events(events, 75.0)
     assert [each.topic for each in found[: len(events)]] == [each.topic for each in events]
     assert found[len(events)].topic == events[0].topic
     assert all(one.at_s <= other.at_s for one, other in pairwise(found))
@@ -28,14 +35,14 @@ def test_the_events_keep_their_order_and_go_round_as_often_as_the_tide_needs() -
 
 
 def test_it_has_turned_when_it_scaled_out_and_in_again() -> None:
-    tide = Tide([], lambda _: None)
-    assert not tide.has_turned
+    wave = LoadWave([], lambda _: None)
+    assert not wave.has_turned
     for segments, turned in ((1, False), (2, False), (4, False), (3, True)):
-        tide.samples.append(Sample(len(tide.samples), 1.0, segments, 1))
-        assert tide.has_turned is turned
-    tide.decisions = {
-        Decided(2, "merge 1 2", "cold"),
-        Decided(1, "split 0", "hot"),
-        Decided(3, "none", ""),
+        wave.samples.append(Sample(len(wave.samples), 1.0, segments, 1))
+        assert wave.has_turned is turned
+    wave.decisions = {
+        ScalingDecision(2, "merge 1 2", "cold"),
+        ScalingDecision(1, "split 0", "hot"),
+        ScalingDecision(3, "none", ""),
     }
-    assert [each.action for each in tide.acted] == ["split 0", "merge 1 2"]
+    assert [each.action for each in wave.acted] == ["split 0", "merge 1 2"]

@@ -20,15 +20,15 @@ def test_a_topic_that_kafka_is_slow_for_keeps_no_other_waiting() -> None:
             if name != NAME:
                 await topics.create(name, 1, {})
             await topics.consumers.create(name, "billing", SubscriptionKind.STREAM, EARLIEST)
-        await topics.keeping.round()  # in which also groups are searched
-        topics.keeping.seen.clear()
+        await topics.surveys.round()  # in which also groups are searched
+        topics.surveys.seen.clear()
         cluster.positions.calls.clear()
         cluster.positions.hold.clear()
-        looking = asyncio.create_task(topics.keeping.round())
+        looking = asyncio.create_task(topics.surveys.round())
         await until(lambda: len(cluster.positions.calls) == 3)
         cluster.positions.hold.set()
         await looking
-        assert len(topics.keeping.seen) == 3
+        assert len(topics.surveys.seen) == 3
 
     run(test)
 
@@ -45,7 +45,7 @@ def test_a_group_that_kafka_does_not_tell_of_keeps_no_other_from_being_written_d
         cluster.positions.groups[group] = {(kafka, 0): 7}
         cluster.positions.silent = {audit}
         with pytest.raises(UnavailableError, match="how far each subscription has read"):
-            await topics.keeping.look(NAME)
+            await topics.surveys.look(NAME)
         assert topics.consumers.known(NAME, "billing").position(0, 0) == 7
 
     run(test)
@@ -76,7 +76,7 @@ def test_groups_for_which_no_time_was_left_are_asked_for_first_in_the_next_look(
         monkeypatch.setattr(cluster.positions, "committed", committed)
         for _ in range(3):
             with pytest.raises(UnavailableError):
-                await topics.keeping.look(NAME)
+                await topics.surveys.look(NAME)
         assert len(asked) == 6
         assert len(set(asked)) == 5
 

@@ -17,17 +17,17 @@ import httpx
 import msgspec
 
 from anabranch.devkit.demo.trace import Event
-from anabranch.devkit.demo.traffic import Cast
+from anabranch.devkit.demo.traffic import DemoConsumers
 from anabranch.devkit.nodes import NodeProcess
 from anabranch.spark_replay.report.charts import Bins, lines
 from anabranch.spark_replay.report.document import document
 
-TIDE: Final = "services/core/tide"
-CAST: Final = Cast(
-    readers=("tide-a",),
+WAVE_TOPIC: Final = "services/core/load-wave"
+CONSUMERS: Final = DemoConsumers(
+    readers=("wave-a",),
     workers=(),
-    comings=((0.3, "tide-b"), (0.4, "tide-c")),
-    leavings=((0.72, "tide-b"),),
+    comings=((0.3, "wave-b"), (0.4, "wave-c")),
+    leavings=((0.72, "wave-b"),),
 )
 # A minute of the defaults is a second or so here, and a thousand messages a few.
 SETTINGS: Final = (
@@ -61,8 +61,8 @@ def rate_at(share: float) -> float:
     return _RATES[-1][1]
 
 
-def tidal(events: Sequence[Event], duration_s: float) -> list[Event]:
-    """The trace's events in their order, again and again, at the speed of the tide."""
+def wave_events(events: Sequence[Event], duration_s: float) -> list[Event]:
+    """The trace's events in their order, again and again, at the speed of the load wave."""
     found: list[Event] = []
     due = 0.0
     for step in range(int(duration_s / _STEP_S)):
@@ -82,7 +82,7 @@ class Sample(msgspec.Struct, frozen=True):
     consumers: int
 
 
-class Decided(msgspec.Struct, frozen=True, order=True):
+class ScalingDecision(msgspec.Struct, frozen=True, order=True):
     """One decision that acted, or was kept from it."""
 
     at_ms: int
@@ -90,13 +90,13 @@ class Decided(msgspec.Struct, frozen=True, order=True):
     why: str
 
 
-class Tide:
+class LoadWave:
     """Makes the topic, sets its policy, and watches what comes of it."""
 
     def __init__(self, serving: Sequence[NodeProcess], say: Callable[[str], None]) -> None:
         self.samples: list[Sample] = []
-        self.decisions: set[Decided] = set()
-        self._path = f"/admin/v2/scalable/{TIDE}"
+        self.decisions: set[ScalingDecision] = set()
+        self._path = f"/admin/v2/scalable/{WAVE_TOPIC}"
         self._serving = serving  # changes as nodes come and go
         self._say = say
         self._dice = random.Random(13)
@@ -111,7 +111,7 @@ class Tide:
         url = self._serving[0].url + self._path
         (await self._http.put(url)).raise_for_status()
         (await self._http.post(f"{url}/autoScalePolicy", json=POLICY)).raise_for_status()
-        self._say(f"created topic://{TIDE} with 1 segment; nobody will split it")
+        self._say(f"created topic://{WAVE_TOPIC} with 1 segment; nobody will split it")
 
     async def run(self) -> None:
         """Samples until it is cancelled; says each action."""
@@ -133,7 +133,7 @@ class Tide:
         consumers = sum(each["consumerCount"] for each in stats["subscriptions"].values())
         self.samples.append(Sample(int(time.time() * 1000), rate, len(active), consumers))
         for each in reversed(stats["autoScale"]["decisions"]):
-            found = Decided(each["atMs"], each["action"], each["why"])
+            found = ScalingDecision(each["atMs"], each["action"], each["why"])
             if found not in self.decisions and found.action != "none":
                 self._say(f"by itself: {found.action}, because {found.why}")
             self.decisions.add(found)
@@ -141,7 +141,7 @@ class Tide:
     # --- what there was to see ----------------------------------------------------------
 
     @property
-    def acted(self) -> list[Decided]:
+    def acted(self) -> list[ScalingDecision]:
         """The decisions that acted, in their order."""
         return sorted(each for each in self.decisions if each.action != "none")
 
@@ -163,8 +163,8 @@ class Tide:
         counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds))) or "none"
         peak = max((each.msg_rate_in for each in self.samples), default=0.0)
         click.echo(
-            f"the tide: up to {peak:.0f} msg/s, from 1 to {self.most} segments and back to {last}, "
-            f"by itself: {counts}"
+            f"the load wave: up to {peak:.0f} msg/s, from 1 to {self.most} segments and back to "
+            f"{last}, by itself: {counts}"
         )
 
     def write(self, file: Path) -> None:
@@ -192,7 +192,7 @@ class Tide:
             for each in sorted(self.decisions)
         )
         return (
-            f"<h1>topic://{TIDE}</h1><p>Nobody called split or merge.</p>"
+            f"<h1>topic://{WAVE_TOPIC}</h1><p>Nobody called split or merge.</p>"
             "<h2>Load</h2><p>Messages in per second as the policy saw them; the line is the rate "
             "above which one segment is split.</p>"
             + lines({"load": series["load"]}, bins, {"load": _LOAD}, unit="msg/s", level=level)
