@@ -12,7 +12,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, Self, TypeGuard
 
 from anabranch.client._consumer.assignment import Holding, SegmentBucket
@@ -21,8 +21,8 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.messages import Source
 from anabranch.client._errors import ClosedError, DeadlineError, KafkaReadError, SubscriptionError
 from anabranch.client._kafka_options import in_group, partition_of
+from anabranch.client._queue.core import QueueCore
 from anabranch.client._queue.dead_letters import DeadLetterProducer, DeadLetterReason, limit_of
-from anabranch.client._queue.drain import QuietClock
 from anabranch.client._queue.messages import (
     ACCEPT,
     REJECT,
@@ -32,8 +32,9 @@ from anabranch.client._queue.messages import (
     QueueMessage,
 )
 from anabranch.client._queue.share_group import Delivering, delivering_of
-from anabranch.client._queue.share_reader import ShareReader, hold_s
+from anabranch.client._queue.share_reader import ShareReader
 from anabranch.client._queue.share_readers import ShareReaders
+from anabranch.client._queue.turns import hold_s
 from anabranch.client._settings import DeadLetterPolicy, QueueSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
@@ -61,8 +62,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         self._settings = settings
         self._reader: ShareReaders | None = None
         self._delivering = Delivering(math.inf)  # not known
-        self._quiet = QuietClock(math.inf)
-        self._group_id = ""  # that the reader reads in
+        self._queue = QueueCore(core)
         self._sources: _Sources = {}
         self._wanted_before: frozenset[str] = frozenset()  # when a delivery was taken last
         self._delivery: Delivery | None = None
@@ -118,7 +118,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         if not (is_number and 0 <= delay_s <= longest_s):
             raise InvalidInputError(
                 f"delay_s is 0 to {longest_s:g}, 0.8 of Kafka's share.record.lock.duration.ms of "
-                f"group {self._group_id}: {delay_s!r}"
+                f"group {self._queue.group_id}: {delay_s!r}"
             )
         if error is not None:
             self._dead_letters.errors.note(message, message.delivery_count, error)
@@ -173,7 +173,7 @@ class QueueConsumer(Consumer[QueueMessage]):
     @property
     def segments(self) -> list[int]:
         """The segments that it consumes, sorted; those included that are about to come."""
-        return sorted(segment_id for _, segment_id in set(self._segments()))
+        return sorted(segment_id for _, segment_id in set(self._queue.segments(self._watch.layout)))
 
     # Taking.
 
@@ -205,7 +205,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         return self._given < len(self._order)
 
     def _begin(self, delivery: Delivery) -> None:
-        segments = dict(self._segments())
+        segments = dict(self._queue.segments(self._watch.layout))
         self._delivery, self._given = delivery, 0
         self._order = range(len(delivery.messages))
         self._count(delivery, segments)
@@ -268,33 +268,27 @@ class QueueConsumer(Consumer[QueueMessage]):
             if self._reader is not None and self._reader.failure is not None:
                 raise self._reader.failure
             self._core.tick(now)
-            self._must_last()
+            if self._queue.is_replaced:
+                raise SubscriptionError(
+                    f"subscription {self.subscription} of {self.topic} was deleted and made again, "
+                    "or put somewhere else: subscribe again with a new consumer"
+                )
             self._reconcile()
-            self._report_drained()
+            self._queue.follow_drained()
             if self._core.report_due(now) or self._core.needs_subscribe:
                 self._session.poke()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S):
                     await self._poke.wait()
 
-    def _must_last(self) -> None:
-        """The silence of one group says nothing of another: in that nothing is read here."""
-        assignment = self._core.assignment
-        if self._reader is None or assignment is None or assignment.group_id == self._group_id:
-            return
-        raise SubscriptionError(
-            f"subscription {self.subscription} of {self.topic} was deleted and made again, or put "
-            "somewhere else: subscribe again with a new consumer"
-        )
-
     def _reconcile(self) -> None:
-        """Polls all segments that are not drained for all, and those that are about to come."""
-        wanted = dict(self._segments())
+        """Polls what is to be polled by now."""
+        wanted = dict(self._queue.segments(self._watch.layout))
         for topic, segment_id in wanted.items():
             self._sources.setdefault(topic, (segment_id, {}))
         assignment = self._core.assignment
         if self._reader is None and assignment is not None:
-            self._group_id = assignment.group_id
+            self._queue.group_id = assignment.group_id
             kafka = in_group(self._kafka, assignment, self._watch.layout)
             self._reader = ShareReaders(functools.partial(self._member, kafka), self._readable.set)
         if self._reader is not None and not self._is_closing:
@@ -306,8 +300,8 @@ class QueueConsumer(Consumer[QueueMessage]):
             self._delivering,
             self._settings.messages_max,
             self._readable.set,
-            self._quiet.polled,
-            self._quiet.contact,
+            self._queue.quiet.polled,
+            self._queue.quiet.contact,
             on_park,
         )
 
@@ -331,28 +325,7 @@ class QueueConsumer(Consumer[QueueMessage]):
                 "that"
             )
         self._delivering = found
-        self._quiet = QuietClock(found.lock_s)
-
-    def _segments(self) -> Iterator[tuple[str, int]]:
-        layout, assignment = self._watch.layout, self._core.assignment
-        for each in () if assignment is None else assignment.segments:
-            yield each.kafka_topic, each.segment_id
-        coming = layout.children if layout.sealing else ()
-        for part in (*layout.active, *coming):
-            yield part.kafka_topic, part.segment_id
-
-    def _report_drained(self) -> None:
-        """Tells the core what is drained, again after each new session, and what is no more."""
-        ends = {n: (h, h.end_offset) for n, h in self._core.fetches.items()}
-        self._quiet.follow({h.kafka_topic for h, end in ends.values() if end is not None})
-        drained = set(self._quiet.drained())
-        for number, (holding, end) in ends.items():
-            if end is None:
-                continue
-            if holding.kafka_topic in drained or end == 0:
-                self._core.on_position(number, end)
-            elif holding.drained:
-                self._core.on_undrained(holding)
+        self._queue.begin(found.lock_s)
 
 
 async def _nowhere(topic: str, _settings: object) -> NoReturn:

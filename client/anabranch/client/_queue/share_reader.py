@@ -47,48 +47,8 @@ from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER, part
 from anabranch.client._queue.drain import Contact
 from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
 from anabranch.client._queue.share_group import Delivering
+from anabranch.client._queue.turns import Turns, hold_s
 from anabranch.wire.logging import get_logger
-
-_FIRST: Final = 1
-_QUICK: Final = 100  # which are settled in 12 s by whoever settles eight in one
-_DELIVERIES: Final = 8
-_WITHIN_S: Final = 1.0
-
-
-class Pace:
-    """Few at first, and after a delivery that was not settled in time; more for quick ones.
-
-    When eight in a row were full, and settled within a second, it is as many as they had together,
-    or 100 if they had less. Whoever takes a message or two and goes, or takes long for each, keeps
-    few from the others. Kafka counts what it gives out in vain, and discards what was given out too
-    often.
-    """
-
-    def __init__(self, records_max: int) -> None:
-        self._records_max = records_max
-        self.records = _FIRST
-        self._ends: collections.deque[tuple[float, int]] = collections.deque(maxlen=_DELIVERIES)
-
-    def ended(self, in_time: bool, messages: int, now: float) -> bool:
-        """A delivery is over. Whether `records` must be taken up now: by joining the group anew.
-
-        Also true of each that was not settled in time, so that others get what was not.
-        """
-        if not in_time:
-            self._ends.clear()
-            self.records = _FIRST
-            return True
-        self._ends.append((now, messages))
-        counts = [count for _, count in self._ends]
-        records = min(self._records_max, max(_QUICK, sum(counts)))
-        quick = len(counts) == _DELIVERIES and now - self._ends[0][0] <= _WITHIN_S
-        # To join anew takes as long as some deliveries: not for a little more.
-        if not quick or min(counts) < self.records or records < 2 * self.records:
-            return False
-        self._ends.clear()
-        self.records = records
-        return True
-
 
 _log = get_logger(__name__)
 
@@ -96,9 +56,6 @@ _POLL_S: Final = 0.02
 _PARKED_S: Final = 0.1
 _CLOSE_S_MAX: Final = 5.0
 _TOLD_MAX: Final = 10  # discarded messages, one by one
-_SEND_AFTER_S: Final = 0.01  # when no poll takes the answers along
-# When, after a change of topics, the coordinator is asked for the assignment once more.
-_NUDGES_S: Final = (0.005, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 _TYPES: Final = {
     ACCEPT: AcknowledgeType.ACCEPT,
@@ -106,11 +63,6 @@ _TYPES: Final = {
     DELAY: AcknowledgeType.RELEASE,
     REJECT: AcknowledgeType.REJECT,
 }
-
-
-def hold_s(lock_s: float) -> float:
-    """For how long a delivery may be kept: Kafka must have the answers before its lock ends."""
-    return lock_s * 0.8
 
 
 class ShareReader:
@@ -136,7 +88,7 @@ class ShareReader:
         self._kafka = kafka
         self._hold_s = hold_s(delivering.lock_s)
         self._count_max = delivering.count_max
-        self._pace = Pace(messages_max)
+        self._turns = Turns(self._hold_s, messages_max, time.monotonic())
         self._on_read = on_read
         self._on_poll = on_poll
         self._on_contact = on_contact
@@ -147,13 +99,7 @@ class ShareReader:
         self._lock = threading.Lock()  # of the next two
         self._ready: Delivery | None = None
         self._asked = False
-        self._topics: tuple[str, ...] = ()  # the thread's, as everything below
-        self._nudges: list[float] = []
-        self._nudged = False
-        self._turn_number = 0
-        self._unsent = False  # answers were given since the last poll
-        self._untaken = False  # nobody came for the last delivery
-        self._idle_since = time.monotonic()
+        self._turn_number = 0  # the thread's, as everything below, and the turns
         self._stopped = False
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -239,32 +185,33 @@ class ShareReader:
         self._wake.clear()
         if self._stopped:  # said before: nothing would wake us
             return
-        if not (self._wanted and self._asked and (self._waiting or not self._untaken)):
+        if not self._turns.is_to_poll(self._wanted, self._asked, self._waiting > 0):
             self._rest()
             return
         if self._consumer is None:
             self._consumer = self._member()
         self._follow(self._consumer)
         self._poll(self._consumer)
-        self._idle_since = time.monotonic()
+        self._turns.polled(time.monotonic())
 
     def _rest(self) -> None:
         """While nobody asks for messages: what was answered is sent, the topics are followed."""
-        idle_s = time.monotonic() - self._idle_since
-        if self._unsent and idle_s >= _SEND_AFTER_S:
+        now = time.monotonic()
+        leaves = self._turns.leaves(now)
+        if self._turns.sends(now):
             self._send()
-        if idle_s >= self._hold_s:
+        if leaves:
             self._leave()
         if self._consumer is None:
             self._wake.wait()
             return
         self._follow(self._consumer)
-        self._wake.wait(_SEND_AFTER_S if self._unsent or self._nudges else _PARKED_S)
+        self._wake.wait(self._turns.rest_s)
 
     def _poll(self, consumer: ShareConsumer) -> None:
         began = time.monotonic()
         messages = found = list(consumer.poll(_POLL_S))
-        self._unsent = False
+        self._turns.unsent = False
         if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
             for message in found:
                 self._trouble.note(message.error())
@@ -290,7 +237,7 @@ class ShareReader:
         self._loop.call_soon_threadsafe(self._on_read)
         in_time = delivery.wait(hold_until - time.monotonic())
         with self._lock:
-            self._untaken, self._ready = self._ready is not None, None
+            self._turns.untaken, self._ready = self._ready is not None, None
             answers, due = delivery.end()
         if set(answers) == {ACCEPT}:  # as nearly always; this is three times as fast
             collections.deque(map(consumer.acknowledge, messages), maxlen=0)
@@ -299,12 +246,12 @@ class ShareReader:
                 if index not in due:
                     consumer.acknowledge(messages[index], _TYPES[answer])
             self._tell_discarded(messages, answers)
-        self._unsent = True
+        self._turns.unsent = True
         if due:
             self._park(consumer, messages, due)
         if not in_time:
             _log.warning("consumer.settled_too_late", messages=answers.count(RELEASE))
-        if self._pace.ended(in_time, len(messages), time.monotonic()) and not self._stopped:
+        if self._turns.pace.ended(in_time, len(messages), time.monotonic()) and not self._stopped:
             self._leave()
 
     def _park(
@@ -313,8 +260,7 @@ class ShareReader:
         """Keeps these locked until each is due, while others have the partitions."""
         self._send()
         consumer.unsubscribe()
-        self._topics = ()
-        self._nudges = []
+        self._turns.parked()
         self._parks(True)
         try:
             for index, at in sorted(due.items(), key=lambda item: item[1]):
@@ -322,7 +268,7 @@ class ShareReader:
                     self._send()
                     self._stopping.wait(at - time.monotonic())
                 consumer.acknowledge(messages[index], AcknowledgeType.RELEASE)
-                self._unsent = True
+                self._turns.unsent = True
             self._send()
         finally:
             self._parks(False)
@@ -352,17 +298,17 @@ class ShareReader:
 
     def _send(self) -> None:
         """Sends the answers that no poll has taken along."""
-        if self._unsent and self._consumer is not None:
-            self._unsent = False
+        if self._turns.unsent and self._consumer is not None:
+            self._turns.unsent = False
             self._consumer.commit_async()
 
     def _member(self) -> ShareConsumer:
         """A new member of the group, for as many records as are good now."""
-        self._topics = ()
+        self._turns.joined()
         return ShareConsumer(
             {
                 **SHARE_CONSUMER,
-                "max.poll.records": self._pace.records,
+                "max.poll.records": self._turns.pace.records,
                 **self._kafka,
                 "logger": LIBRDKAFKA_LOG,
                 "error_cb": self._lost,
@@ -380,19 +326,10 @@ class ShareReader:
                 consumer.close()
 
     def _follow(self, consumer: ShareConsumer) -> None:
-        now = time.monotonic()
-        if self._wanted != self._topics:
+        wanted, now = self._wanted, time.monotonic()
+        if self._turns.is_to_subscribe(wanted, now):
             self._send()
-            self._topics = self._wanted
-            self._nudges = [now + after for after in _NUDGES_S] if self._topics else []
-            self._nudged = False
-            consumer.subscribe(list(self._topics))
-        elif self._nudges and now >= self._nudges[0]:
-            self._send()
-            self._nudges = [at for at in self._nudges if at > now]
-            self._nudged = not self._nudged
-            nobody = [f"{self._topics[0][:240]}.nobody"] if self._nudged else []
-            consumer.subscribe([*self._topics, *nobody])
+            consumer.subscribe(self._turns.subscription(wanted, now))
 
     def _counted(self, contact: Contact, statistics: str) -> None:
         answered = contact.answered(statistics)
