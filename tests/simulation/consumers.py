@@ -58,9 +58,9 @@ class Consumer(Life):
         self._begin()
 
     def _begin(self) -> None:
-        self.core = self._made_core()
         self._instance = self._sched.rng.getrandbits(40)
         self._epoch_s = self._sched.rng.uniform(0.0, 1e6)
+        self.core = self._made_core()
         self._connection: Connection | None = None
         self._attempt: int | None = None
         self._asked_at = 0.0

@@ -34,6 +34,10 @@ class SeekChecks:
         """Kafka has it."""
         self._stored[message] = (self._world.cluster.log_ms(), kafka)
 
+    def stored_of(self, topic: str) -> set[Message]:
+        """All messages of a topic that are stored, or were."""
+        return {each for each in self._stored if each.key.startswith(f"{topic}|")}
+
     def place_of(self, message: Message) -> str | None:
         """The Kafka topic of a message that is stored."""
         return self._stored.get(message, (0, None))[1]

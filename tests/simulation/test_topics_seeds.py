@@ -42,7 +42,7 @@ def test_the_runs_with_topics_see_what_they_are_made_to_see() -> None:
     reports = [simulate(seed, topics=True) for seed in range(40)]
     moves = {kind for report in reports for kind in report.accepted}
     assert moves >= {f"TopicChange.{move.name}" for move in TopicMove if move.name != "UPDATE"}
-    # Nobody deletes a subscription here, and there are no queues, whose dead letters go somewhere.
+    # Nobody deletes a subscription here, and no queue has dead letters.
     absent = (SubscriptionOp.DELETE, SubscriptionOp.DEAD_LETTER)
     assert moves >= {f"SubscriptionChange.{op.name}" for op in SubscriptionOp if op not in absent}
     refused = {reason for report in reports for reason in report.rejected}
@@ -51,7 +51,7 @@ def test_the_runs_with_topics_see_what_they_are_made_to_see() -> None:
     for report in reports:
         seen.update(report.topics or {})
     common = ("stored", "redelivered", "handed_on", "settled_in_doubt", "lapses")
-    for what in (*common, "seeks", "checkpoints"):
+    for what in (*common, "seeks", "checkpoints", "queued"):
         assert seen[what] > 20, what
     # A seek is one record, positions included, so fewer fail on the way than are made; and Kafka
     # forgets only what the log has had for longer than a session.

@@ -92,6 +92,10 @@ class TopicChecks:
             case _:
                 pass
 
+    def home_of(self, place: Place) -> str:
+        """The topic whose messages lie there."""
+        return self._segments[place[0]][0] if place[0] in self._segments else ""
+
     def _pruned(self, name: str) -> frozenset[str]:
         """Kafka topics of segments that the topic has had, and has no more."""
         topic = self._world.cluster.checks.truth.topic(name)
@@ -134,6 +138,11 @@ class TopicChecks:
         if sink is not None:
             for segment_id in record.segment_ids:
                 sink.must_have(topic, record.topic, segment_id)
+            return
+        queue = self._world.queues.get((record.topic, record.subscription))
+        if queue is not None:
+            for segment_id in record.segment_ids:
+                queue.must_have(topic, segment_id)
             return
         group = kafka_group("", record.topic, record.subscription, known.created_offset)
         for segment_id in record.segment_ids:
@@ -302,4 +311,9 @@ class TopicChecks:
                     found.append(f"{subscription} has {key} up to {got} of {last}")
             if not self._world.plan.seeks:
                 found += self._world.shared.unread(group, topic)
+        for (name, subscription), queue in self._world.queues.items():
+            layout = self._world.cluster.checks.truth.topic(name)
+            known = self._world.cluster.checks.truth.subscription(name, subscription)
+            if layout is not None and known is not None:
+                found += queue.unread(layout, known.drained)
         return found

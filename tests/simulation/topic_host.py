@@ -18,7 +18,7 @@ from anabranch.core.subscriptions.admission import AdmissionStep, admit
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.propose import subscription_change
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.controller import (
     CloseConsumer,
     ControllerEffect,
@@ -245,7 +245,9 @@ class TopicHost:
         known = self._process.core.state.subscription(asked.topic, asked.subscription)
         if controller is None or known is None or self._is_busy(asked):
             return False
-        if known.instance_of(asked.consumer) == asked.instance:
+        if asked.kind is SubscriptionKind.QUEUE:
+            controller.left(asked.subscription, asked.consumer)  # was never registered
+        elif known.instance_of(asked.consumer) == asked.instance:
             controller.left(asked.subscription, asked.consumer)
             self._propose(asked, SubscriptionOp.LEAVE, consumer=asked.consumer)
             return False

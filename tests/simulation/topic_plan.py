@@ -62,6 +62,7 @@ class TopicPlan(msgspec.Struct, frozen=True):
     shared_keys: int = 0  # of each topic that lasts, written to by all its producers
     forgets: bool = False  # Kafka forgets positions that the log has
     checkpoints: bool = False  # the last subscription's consumers keep their positions
+    queue_consumers: int = 0  # of a queue subscription of the first topic; 0 for none
 
 
 def draw_topics(rng: random.Random) -> TopicPlan:
@@ -102,6 +103,7 @@ def draw_topics(rng: random.Random) -> TopicPlan:
         kafka_brokers=own.choice((1, 1, 3)),
         forgets=own.random() < 0.4,
         shared_keys=own.choice((0, 1, 3)),
+        queue_consumers=own.choice((0, 0, 0, 0, 1, 3)),
     )
     if drawn.shared_keys and drawn.producers == 1:
         return msgspec.structs.replace(drawn, producers=2)

@@ -21,8 +21,10 @@ from simulation.forgetting import Forgetting
 from simulation.operators import HOME, Operators
 from simulation.process import Process
 from simulation.producers import Producer
+from simulation.queue_consumers import QueueReader
 from simulation.scale_checks import ScaleChecks
 from simulation.segment_store import Place, SegmentStore
+from simulation.share_groups import ShareGroup
 from simulation.shared_keys import SharedKeys
 from simulation.topic_checks import TopicChecks
 from simulation.topic_host import TopicHost
@@ -57,6 +59,8 @@ class TopicWorld:
         self.subscriptions = [(topic, name) for topic in self.lasting for name in names]
         kept = self.subscriptions[-1:] if plan.checkpoints else []
         self.sinks = {each: Sink(self, whole=plan.consumers == 1) for each in kept}
+        queue = (self.lasting[0], "queue")
+        self.queues = {queue: ShareGroup(self, queue[0])} if plan.queue_consumers else {}
         rates = iter(plan.clock_rates * 4)
         self.consumers = [
             self._consumer(topic, name, f"c{each}", next(rates))
@@ -70,6 +74,10 @@ class TopicWorld:
         ]
         self.twins = [
             self._consumer(topic, name, "c0", next(rates)) for topic, name in self.subscriptions
+        ]
+        self.consumers += [
+            QueueReader(self, *queue, f"c{each}", next(rates))
+            for each in range(plan.queue_consumers)
         ]
         self.regulars = list(self.consumers)
         self.consumers += self.twins
@@ -171,7 +179,7 @@ class TopicWorld:
             for consumer in self.regulars:
                 consumer.start()
         self._began = True
-        if all(truth.subscription(*each) is not None for each in self.subscriptions):
+        if all(truth.subscription(*each) for each in (*self.subscriptions, *self.queues)):
             for producer in self.producers:
                 producer.start()
         else:
@@ -249,6 +257,7 @@ class TopicWorld:
             "given_up": self.checks.given_up_count,
             "settled_in_doubt": self.settled_in_doubt,
             "checkpoints": sum(each.saves for each in self.sinks.values()),
+            "queued": sum(each.deliveries for each in self.queues.values()),
             "seeks": self.checks.seeks.finished,
             "forgotten": self.forgetting.forgotten,
             "failed_seeks": self.checks.seeks.failed,
