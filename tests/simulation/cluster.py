@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from anabranch.channel.codec import decode_entity, encode_entity, encode_record, schema_header
-from anabranch.channel.log import Entry, MemoryLog
+from anabranch.channel.log import Entry
 from anabranch.core.log import digest as digests
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import Entity
@@ -18,6 +18,7 @@ from simulation.checks import Checks
 from simulation.plan import Plan, settings_of
 from simulation.process import Process
 from simulation.scheduler import Scheduler, ViolationError
+from support.memory_log import MemoryLog
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld

@@ -15,8 +15,9 @@ from anabranch.channel.errors import (
     NewerSchemaError,
 )
 from anabranch.channel.kafka_log import check_holds
-from anabranch.channel.log import Entry, MemoryLog, append_record, read_until
+from anabranch.channel.log import Entry, append_record, read_until
 from anabranch.core.log.records import PolicyOp, TenantChange
+from support.memory_log import MemoryLog
 
 RECORD = TenantChange("id", "acme", PolicyOp.CREATE, 1, "b1:80", 1)
 

@@ -15,6 +15,15 @@ from anabranch.core.autoscale.schedule import AutoScaleSettings
 from anabranch.core.topics.segment import BUCKETS_MAX, SEGMENTS_MAX
 
 _DEFAULT: Final = AutoScalePolicy()
+_NAMED_OTHERWISE: Final = {
+    "enabled": "auto_scale_enabled",
+    "max_entry_buckets_per_segment": "entry_bucket_max_per_segment",
+}
+
+
+def setting_of(field: str) -> str:
+    """The setting that is the default of a policy's field; both as Python names them."""
+    return f"scalable_topic_{_NAMED_OTHERWISE.get(field, field)}"
 
 
 class AutoScaleFields(BaseModel):
@@ -118,30 +127,8 @@ class AutoScaleFields(BaseModel):
 
     def auto_scale_policy(self) -> AutoScalePolicy:
         """The policy of a topic that overrides nothing; it may have a fault (`fault_of`)."""
-        return AutoScalePolicy(
-            enabled=self.scalable_topic_auto_scale_enabled,
-            max_segments=self.scalable_topic_max_segments,
-            min_segments=self.scalable_topic_min_segments,
-            max_dag_depth=self.scalable_topic_max_dag_depth,
-            split_cooldown_seconds=self.scalable_topic_split_cooldown_seconds,
-            rebucket_cooldown_seconds=self.scalable_topic_rebucket_cooldown_seconds,
-            merge_cooldown_seconds=self.scalable_topic_merge_cooldown_seconds,
-            merge_window_seconds=self.scalable_topic_merge_window_seconds,
-            rebucket_down_window_seconds=self.scalable_topic_rebucket_down_window_seconds,
-            split_msg_rate_in_threshold=self.scalable_topic_split_msg_rate_in_threshold,
-            split_bytes_rate_in_threshold=self.scalable_topic_split_bytes_rate_in_threshold,
-            split_msg_rate_out_threshold=self.scalable_topic_split_msg_rate_out_threshold,
-            split_bytes_rate_out_threshold=self.scalable_topic_split_bytes_rate_out_threshold,
-            merge_msg_rate_in_threshold=self.scalable_topic_merge_msg_rate_in_threshold,
-            merge_bytes_rate_in_threshold=self.scalable_topic_merge_bytes_rate_in_threshold,
-            merge_msg_rate_out_threshold=self.scalable_topic_merge_msg_rate_out_threshold,
-            merge_bytes_rate_out_threshold=self.scalable_topic_merge_bytes_rate_out_threshold,
-            split_vs_rebucket_min_msg_rate_in_threshold=(
-                self.scalable_topic_split_vs_rebucket_min_msg_rate_in_threshold
-            ),
-            max_entry_buckets_per_segment=self.scalable_topic_entry_bucket_max_per_segment,
-            entry_bucket_budget=self.scalable_topic_entry_bucket_budget,
-        )
+        fields = AutoScalePolicy.__struct_fields__
+        return AutoScalePolicy(**{field: getattr(self, setting_of(field)) for field in fields})
 
     def auto_scale_settings(self, *, is_allowed: bool) -> AutoScaleSettings:
         """What a topic's controller must know of this."""

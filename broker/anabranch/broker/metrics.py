@@ -50,7 +50,7 @@ def record_kind(record: Record | None) -> str:
     return "unreadable" if record is None else "cluster_settings"
 
 
-class Metrics:
+class Metrics(Collector):
     """Counts what happens; every method is cheap and is called from the node's own task."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self.registry.register(_Counts(self))
+        self.registry.register(self)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -150,14 +150,6 @@ class Metrics:
         yield CounterMetricFamily(
             "anabranch_lookups_cached", "Look-ups answered at once.", self.fast_lookups
         )
-
-
-class _Counts(Collector):
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics.collect()
 
 
 class _Total(Collector):

@@ -12,9 +12,10 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from anabranch.broker.autoscale_settings import setting_of
 from anabranch.broker.environment import variable_of
-from anabranch.broker.settings import SETTING_NAMES, Settings
-from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
+from anabranch.broker.settings import Settings
+from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy
 
 _COMPUTED: Final = {"advertisedAddress": "the host's name"}
 _KINDS: Final[dict[object, str]] = {
@@ -42,7 +43,11 @@ class SettingRow(msgspec.Struct, frozen=True, rename="camel"):
 
 def setting_rows() -> list[SettingRow]:
     """Every setting, in the order of the model."""
-    overridden = {_setting_of(field) for field in OVERRIDE_FIELDS}
+    overridden = {
+        setting_of(field.name)
+        for field in msgspec.structs.fields(AutoScalePolicy)
+        if field.encode_name in OVERRIDE_FIELDS
+    }
     rows = []
     for field, info in Settings.model_fields.items():
         name = to_camel(field)
@@ -52,7 +57,7 @@ def setting_rows() -> list[SettingRow]:
                 variable_of(name),
                 _default(name, info),
                 _values(info),
-                BY_POLICY if name in overridden else AT_START,
+                BY_POLICY if field in overridden else AT_START,
                 info.description or "",
             )
         )
@@ -68,16 +73,6 @@ def markdown_table(rows: Iterable[SettingRow]) -> str:
         cells = (f"`{row.name}`", default, row.values, row.changes, row.meaning)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
-
-
-def _setting_of(field: str) -> str:
-    """The setting that a policy's field overrides."""
-    if field == "enabled":
-        return "scalableTopicAutoScaleEnabled"
-    name = "scalableTopic" + field[0].upper() + field[1:]
-    if name not in SETTING_NAMES:
-        raise ValueError(f"{field} overrides no setting: there is no {name}")
-    return name
 
 
 def _default(name: str, info: FieldInfo) -> str:
