@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.channel.errors import LogTrimmedError
-from anabranch.channel.log import MemoryReader
 from anabranch.core.effects import (
     AppendRecord,
     BrokerState,
@@ -23,6 +22,7 @@ from anabranch.core.log.state import Entity
 from anabranch.core.node import NodeCore
 from anabranch.core.sessions.lease import Heartbeat
 from simulation.scheduler import Action, Scheduler, ViolationError
+from support.memory_log import MemoryReader
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster

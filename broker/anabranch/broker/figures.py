@@ -9,6 +9,7 @@ from anabranch.broker.metrics import Metrics
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Runtime
 from anabranch.core.effects import BrokerState
+from anabranch.wire import clock
 
 
 def measure_node(runtime: Runtime, operations: Operations, metrics: Metrics) -> None:
@@ -30,7 +31,7 @@ def measure_node(runtime: Runtime, operations: Operations, metrics: Metrics) -> 
     metrics.gauge(
         "anabranch_lease_remaining_seconds",
         "Time for which this node may act without another acknowledged heartbeat.",
-        lambda: core.lease.remaining_s(runtime.now()),
+        lambda: core.lease.remaining_s(clock.now()),
     )
     metrics.gauge(
         "anabranch_fold_lag_records",

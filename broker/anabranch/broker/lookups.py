@@ -16,6 +16,7 @@ from anabranch.core.bundles import propose as ownership
 from anabranch.core.bundles.unit import Unit, UnitState
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import topic_hash
+from anabranch.wire import clock
 
 # With no broker to take a bundle, there is no event to wait for that is sure to come.
 _NOBODY_S: Final = 0.25
@@ -111,7 +112,7 @@ class LookupService:
     def _assign(self, name: str, unit: Unit) -> bool:
         """Proposes an owner, for all who wait; False without a broker to take the bundle."""
         runtime = self._runtime
-        counts = runtime.core.candidates(runtime.now())
+        counts = runtime.core.candidates(clock.now())
         for broker, chosen in self._chosen.items():
             if broker in counts:
                 counts[broker] += chosen

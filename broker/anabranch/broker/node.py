@@ -49,6 +49,7 @@ from anabranch.channel.topics import Topics
 from anabranch.core.errors import AnabranchError
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.projections.view import View
+from anabranch.wire import clock
 
 _BATCH_MAX: Final = 256  # entries folded without a pause for requests
 _POLL_S: Final = 0.2
@@ -166,11 +167,11 @@ class Node:
 
     async def _serving(self) -> None:
         """Waits for this node's own session to be read back."""
-        deadline = self.runtime.now() + _SERVING_S_MAX
+        deadline = clock.now() + _SERVING_S_MAX
         while not self.runtime.has_lease:
             if self.runtime.ended.done():
                 raise StartError(self.runtime.ended.result().reason)
-            if self.runtime.now() > deadline:
+            if clock.now() > deadline:
                 raise StartError(
                     f"the log takes no records: {self._topics.wal} at "
                     f"{self.settings.bootstrap_servers} did not accept this node's session within "
@@ -184,8 +185,8 @@ class Node:
         Else the first look-ups here would assign everything to this node.
         """
         core = self.runtime.core
-        deadline = self.runtime.now() + _BEATS_AWAITED * core.settings.heartbeat_s
-        while self.runtime.now() < deadline and not self.runtime.ended.done():
+        deadline = clock.now() + _BEATS_AWAITED * core.settings.heartbeat_s
+        while clock.now() < deadline and not self.runtime.ended.done():
             open_sessions = [b for b, s in self.runtime.view.sessions() if s.open]
             strangers = [b for b in open_sessions if core.liveness.beat_of(b) is None]
             if not strangers and self.operations.leader():

@@ -36,6 +36,7 @@ from anabranch.core.log.state import leader_of, live_bundles
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, namespace_of, parse_scalable_topic
 from anabranch.core.tenants.tenant import NamespaceInfo
+from anabranch.wire import clock
 
 _T = TypeVar("_T")
 
@@ -76,7 +77,7 @@ class Operations:
         """
         deadline = self._proposals.deadline(self._timeout_s)
         self._bundle(unit)
-        if target and target not in self._runtime.core.candidates(self._runtime.now()):
+        if target and target not in self._runtime.core.candidates(clock.now()):
             raise ConflictError(
                 "Not allowed unload namespace bundle to inactive destination broker: "
                 f"{target} is not one of {', '.join(self.brokers()) or 'none'}"
@@ -244,7 +245,7 @@ class Operations:
     def brokers(self) -> list[str]:
         """Brokers that take part now."""
         core = self._runtime.core
-        takers = core.candidates(self._runtime.now())
+        takers = core.candidates(clock.now())
         if core.session and core.mode in (BrokerState.SERVING, BrokerState.SAFE):
             takers[core.me] = 0
         return sorted(takers)
@@ -274,5 +275,5 @@ class Operations:
             ahead=max(self._runtime.ahead, view.next_offset),
             mode=core.mode.value,
             session=core.session,
-            lease_remaining_ms=round(core.lease.remaining_s(self._runtime.now()) * 1000),
+            lease_remaining_ms=round(core.lease.remaining_s(clock.now()) * 1000),
         )

@@ -123,11 +123,6 @@ class Runtime:
 
     # --- questions ----------------------------------------------------------------------
 
-    @staticmethod
-    def now() -> float:
-        """The clock that leases and silence are measured on."""
-        return clock.now()
-
     @property
     def has_lease(self) -> bool:
         """Whether this node may act for itself and knows that what it reads is recent."""
@@ -136,10 +131,6 @@ class Runtime:
     def _is_member(self, broker: str) -> bool:
         session = self.view.session(broker)
         return session is not None and session.open
-
-    def may_act(self, unit: str) -> bool:
-        """Whether this node may serve as the unit's owner at this instant."""
-        return self.core.may_act(unit, clock.now())
 
     # --- what comes in ------------------------------------------------------------------
 

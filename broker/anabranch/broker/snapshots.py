@@ -18,6 +18,7 @@ from anabranch.core.errors import AnabranchError
 from anabranch.core.log.digest import to_hex
 from anabranch.core.log.state import leader_of
 from anabranch.projections.view import View
+from anabranch.wire import clock
 
 _LOOK_S: Final = 0.2
 _PAUSE_S: Final = 5.0  # after a failure
@@ -51,7 +52,7 @@ class Snapshots:
         self._compactor: Compactor | None = None
         self._epoch = 0
         self._begins_at: int | None = None  # the log, when it was last trimmed
-        self._last_s = runtime.now()
+        self._last_s = clock.now()
         self._busy: asyncio.Future[Any] | None = None
         self._archives = TrimWatch(settings.archive_stalled_seconds)
         runtime.worries.append(self._archives.concerns)
@@ -89,16 +90,16 @@ class Snapshots:
     def _due(self) -> bool:
         view = self._view()
         behind = view.next_offset - max(view.horizon, 0)
-        waited = self._runtime.now() - self._last_s >= self._interval_s
+        waited = clock.now() - self._last_s >= self._interval_s
         return behind >= self._records or (behind > 0 and waited)
 
     def _trim_due(self) -> bool:
         """The archive may have caught up since the last snapshot, though nothing has changed."""
-        waited = self._runtime.now() - self._last_s >= self._interval_s
+        waited = clock.now() - self._last_s >= self._interval_s
         return waited and self._compactor is not None
 
     async def _attempt(self, what: Callable[[], Awaitable[None]]) -> None:
-        self._last_s = self._runtime.now()
+        self._last_s = clock.now()
         try:
             async with self.writing:
                 await what()
@@ -144,14 +145,14 @@ class Snapshots:
             check=frozen.sums.check,
             form=frozen.sums.form,
         )
-        began = self._runtime.now()
+        began = clock.now()
         await self._in_thread(self._compactor.snapshot, rows, horizon)
         self._view().horizon_reached(horizon.next_offset)
         self._metrics.snapshots.labels("written").inc()
         self._log.info(
             "snapshot.written",
             horizon=horizon.next_offset,
-            seconds=round(self._runtime.now() - began, 3),
+            seconds=round(clock.now() - began, 3),
         )
         await self._trim()
 
@@ -164,7 +165,7 @@ class Snapshots:
             self._begins_at = trimmed.begins_at
             self._log.info("log.trimmed", log_begins_at=trimmed.begins_at)
         end = self._view().next_offset
-        for held in self._archives.looked(self._runtime.now(), end, archives, trimmed.marks):
+        for held in self._archives.looked(clock.now(), end, archives, trimmed.marks):
             self._log.warning(
                 "log.held",
                 archive=held.archive,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from anabranch.broker.errors import NotFoundError, PreconditionError
@@ -32,14 +32,9 @@ def traffic_reports(access: TopicAccess, reports: TrafficReports) -> OpenSession
             if found.incarnation != said.incarnation:
                 raise NotFoundError(f"{said.topic} was deleted, or made again")
             _check_count(len(said.segments), access, topic, found)
+            taken = tuple(_known(said.segments, access, topic, found))
             reports.take(
-                TrafficReport(
-                    topic,
-                    said.incarnation,
-                    said.client_id,
-                    said.since_ms / 1000,
-                    tuple(_known(said.segments, _places(access, topic, found))),
-                )
+                TrafficReport(topic, said.incarnation, said.client_id, said.since_ms / 1000, taken)
             )
             peer.send(
                 CommandScalableTrafficReportResponse(
@@ -64,29 +59,16 @@ def _check_count(count: int, access: TopicAccess, name: str, topic: ScalableTopi
         )
 
 
-def _places(access: TopicAccess, name: str, topic: ScalableTopic) -> Callable[[int, str], bool]:
-    """Whether there are such a segment and subscription, "" being what is written."""
-    segments = {part.segment_id for part in topic.segments}
-    subscriptions = {"": True}
-
-    def known(segment_id: int, subscription: str) -> bool:
-        if segment_id not in segments:
-            return False
-        found = subscriptions.get(subscription)
-        if found is None:
-            found = access.runtime.view.subscription(name, subscription) is not None
-            subscriptions[subscription] = found
-        return found
-
-    return known
-
-
 def _known(
-    segments: Iterable[SegmentTraffic], is_known: Callable[[int, str], bool]
+    said: Collection[SegmentTraffic], access: TopicAccess, name: str, topic: ScalableTopic
 ) -> Iterator[ReportedTraffic]:
     """What is said of places that there are; a client may invent some, or know them for longer."""
-    for each in segments:
-        if is_known(each.segment_id, each.subscription):
+    segments = {part.segment_id for part in topic.segments}
+    named = {each.subscription for each in said}  # "": what is written
+    view = access.runtime.view
+    readers = {each for each in named if not each or view.subscription(name, each) is not None}
+    for each in said:
+        if each.segment_id in segments and each.subscription in readers:
             yield ReportedTraffic(
                 each.segment_id,
                 each.subscription,

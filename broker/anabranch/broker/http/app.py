@@ -81,7 +81,7 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
 def create_app(operations: Operations, settings: Settings, metrics: Metrics) -> ASGIApp:
     """What a server runs."""
     api = create_api(operations, settings, metrics)
-    quick = reads.ReadMiddleware(api, operations, settings.http_limits)
+    quick = reads.ReadMiddleware(api, operations)
     site = OriginRules(settings)
     served = OriginMiddleware(quick, site)
     if not site.origins:

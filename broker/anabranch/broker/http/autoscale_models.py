@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import msgspec
 from pydantic import BaseModel, Field
 
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.core.autoscale.decide import Demand
 from anabranch.core.autoscale.decisions import Decision, NoAction, describe
 from anabranch.core.autoscale.load import SegmentLoad
-from anabranch.core.autoscale.policy import EffectivePolicy
-from anabranch.core.autoscale.schedule import Evaluation, Loads, demand_of, evaluate
+from anabranch.core.autoscale.schedule import demand_of, evaluate
 from anabranch.core.topics.topic import ScalableTopic
 
 
@@ -73,34 +68,13 @@ def load_stats(load: SegmentLoad | None) -> LoadStats | None:
     )
 
 
-class AutoScaleFacts(msgspec.Struct, frozen=True):
-    """What decides about a topic's segments, and what was decided, oldest first."""
-
-    effective: EffectivePolicy
-    loads: Loads
-    demand: Mapping[str, Demand]
-    at_ms: int
-    decisions: tuple[Evaluation, ...]
-
-
-def auto_scale_facts(topics: TopicOperations, name: str, topic: ScalableTopic) -> AutoScaleFacts:
-    """As they are at this moment. Raises NotFoundError."""
+def auto_scale_stats(topics: TopicOperations, name: str, topic: ScalableTopic) -> AutoScaleStats:
+    """As the topic's controller sees it at this moment. Raises NotFoundError."""
     service = topics.access.service
+    effective, at_ms = topics.policies.effective(name), service.runtime.log_ms
+    values, demand = effective.values, demand_of(service.runtime.view, name)
     loads = service.load(name, topic.incarnation)
-    return AutoScaleFacts(
-        topics.policies.effective(name),
-        None if loads is None else dict(loads),
-        demand_of(service.runtime.view, name),
-        service.runtime.log_ms,
-        tuple(service.scaling.decisions(name)),
-    )
-
-
-def auto_scale_stats(topic: ScalableTopic, facts: AutoScaleFacts) -> AutoScaleStats:
-    """As the topic's controller sees it."""
-    effective, at_ms = facts.effective, facts.at_ms
-    values = effective.values
-    now = evaluate(effective, topic, topic.layout, facts.loads, facts.demand, at_ms)
+    now = evaluate(effective, topic, topic.layout, loads, demand, at_ms)
     return AutoScaleStats(
         policy={
             field: PolicyField(value=values[field], level=level.value)
@@ -108,12 +82,11 @@ def auto_scale_stats(topic: ScalableTopic, facts: AutoScaleFacts) -> AutoScaleSt
         },
         fault=effective.fault,
         now=_decision(at_ms, None, now),
-        decisions=[_evaluated(each) for each in reversed(facts.decisions)],
+        decisions=[
+            _decision(each.at_ms, each.trigger.value, each.decision)
+            for each in reversed(service.scaling.decisions(name))
+        ],
     )
-
-
-def _evaluated(evaluation: Evaluation) -> DecisionStats:
-    return _decision(evaluation.at_ms, evaluation.trigger.value, evaluation.decision)
 
 
 def _decision(at_ms: int, trigger: str | None, decision: Decision) -> DecisionStats:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import MutableMapping
-from typing import Any
 
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.broker.http.errors import refusal
@@ -52,14 +51,9 @@ class GuardMiddleware:
                 raise
             await refusal(error.status_code, error.detail)(scope, receive, send)
         except Exception as error:
-            error_id = _report(scope, error)
+            answer = failed(scope, error)
             if started:
                 raise
-            answer = refusal(
-                500,
-                "the node failed to serve this request; its log has the cause under error id "
-                f"{error_id}",
-            )
             await answer(scope, receive, send)
         finally:
             self._bodies_bytes -= received
@@ -78,7 +72,8 @@ class GuardMiddleware:
             )
 
 
-def _report(scope: MutableMapping[str, Any], error: Exception) -> str:
+def failed(scope: Scope, error: Exception) -> JSONResponse:
+    """The answer to a request in which something failed that should not; the log has its cause."""
     error_id = secrets.token_hex(6)
     _log.error(
         "http.request_failed",
@@ -87,4 +82,7 @@ def _report(scope: MutableMapping[str, Any], error: Exception) -> str:
         path=scope["path"],
         exc_info=error,
     )
-    return error_id
+    return refusal(
+        500,
+        f"the node failed to serve this request; its log has the cause under error id {error_id}",
+    )

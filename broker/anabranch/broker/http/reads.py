@@ -18,14 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.errors import OperationError
 from anabranch.broker.http.errors import answer, problems
-from anabranch.broker.http.guard import GuardMiddleware
+from anabranch.broker.http.guard import failed
 from anabranch.broker.http.models import Authoritative, LookupData
 from anabranch.broker.http.routing import STALE_HEADER, DecidingRoute, Marked
 from anabranch.broker.http.scalable import PREFIX
-from anabranch.broker.http.scalable_models import encoded
+from anabranch.broker.http.scalable_models import layout_body
 from anabranch.broker.lookups import Located
 from anabranch.broker.operations import Operations
-from anabranch.broker.port_settings import HttpLimits
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace, Topic
@@ -40,7 +39,6 @@ _LAYOUT_PARTS: Final = 3
 _LOCATED_MAX: Final = 1024
 _BODIES_BYTES_MAX: Final = 32 << 20  # of all layouts that are kept
 _STALE: Final = (STALE_HEADER.lower().encode(), b"true")
-_FIND: Final = "anabranch.find"  # in the scope of a request that waits
 
 _Headers = list[tuple[bytes, bytes]]
 _Answer = tuple[_Headers, bytes]
@@ -88,7 +86,7 @@ class _Layouts:
         known = self._known.get(name)
         if known is not None and known[0] is topic:
             return known[1]
-        made = _json(encoded(topic))
+        made = _json(msgspec.json.encode(layout_body(topic)))
         if known is not None:
             self._forget(name)
         size = len(made[1])
@@ -105,14 +103,13 @@ class _Layouts:
 class ReadMiddleware:
     """ASGI: answers these reads, also those that have to wait; all else goes to `app`."""
 
-    def __init__(self, app: ASGIApp, operations: Operations, limits: HttpLimits) -> None:
+    def __init__(self, app: ASGIApp, operations: Operations) -> None:
         self._app = app
         self._lookups = operations.lookups
         self._topics = operations.topics
         self._decided = operations.decided
         self._locations = _Locations()
         self._layouts = _Layouts()
-        self._wait = GuardMiddleware(self._answer_when_known, limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "GET":
@@ -126,7 +123,7 @@ class ReadMiddleware:
                 await _send(known, send)
                 return
             if known is not None:
-                await self._wait({**scope, _FIND: known}, receive, send)
+                await self._answer_when_known(known, scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -142,11 +139,11 @@ class ReadMiddleware:
             return partial(_refuse, error)
         located = self._lookups.locate_cached(topic, home)
         if located is None:
-            return partial(self._find_owner, topic, home)
+            return partial(self._decided, partial(self._find_owner, topic, home))
         return self._locations.of(located)
 
     async def _find_owner(self, topic: Topic, home: Namespace) -> _Answer:
-        return self._locations.of(await self._lookups.lookup(topic, home))
+        return self._locations.of(await self._lookups.find(topic, home))
 
     def _layout(self, name: str) -> _Answer | _Find | None:
         """As `_lookup`, of a layout."""
@@ -166,8 +163,9 @@ class ReadMiddleware:
         headers, body = self._layouts.of(name, topic)
         return ([*headers, _STALE] if self._topics.is_stale else headers), body
 
-    async def _answer_when_known(self, scope: Scope, receive: Receive, send: Send) -> None:
-        find: _Find = scope[_FIND]
+    async def _answer_when_known(
+        self, find: _Find, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         try:
             found = await find()
         except (OperationError, InvalidInputError) as error:
@@ -175,6 +173,8 @@ class ReadMiddleware:
             if self._topics.is_stale:
                 refused.headers[STALE_HEADER] = "true"
             await refused(scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - its answer says where its cause is
+            await failed(scope, error)(scope, receive, send)
         else:
             await _send(found, send)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from pydantic import BaseModel, Field
 
 from anabranch.broker.http.autoscale_models import (
@@ -135,11 +134,6 @@ def layout_body(topic: ScalableTopic) -> dict[str, Any]:
     for part in topic.segments:
         segments[str(part.segment_id)].update(_derived(part))
     return body
-
-
-def encoded(topic: ScalableTopic) -> bytes:
-    """`LayoutBody` as JSON."""
-    return msgspec.json.encode(layout_body(topic))
 
 
 def _derived(part: SegmentInfo) -> dict[str, Any]:

@@ -7,12 +7,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.broker.http.autoscale_models import (
-    AutoScaleFacts,
-    auto_scale_facts,
-    auto_scale_stats,
-    load_stats,
-)
+from anabranch.broker.http.autoscale_models import auto_scale_stats, load_stats
 from anabranch.broker.http.scalable_models import SegmentDetail
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.positions import Backlog
@@ -23,66 +18,48 @@ from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic
 
-Subscribed = tuple[str, Subscription, dict[str, bool]]  # a name, and who is connected
-
-
-class _Facts(msgspec.Struct, frozen=True):
-    """All that the statistics tell; nothing in it changes."""
-
-    name: str
-    prefix: str  # of Kafka topics and groups
-    topic: ScalableTopic
-    subscriptions: list[Subscribed]
-    backlogs: Mapping[str, Backlog]
-    last_failure: str
-    auto_scale: AutoScaleFacts
-
 
 async def stats_body(topics: TopicOperations, name: str) -> bytes:
     """`TopicStats` as JSON. Raises NotFoundError."""
     topic = topics.topic(name)
     subscriptions = topics.subscriptions(name)
     known = {each: said for each, said, _ in subscriptions}
+    backlogs = await topics.backlogs.of(name, topic, known)
     service = topics.access.service
-    facts = _Facts(
-        name,
-        service.prefix,
-        topic,
-        subscriptions,
-        await topics.backlogs.of(name, topic, known),
-        service.failures.why(name),
-        auto_scale_facts(topics, name, topic),
+    loads = service.load(name, topic.incarnation) or {}
+    active = len(topic.layout.active)
+    return msgspec.json.encode(
+        {
+            "epoch": topic.epoch,
+            "totalSegments": len(topic.segments),
+            "activeSegments": active,
+            "sealedSegments": len(topic.segments) - active,
+            "segments": {
+                str(part.segment_id): _segment(
+                    service.prefix, name, topic, part, loads.get(part.segment_id)
+                )
+                for part in topic.segments
+            },
+            "subscriptions": {
+                each: _subscription(
+                    kafka_group(service.prefix, name, each, said.created_offset),
+                    said,
+                    consumers,
+                    backlogs[each],
+                )
+                for each, said, consumers in subscriptions
+            },
+            "operation": topic.operation.name,
+            "lastFailure": service.failures.why(name),
+            "autoScale": auto_scale_stats(topics, name, topic).model_dump(),
+        }
     )
-    return msgspec.json.encode(_stats(facts))
-
-
-def _stats(facts: _Facts) -> dict[str, Any]:
-    """`TopicStats` as plain JSON values."""
-    topic = facts.topic
-    active = sum(part.is_active for part in topic.segments)
-    loads = facts.auto_scale.loads or {}
-    return {
-        "epoch": topic.epoch,
-        "totalSegments": len(topic.segments),
-        "activeSegments": active,
-        "sealedSegments": len(topic.segments) - active,
-        "segments": {
-            str(part.segment_id): _segment(
-                facts.prefix, facts.name, topic, part, loads.get(part.segment_id)
-            )
-            for part in topic.segments
-        },
-        "subscriptions": {each[0]: _subscription(facts, *each) for each in facts.subscriptions},
-        "operation": topic.operation.name,
-        "lastFailure": facts.last_failure,
-        "autoScale": auto_scale_stats(topic, facts.auto_scale).model_dump(),
-    }
 
 
 def _subscription(
-    facts: _Facts, name: str, known: Subscription, consumers: Mapping[str, bool]
+    group: str, known: Subscription, consumers: Mapping[str, bool], backlog: Backlog
 ) -> dict[str, Any]:
-    backlog = facts.backlogs[name]
+    """`SubscriptionStats` as plain JSON values; `consumers`: whether each is connected."""
     return {
         "type": known.kind.name,
         "consumerCount": len(consumers),
@@ -93,7 +70,7 @@ def _subscription(
         "segments": {str(each): count for each, count in backlog.segments.items()},
         "backlogUnknown": backlog.unknown,
         "drainedSegments": known.drained,
-        "groupId": kafka_group(facts.prefix, facts.name, name, known.created_offset),
+        "groupId": group,
         "deadLetterTopic": full_name(known.dead_letter) if known.dead_letter else "",
         "maxDeliveries": known.deliveries_max,
     }

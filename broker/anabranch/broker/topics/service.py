@@ -44,6 +44,7 @@ from anabranch.core.topics.controller import (
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
+from anabranch.wire import clock
 
 _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
@@ -109,7 +110,7 @@ class TopicService:
         self._open: dict[str, None] = {}
         self._running: Counter[str] = Counter()  # by bundle
         self._closing: set[str] = set()
-        self._rounds = TickSchedule(settings.auto_scale.interval_s, self.runtime.now())
+        self._rounds = TickSchedule(settings.auto_scale.interval_s, clock.now())
         self._loop = asyncio.get_running_loop()
         self._log = get_logger(broker=runtime.core.me)
         runtime.server = self
@@ -133,7 +134,7 @@ class TopicService:
     def may_act(self, name: str) -> bool:
         """Whether this node is the topic's controller at this instant."""
         unit = self._unit(name)
-        return bool(unit) and self.runtime.may_act(unit)
+        return bool(unit) and self.runtime.core.may_act(unit, clock.now())
 
     def controller(self, name: str) -> TopicController | None:
         """The topic's controller, made if there is none yet; None when it is not here."""
@@ -217,7 +218,7 @@ class TopicService:
         for name in self._rounds.turns(self._homes.__contains__):
             self.reconcile(name)
         topics = self.runtime.view.topics
-        for name in self._rounds.looks(self.runtime.now(), self._open, topics, self._is_mine):
+        for name in self._rounds.looks(clock.now(), self._open, topics, self._is_mine):
             if name not in self._homes:
                 self.reconcile(name, idle=False)
         for ticker in self.tickers:
@@ -244,7 +245,7 @@ class TopicService:
             self._homes.pop(name, None)
         elif idle or name in self._homes or self._has_work(name):
             controller = self._home(name, unit).controller
-            self.carry_out(name, controller.reconcile(self.runtime.now(), self.runtime.log_ms))
+            self.carry_out(name, controller.reconcile(clock.now(), self.runtime.log_ms))
             self._forget(name)
 
     def carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
@@ -322,7 +323,7 @@ class TopicService:
 
     def _start(self, name: str, task: Task) -> None:
         home = self._homes[name]
-        began = self.runtime.now()
+        began = clock.now()
         try:
             future = self.lanes.task(task)
         except OperationError as error:
@@ -360,11 +361,9 @@ class TopicService:
             return
         result = future.result()
         self.failures.note(task, result)
-        self._explain(name, task, result, self.runtime.now() - began)
+        self._explain(name, task, result, clock.now() - began)
         if self._homes.get(name) is home:
-            effects = home.controller.finished(
-                task, result, self.runtime.now(), self.runtime.log_ms
-            )
+            effects = home.controller.finished(task, result, clock.now(), self.runtime.log_ms)
             self.carry_out(name, effects)
             self._forget(name)
 

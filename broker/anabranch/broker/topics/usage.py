@@ -23,6 +23,7 @@ from anabranch.core.subscriptions.subscription import Subscription, Subscription
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.core.topics.retention import Expiring, expiring
+from anabranch.wire import clock
 
 _KAFKA_S: Final = 30.0
 _LOG_S: Final = 10.0
@@ -81,18 +82,14 @@ class Usage:
         if unit is not None and unit.since_offset <= known.created_offset:
             return 0.0
         opened_at = self._opened_at.get(name, -math.inf)
-        return (
-            opened_at
-            + self._access.service.settings.timing.queue_gone_s
-            - self._access.runtime.now()
-        )
+        return opened_at + self._access.service.settings.timing.queue_gone_s - clock.now()
 
     def _changed(self, topics: set[str], units: list[str]) -> None:
         view, me = self._access.runtime.view, self._access.runtime.core.me
         for name in units:
             unit = view.unit(name)
             if unit is not None and unit.holder == me:
-                self._opened_at[name] = self._access.runtime.now()
+                self._opened_at[name] = clock.now()
             else:
                 self._opened_at.pop(name, None)
 
