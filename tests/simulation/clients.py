@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
@@ -65,20 +65,20 @@ class Clients:
         core, rng = process.core, self._sched.rng
         if unit.state is UnitState.FREE:
             counts = core.candidates(process.local_now())
-            return ownership.assign(core.actor(), name, unit, counts, self._new_id())
+            return propose.assign(core.actor(), name, unit, counts, self._new_id())
         what = rng.random()
         if what < 0.15:
             home = name.rpartition("/")[0]
             if len(live_bundles(core.state, home)) >= BUNDLES_MAX:
                 return None
             try:
-                return ownership.split(core.actor(), name, unit, (), self._new_id())
+                return propose.split(core.actor(), name, unit, (), self._new_id())
             except InvalidInputError:
                 return None
         if what < 0.6:
             target = "" if what < 0.3 else rng.choice(self._cluster.processes).name
             new_id = self._new_id()
-            return ownership.release(core.actor(), name, unit, target, new_id, Cause.OPERATOR)
+            return propose.release(core.actor(), name, unit, target, new_id, Cause.OPERATOR)
         return None
 
     def _policy(self, process: Process, home: str) -> None:
@@ -89,7 +89,7 @@ class Clients:
         else:
             for name, unit in live_bundles(process.core.state, Namespace(home)):
                 actor, new_id = process.core.actor(), self._new_id()
-                record = ownership.release(actor, name, unit, "", new_id, Cause.OPERATOR)
+                record = propose.release(actor, name, unit, "", new_id, Cause.OPERATOR)
                 if record is not None:
                     process.append(record)
             delete = partial(self._delete, process, home)
@@ -148,7 +148,7 @@ class Clients:
         unit = core.state.unit(name)
         if unit is not None and core.lease.holds(process.local_now()):
             actor, new_id = core.actor(), self._new_id()
-            record = ownership.release(actor, name, unit, "", new_id, Cause.OPERATOR)
+            record = propose.release(actor, name, unit, "", new_id, Cause.OPERATOR)
             if record is not None:
                 process.append(record)
 
@@ -158,6 +158,6 @@ class Clients:
         if unit is None or not core.lease.holds(process.local_now()):
             return
         counts = core.candidates(process.local_now())
-        record = ownership.assign(core.actor(), name, unit, counts, self._new_id())
+        record = propose.assign(core.actor(), name, unit, counts, self._new_id())
         if record is not None:
             process.append(record)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.channel.positions import EARLIEST, LATEST
 from anabranch.core.autoscale.policy import override_flat
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import NamespaceChange, PolicyOp
@@ -51,7 +51,7 @@ class Operators:
         unit_name, holder = controller_of(core.state, name)
         unit = core.state.unit(unit_name)
         if unit is not None and unit.state is UnitState.FREE and core.lease.holds(now):
-            found = ownership.assign(
+            found = propose.assign(
                 core.actor(), unit_name, unit, core.candidates(now), process.new_id()
             )
             if found is not None:

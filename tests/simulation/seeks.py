@@ -227,7 +227,7 @@ class Seeks:
         nowhere: Any = _Nowhere()
         self._positions = _Positions(world, process)
         runtime.proposals = _Proposals(process, self._proposed)
-        access = TopicAccess(runtime, nowhere, service)
+        self._access = access = TopicAccess(runtime, nowhere, service)
         keeper: Any = self._positions
         starts = StartPositionFinder(access, keeper)
         self.consumers = _Consumers(access, starts)
@@ -283,4 +283,4 @@ class Seeks:
         known = self._process.core.state.subscription(topic, subscription)
         if known is None:  # deleted meanwhile
             return
-        checks.done(self.consumers.group_id(topic, subscription, known), low_ms)
+        checks.done(self._access.group_id(topic, subscription, known), low_ms)

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.channel import codec
 from anabranch.core.bundles import evolve as units
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.guards import SOURCE_SETTLED
 from anabranch.core.bundles.machine import BUNDLES
 from anabranch.core.bundles.unit import Move, UnitState
@@ -97,7 +97,7 @@ def test_a_unit_handed_over_before_it_is_closed(monkeypatch: pytest.MonkeyPatch)
         unit = self.state.unit(name)
         if unit is not None and unit.state is UnitState.RELEASING and self.session:
             beat_of = self.liveness.beat_of
-            step = ownership.next_step(self.state, self.actor(), name, unit, beat_of, self._new_id)
+            step = propose.next_step(self.state, self.actor(), name, unit, beat_of, self._new_id)
             if step is not None:
                 yield from self._propose(step, now)
         yield from reconcile(self, name, now)
@@ -108,7 +108,7 @@ def test_a_unit_handed_over_before_it_is_closed(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_overridden_owner_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "_BUNDLES", without(BUNDLES, SOURCE_SETTLED))
-    monkeypatch.setattr(ownership, "source_settled", lambda state, unit, evidence: True)
+    monkeypatch.setattr(propose, "source_settled", lambda state, unit, evidence: True)
     violation_found("two owners at once", first_seed=14)
 
 
@@ -150,7 +150,7 @@ def stubborn(monkeypatch: pytest.MonkeyPatch) -> None:
         if self.lease.holds(now):
             for name, unit in list(self.state.units_of(self.me)):
                 actor, new_id = self.actor(), self._new_id()
-                wrong = ownership.move(actor, name, unit, Move.CREATE, new_id, Cause.UNKNOWN)
+                wrong = propose.move(actor, name, unit, Move.CREATE, new_id, Cause.UNKNOWN)
                 yield from self._propose(wrong, now)
 
     monkeypatch.setattr(NodeCore, "_look_after", propose_nonsense)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from anabranch.broker.topics import groups, surveys
+from anabranch.broker.topics import groups, surveys, usage
+from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.groups import StartPositions
 from anabranch.broker.topics.positions import Part
-from anabranch.broker.topics.usage import SubscriptionChanges
 from anabranch.client import CheckpointConsumer
 from anabranch.client._consumer.assignment import AssignedSegment, Fetch, Holding
 from anabranch.core.log.records import SubscriptionChange
@@ -123,22 +123,23 @@ def test_positions_that_were_read_of_a_former_version_of_the_subscription(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A bug that the version in the record keeps out: a seek is undone once Kafka forgets."""
-    propose = SubscriptionChanges.propose
+    change = usage.change_as_read
 
     async def late(
-        self: SubscriptionChanges,
+        access: TopicAccess,
         name: str,
         subscription: str,
         known: Subscription,
         *rest: Any,
         **fields: Any,
     ) -> Any:
-        now = self._access.runtime.view.subscription(name, subscription) or known
-        return await propose(self, name, subscription, now, *rest, **fields)
+        now = access.runtime.view.subscription(name, subscription) or known
+        return await change(access, name, subscription, now, *rest, **fields)
 
     seeks = {**FORGETS, "seeks": 0.8}
     stormy(monkeypatch, **seeks, client_faults=FAULTS, client_fault_interval_s=1.0)
-    monkeypatch.setattr(SubscriptionChanges, "propose", late)
+    for module in (surveys, usage):
+        monkeypatch.setattr(module, "change_as_read", late)
     violation_found("which was put at", "right after", first_seed=40)
 
 

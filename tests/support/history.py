@@ -20,7 +20,7 @@ from anabranch.channel.codec import (
 from anabranch.channel.log import Entry
 from anabranch.channel.state_sums import StateSums
 from anabranch.core.archives.archive import ArchiveOp
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.digest import to_hex
@@ -174,7 +174,7 @@ class History:
 
     def lead(self, broker: str) -> None:
         """A broker takes leadership that is free or whose holder is gone."""
-        self.accepted(ownership.leadership(self.state, self.actor(broker), self.new_id()))
+        self.accepted(propose.leadership(self.state, self.actor(broker), self.new_id()))
 
     def expire(self, broker: str, by: str, evidence_ms: int) -> None:
         """A broker's session is ended by another."""
@@ -182,7 +182,7 @@ class History:
         if before is None:
             raise AssertionError(f"{session_key(broker)} does not exist")
         self.accepted(
-            ownership.expiry(self.state, self.actor(by), broker, evidence_ms, self.new_id())
+            propose.expiry(self.state, self.actor(by), broker, evidence_ms, self.new_id())
         )
 
     def fail(self, broker: str, by: str) -> None:
@@ -197,7 +197,7 @@ class History:
     def repair(self, by: str) -> None:
         """The leader takes the units of brokers that are gone, and their heirs own them."""
         counts = {b: self.state.unit_count(b) for b in BROKERS if self._open(b)}
-        moves = list(ownership.orphans(self.state, self.actor(by), counts, self.new_id))
+        moves = list(propose.orphans(self.state, self.actor(by), counts, self.new_id))
         for record in moves:
             self.accepted(record)
         for record in moves:
@@ -262,7 +262,7 @@ class History:
         evidence: int = 0,
     ) -> UnitMove:
         """A proposal for a unit's next version."""
-        return ownership.move(
+        return propose.move(
             self.actor(by),
             name,
             self.state.unit(name),
@@ -299,7 +299,7 @@ class History:
     def split(self, name: str) -> None:
         """An owned unit is divided into halves."""
         owner = self.unit(name).broker
-        self.accepted(ownership.split(self.actor(owner), name, self.unit(name), (), self.new_id()))
+        self.accepted(propose.split(self.actor(owner), name, self.unit(name), (), self.new_id()))
         self.accepted(self.move(name, Move.SPLIT_COMMIT, owner))
 
     # --- what is said of it -------------------------------------------------------------

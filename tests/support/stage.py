@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.effects import (
     AppendRecord,
@@ -160,7 +160,7 @@ def request(stage: Stage, node: Actor, what: Move, unit: str = UNIT, **fields: A
     """An operator's proposal, made at `node`."""
     found = node.replica.unit(unit)
     actor, new_id = node.core.actor(), stage.new_id()
-    stage.write(ownership.move(actor, unit, found, what, new_id, Cause.OPERATOR, **fields))
+    stage.write(propose.move(actor, unit, found, what, new_id, Cause.OPERATOR, **fields))
 
 
 def state_of(node: Actor, unit: str = UNIT) -> tuple[UnitState, str, str]:

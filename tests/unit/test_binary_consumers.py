@@ -364,12 +364,12 @@ def test_an_idle_topic_has_no_controller() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = await created(cluster)
         service = node.operations.topics.access.service
-        await until(lambda: service.controlled == 0)
+        await until(lambda: not service.controllers())
         async with client_of(node, "a") as client:
             await client.subscribe()
-            assert service.controlled == 1
+            assert len(service.controllers()) == 1
             await client.leave()
-            await until(lambda: service.controlled == 0)
+            await until(lambda: not service.controllers())
 
     run(test)
 

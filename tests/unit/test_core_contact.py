@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.effects import BrokerState
 from anabranch.core.log.records import Cause, SessionChange
@@ -158,7 +158,7 @@ def test_a_lost_proposal_that_nobody_needs_any_more_costs_a_question_not_the_lea
     length = len(stage.log)
     wanted = owner.replica.unit(UNIT)
     assert wanted is not None
-    lost = ownership.move(owner.core.actor(), UNIT, wanted, Move.OWN, "lost", Cause.RECONCILE)
+    lost = propose.move(owner.core.actor(), UNIT, wanted, Move.OWN, "lost", Cause.RECONCILE)
     assert len(list(owner.core._propose(lost, stage.now))) == 1
     stage.pass_time(10.0)
     assert owner.core.session == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.effects import BrokerState, NodeSettings
 from anabranch.core.log.records import Cause, SessionChange, SessionOp, UnitMove
@@ -137,7 +137,7 @@ def test_what_is_new_counts_also_behind_what_is_delivered_again() -> None:
     stage, first, owner = two_nodes()
     request(stage, first, Move.RELEASE)
     assert owner.opened == [UNIT]
-    record = ownership.move(
+    record = propose.move(
         first.core.actor(),
         UNIT,
         first.replica.unit(UNIT),
@@ -219,7 +219,7 @@ def test_after_the_log_was_away_for_all_whoever_is_back_first_waits_for_the_othe
     for node in (leader, owner):
         node.log_reads = node.log_appends = False
         actor, new_id = node.core.actor(), stage.new_id()
-        missed = ownership.move(actor, UNIT, unit, Move.OWN, new_id, Cause.RECONCILE)
+        missed = propose.move(actor, UNIT, unit, Move.OWN, new_id, Cause.RECONCILE)
         node.do(node.core._propose(missed, stage.now))
     stage.pass_time(20.0)
     assert owner.beats[-1].state == BrokerState.SAFE.value
@@ -323,9 +323,7 @@ def test_a_rejected_proposal_is_not_repeated_at_once() -> None:
     stage, _, owner = two_nodes()
     unit = owner.replica.unit(UNIT)
     assert unit is not None
-    wrong = ownership.move(
-        owner.core.actor(), UNIT, unit, Move.OWN, stage.new_id(), Cause.RECONCILE
-    )
+    wrong = propose.move(owner.core.actor(), UNIT, unit, Move.OWN, stage.new_id(), Cause.RECONCILE)
     for _ in range(5):
         owner.do(owner.core._propose(wrong, stage.now))
         stage.settle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import Cause, PolicyOp, SessionOp
@@ -39,21 +39,21 @@ def nothing_heard(broker: str) -> Heartbeat | None:
 def test_assign_chooses_for_a_free_unit_only_and_only_with_a_candidate() -> None:
     world = World(A, B)
     actor = world.actor(A)
-    record = ownership.assign(actor, UNIT, world.unit(), {A: 3, B: 1}, "p")
+    record = propose.assign(actor, UNIT, world.unit(), {A: 3, B: 1}, "p")
     assert record is not None
     assert (record.move, record.broker, record.cause) == (Move.ASSIGN, B, Cause.LOOKUP)
-    assert ownership.assign(actor, UNIT, world.unit(), {}, "p") is None
+    assert propose.assign(actor, UNIT, world.unit(), {}, "p") is None
     world.must(record)
-    assert ownership.assign(actor, UNIT, world.unit(), {A: 3, B: 1}, "p") is None
+    assert propose.assign(actor, UNIT, world.unit(), {A: 3, B: 1}, "p") is None
 
 
 def test_release_leaves_alone_what_is_not_owned_or_is_there_already() -> None:
     world = World(A, B)
     actor, cause = world.actor(B), Cause.OPERATOR
-    assert ownership.release(actor, UNIT, world.unit(), B, "p", cause) is None
+    assert propose.release(actor, UNIT, world.unit(), B, "p", cause) is None
     world.owned(A)
-    assert ownership.release(actor, UNIT, world.unit(), A, "p", cause) is None
-    record = ownership.release(actor, UNIT, world.unit(), "", "p", cause)
+    assert propose.release(actor, UNIT, world.unit(), A, "p", cause) is None
+    record = propose.release(actor, UNIT, world.unit(), "", "p", cause)
     assert record is not None
     assert world.tell(record) is Verdict.ACCEPTED
 
@@ -61,10 +61,10 @@ def test_release_leaves_alone_what_is_not_owned_or_is_there_already() -> None:
 def test_split_cuts_in_halves_or_where_it_is_told() -> None:
     world = World(A)
     actor = world.actor(A)
-    assert ownership.split(actor, UNIT, world.unit(), (), "p") is None
+    assert propose.split(actor, UNIT, world.unit(), (), "p") is None
     world.owned(A)
-    halves = ownership.split(actor, UNIT, world.unit(), (), "p")
-    thirds = ownership.split(actor, UNIT, world.unit(), (0x40000000, 0x80000000), "p")
+    halves = propose.split(actor, UNIT, world.unit(), (), "p")
+    thirds = propose.split(actor, UNIT, world.unit(), (0x40000000, 0x80000000), "p")
     assert halves is not None
     assert thirds is not None
     assert halves.children == HALVES
@@ -76,16 +76,16 @@ def test_a_bundle_that_cannot_be_divided_so_is_refused_at_once() -> None:
     world = World(A)
     single = f"{FIRST}/0x00000000_0x00000001"
     with pytest.raises(InvalidInputError, match="cannot be split"):
-        ownership.split(world.actor(A), single, world.unit(), (), "p")
+        propose.split(world.actor(A), single, world.unit(), (), "p")
     with pytest.raises(InvalidInputError, match="cannot be cut"):
-        ownership.split(world.actor(A), UNIT, world.unit(), (0,), "p")
+        propose.split(world.actor(A), UNIT, world.unit(), (0,), "p")
 
 
 # --- an owner's own steps -------------------------------------------------------------------
 
 
 def step(world: World, broker: str) -> Move | None:
-    record = ownership.next_step(
+    record = propose.next_step(
         world.replica, world.actor(broker), UNIT, world.unit(), nothing_heard, world.new_id
     )
     if record is None:
@@ -128,7 +128,7 @@ def test_an_own_tells_up_to_where_the_former_holder_has_read() -> None:
     seen = Heartbeat(B, 1, 1, 0.0, "serving", world.unit().since_offset + 1, "", -1, "", "", "")
 
     def evidence(beat: Heartbeat | None, owner: str = C) -> int:
-        record = ownership.next_step(
+        record = propose.next_step(
             world.replica, world.actor(owner), UNIT, world.unit(), lambda _: beat, world.new_id
         )
         assert record is not None
@@ -152,7 +152,7 @@ def test_orphans_go_to_the_least_loaded_and_a_released_one_to_its_destination() 
     world.owned(B)
     world.must(world.move(Move.RELEASE, B, broker=C))
     world.expire(B, by=A)
-    found = list(ownership.orphans(world.replica, world.actor(A), {A: 0, C: 9}, world.new_id))
+    found = list(propose.orphans(world.replica, world.actor(A), {A: 0, C: 9}, world.new_id))
     assert [(r.move, r.broker, r.cause) for r in found] == [(Move.RECLAIM, C, Cause.ORPHAN)]
     assert world.tell(found[0]) is Verdict.ACCEPTED
 
@@ -160,9 +160,9 @@ def test_orphans_go_to_the_least_loaded_and_a_released_one_to_its_destination() 
 def test_without_a_broker_to_take_them_orphans_are_discarded() -> None:
     world = led()
     world.owned(B)
-    assert list(ownership.orphans(world.replica, world.actor(A), {}, world.new_id)) == []
+    assert list(propose.orphans(world.replica, world.actor(A), {}, world.new_id)) == []
     world.expire(B, by=A)
-    (record,) = ownership.orphans(world.replica, world.actor(A), {}, world.new_id)
+    (record,) = propose.orphans(world.replica, world.actor(A), {}, world.new_id)
     assert record.move is Move.DISCARD
     assert world.tell(record) is Verdict.ACCEPTED
     assert world.unit().state is UnitState.FREE
@@ -171,7 +171,7 @@ def test_without_a_broker_to_take_them_orphans_are_discarded() -> None:
 def test_leadership_is_no_orphan_that_a_leader_reclaims() -> None:
     world = led()
     world.expire(A, by=B)
-    assert list(ownership.orphans(world.replica, world.actor(B), {B: 0}, world.new_id)) == []
+    assert list(propose.orphans(world.replica, world.actor(B), {B: 0}, world.new_id)) == []
 
 
 def test_orphans_are_spread_as_they_are_proposed() -> None:
@@ -182,7 +182,7 @@ def test_orphans_are_spread_as_they_are_proposed() -> None:
         world.owned(B, f"{home}/0x00000000_0xffffffff")
     world.expire(B, by=A)
     counts = {A: 0, C: 0}
-    found = list(ownership.orphans(world.replica, world.actor(A), counts, world.new_id))
+    found = list(propose.orphans(world.replica, world.actor(A), counts, world.new_id))
     assert sorted(record.broker for record in found) == [A, A, C, C]
     assert counts == {A: 0, C: 0}
 
@@ -196,7 +196,7 @@ def test_only_units_in_flight_for_too_long_are_stuck() -> None:
 
     def stuck(units: list[tuple[str, Unit]], waited_s: float, *brokers: str) -> list[str]:
         counts = dict.fromkeys(brokers, 0)
-        found = ownership.stuck(
+        found = propose.stuck(
             units,
             lambda name, unit: waited_s,
             30.0,
@@ -220,7 +220,7 @@ def test_stuck_units_are_spread_as_they_are_taken() -> None:
         world.must(world.move(Move.RELEASE, B, name))
     units = [(name, world.unit(name)) for name in (UNIT, *names)]
     counts = {A: 0, B: 0, C: 3}
-    found = ownership.stuck(units, lambda *_: 30.0, 30.0, world.actor(A), counts, world.new_id)
+    found = propose.stuck(units, lambda *_: 30.0, 30.0, world.actor(A), counts, world.new_id)
     assert sorted(record.broker for record in found) == [A, A, A, A, C]
     assert counts == {A: 0, B: 0, C: 3}
 
@@ -232,36 +232,36 @@ def test_tombstones_wait_for_their_delay_on_the_logs_clock() -> None:
     world.must(world.move(Move.SPLIT_COMMIT, A))
     units, since = [(UNIT, world.unit())], world.unit().since_ms
     actor = world.actor(A)
-    assert list(ownership.tombstones(units, since + 999, 1000, actor, world.new_id)) == []
-    (record,) = ownership.tombstones(units, since + 1000, 1000, actor, world.new_id)
+    assert list(propose.tombstones(units, since + 999, 1000, actor, world.new_id)) == []
+    (record,) = propose.tombstones(units, since + 1000, 1000, actor, world.new_id)
     assert world.tell(record) is Verdict.ACCEPTED
 
 
 def test_expiry_is_for_the_leader_or_against_the_leader_and_never_against_oneself() -> None:
     world = led()
     state = world.replica
-    assert ownership.expiry(state, world.actor(A), A, 0, world.new_id()) is None
-    assert ownership.expiry(state, world.actor(B), C, 0, world.new_id()) is None
-    assert ownership.expiry(state, world.actor(A), "d:1", 0, world.new_id()) is None
-    against_leader = ownership.expiry(state, world.actor(B), A, 77, world.new_id())
-    by_leader = ownership.expiry(state, world.actor(A), C, 88, world.new_id())
+    assert propose.expiry(state, world.actor(A), A, 0, world.new_id()) is None
+    assert propose.expiry(state, world.actor(B), C, 0, world.new_id()) is None
+    assert propose.expiry(state, world.actor(A), "d:1", 0, world.new_id()) is None
+    against_leader = propose.expiry(state, world.actor(B), A, 77, world.new_id())
+    by_leader = propose.expiry(state, world.actor(A), C, 88, world.new_id())
     assert against_leader is not None
     assert by_leader is not None
     assert (by_leader.op, by_leader.evidence_ms) == (SessionOp.EXPIRE, 88)
     assert world.tell(by_leader) is Verdict.ACCEPTED
-    assert ownership.expiry(state, world.actor(A), C, 0, world.new_id()) is None
+    assert propose.expiry(state, world.actor(A), C, 0, world.new_id()) is None
     assert world.tell(against_leader) is Verdict.ACCEPTED
 
 
 def test_leadership_is_claimed_when_it_is_free_or_its_holder_is_gone() -> None:
     world = World(A, B)
-    claim = ownership.leadership(world.replica, world.actor(A), world.new_id())
+    claim = propose.leadership(world.replica, world.actor(A), world.new_id())
     assert claim is not None
     assert (claim.unit, claim.move) == (LEADERSHIP, Move.ELECT)
     world.must(claim)
-    assert ownership.leadership(world.replica, world.actor(B), world.new_id()) is None
+    assert propose.leadership(world.replica, world.actor(B), world.new_id()) is None
     world.expire(A, by=B)
-    claim = ownership.leadership(world.replica, world.actor(B), world.new_id())
+    claim = propose.leadership(world.replica, world.actor(B), world.new_id())
     assert claim is not None
     assert claim.move is Move.SUCCEED
     assert world.tell(claim) is Verdict.ACCEPTED
@@ -273,23 +273,21 @@ def test_leadership_is_claimed_when_it_is_free_or_its_holder_is_gone() -> None:
 def test_a_leaver_resigns_first_and_then_spreads_its_units() -> None:
     world = led()
     world.owned(A)
-    found = list(
-        ownership.give_away(world.replica, world.actor(A), {A: 0, B: 1, C: 0}, world.new_id)
-    )
+    found = list(propose.give_away(world.replica, world.actor(A), {A: 0, B: 1, C: 0}, world.new_id))
     assert [(r.move, r.broker) for r in found] == [(Move.RESIGN, ""), (Move.RELEASE, C)]
-    assert not ownership.nothing_left(world.replica, A)
+    assert not propose.nothing_left(world.replica, A)
     for record in found:
         world.must(record)
-    assert not ownership.nothing_left(world.replica, A)
+    assert not propose.nothing_left(world.replica, A)
     world.must(world.move(Move.HAND_OVER, A))
-    assert ownership.nothing_left(world.replica, A)
-    assert list(ownership.give_away(world.replica, world.actor(A), {}, world.new_id)) == []
+    assert propose.nothing_left(world.replica, A)
+    assert list(propose.give_away(world.replica, world.actor(A), {}, world.new_id)) == []
 
 
 def test_a_leavers_units_are_spread_over_the_others_as_they_are_given_away() -> None:
     world = led()
     several(world, B)
     counts = {A: 0, B: 0, C: 3}
-    found = list(ownership.give_away(world.replica, world.actor(B), counts, world.new_id))
+    found = list(propose.give_away(world.replica, world.actor(B), counts, world.new_id))
     assert sorted(record.broker for record in found) == [A, A, A, A, C]
     assert counts == {A: 0, B: 0, C: 3}

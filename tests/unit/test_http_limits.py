@@ -115,7 +115,7 @@ def test_a_head_without_end_is_refused_before_it_is_parsed() -> None:
                     status, said = await client.answer()
                     assert (status, "8192 bytes" in said) == (431, True)
             await until(lambda: server.connections.count == 0)
-            assert server.connections.refused == {"header": 4}
+            assert server.connections.refused.counts == {"header": 4}
 
     run(test)
 
@@ -243,7 +243,7 @@ def test_for_each_that_comes_at_once_with_others_one_goes() -> None:
             with ExitStack() as clients:
                 for _ in range(20):
                     clients.enter_context(socket.create_connection(address, WAIT_S))
-                await until(lambda: server.connections.refused == {"connections": 17})
+                await until(lambda: server.connections.refused.counts == {"connections": 17})
                 await until(lambda: server.connections.count == 3)
 
     asyncio.run(asyncio.wait_for(test(), 2 * WAIT_S))
@@ -257,7 +257,7 @@ def test_an_answer_that_nobody_takes_is_given_up() -> None:
         ):
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
             client.send(b"GET /large HTTP/1.1\r\n\r\n")
-            await until(lambda: server.connections.refused == {"not_read": 1})
+            await until(lambda: server.connections.refused.counts == {"not_read": 1})
             await until(lambda: server.connections.count == 0)
 
     run(test)
@@ -271,7 +271,7 @@ def test_a_flood_of_refusals_does_not_fill_the_log() -> None:
                     async with connected(port) as client:
                         client.send(b"no HTTP\r\n\r\n")
                         await client.answer()
-            assert server.connections.refused == {"malformed": 20}
+            assert server.connections.refused.counts == {"malformed": 20}
             refused = [line for line in lines if line["event"] == "http.refused"]
             assert 1 <= len(refused) < 20
             assert refused[0]["count"] == 1

@@ -22,7 +22,7 @@ async def made(
     """The Kafka group of a new subscription."""
     topics = node.operations.topics
     await topics.consumers.create(NAME, "billing", kind, start)
-    return topics.consumers.group_id(NAME, "billing", billing(topics))
+    return topics.access.group_id(NAME, "billing", billing(topics))
 
 
 def billing(topics: TopicOperations) -> Subscription:
@@ -166,7 +166,7 @@ def test_what_every_subscription_has_read_is_deleted_and_nothing_else() -> None:
         topics = node.operations.topics
         first = await made(node)
         await topics.consumers.create(NAME, "audit", SubscriptionKind.CHECKPOINT)
-        audit = topics.consumers.group_id(NAME, "audit", topics.consumers.known(NAME, "audit"))
+        audit = topics.access.group_id(NAME, "audit", topics.consumers.known(NAME, "audit"))
         (kafka,) = cluster.segments.ends
         cluster.positions.groups[first] = {(kafka, 0): 7, (kafka, 1): 9, (kafka, 2): 10}
         cluster.positions.groups[audit] = {(kafka, 0): 8, (kafka, 1): 4}

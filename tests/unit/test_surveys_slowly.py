@@ -37,10 +37,10 @@ def test_a_group_that_kafka_does_not_tell_of_keeps_no_other_from_being_written_d
     async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
         topics = node.operations.topics
         await topics.consumers.create(NAME, "audit", SubscriptionKind.STREAM, EARLIEST)
-        audit = topics.consumers.group_id(NAME, "audit", topics.consumers.known(NAME, "audit"))
+        audit = topics.access.group_id(NAME, "audit", topics.consumers.known(NAME, "audit"))
         await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM, EARLIEST)
         billing = topics.consumers.known(NAME, "billing")
-        group = topics.consumers.group_id(NAME, "billing", billing)
+        group = topics.access.group_id(NAME, "billing", billing)
         (kafka,) = cluster.segments.ends
         cluster.positions.groups[group] = {(kafka, 0): 7}
         cluster.positions.silent = {audit}

@@ -69,7 +69,7 @@ def measure_connections(
     metrics.total(
         "anabranch_http_refused",
         "HTTP connections that ended by a limit: too many, too large, too slow or malformed.",
-        lambda: sum(http.refused.values()),
+        lambda: sum(http.refused.counts.values()),
     )
     metrics.gauge(
         "anabranch_client_connections",

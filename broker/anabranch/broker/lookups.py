@@ -12,7 +12,7 @@ from anabranch.broker.errors import DeadlineExceededError, NotFoundError, Operat
 from anabranch.broker.routes import owner_to_name
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import Unit, UnitState
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import topic_hash
@@ -116,9 +116,7 @@ class LookupService:
         for broker, chosen in self._chosen.items():
             if broker in counts:
                 counts[broker] += chosen
-        record = ownership.assign(
-            runtime.core.actor(), name, unit, counts, runtime.proposals.new_id()
-        )
+        record = propose.assign(runtime.core.actor(), name, unit, counts, self._proposals.new_id())
         if record is None:
             return False
         target = record.broker

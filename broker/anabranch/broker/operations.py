@@ -25,7 +25,7 @@ from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.tenancy import Tenancy
 from anabranch.broker.topics.build import TopicParts, build_topics
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import InvalidInputError
@@ -124,9 +124,9 @@ class Operations:
         deadline = self._proposals.deadline(self._timeout_s)
 
         def build() -> UnitMove | None:
-            actor, new_id = self._proposals.actor(), self._runtime.proposals.new_id()
+            actor, new_id = self._proposals.actor(), self._proposals.new_id()
             try:
-                return ownership.split(actor, unit, self._bundle(unit), positions, new_id)
+                return propose.split(actor, unit, self._bundle(unit), positions, new_id)
             except InvalidInputError as error:
                 raise PreconditionError(str(error)) from None
 
@@ -160,9 +160,9 @@ class Operations:
         """The version that the release made; 0 when there is nothing to release."""
 
         def build() -> UnitMove | None:
-            actor, new_id = self._proposals.actor(), self._runtime.proposals.new_id()
+            actor, new_id = self._proposals.actor(), self._proposals.new_id()
             before = self._bundle(unit)
-            return ownership.release(actor, unit, before, target, new_id, Cause.OPERATOR)
+            return propose.release(actor, unit, before, target, new_id, Cause.OPERATOR)
 
         left = ConflictError(
             "Not allowed unload namespace bundle to inactive destination broker: "

@@ -132,7 +132,7 @@ class Tenancy:
     ) -> TenantChange:
         actor = self._proposals.actor()
         return TenantChange(
-            proposal_id=self._runtime.proposals.new_id(),
+            proposal_id=self._proposals.new_id(),
             tenant=name,
             op=op,
             version=version,
@@ -148,7 +148,7 @@ class Tenancy:
     ) -> NamespaceChange:
         actor = self._proposals.actor()
         return NamespaceChange(
-            proposal_id=self._runtime.proposals.new_id(),
+            proposal_id=self._proposals.new_id(),
             namespace=ns,
             op=op,
             version=version,

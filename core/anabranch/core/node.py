@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.duties import Duties, expiries
 from anabranch.core.bundles.propose import Actor, NewId
 from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, UnitState
@@ -311,7 +311,7 @@ class NodeCore:
                 self.serving[name] = True
                 yield OpenUnit(name)
             return
-        step = ownership.next_step(
+        step = propose.next_step(
             self.state, self.actor(), name, unit, self.liveness.beat_of, self._new_id
         )
         if step is not None:
@@ -326,17 +326,17 @@ class NodeCore:
         actor = self.actor()
         records: list[Record] = []
         if self.mode is BrokerState.DRAINING:
-            if ownership.nothing_left(self.state, self.me):
+            if propose.nothing_left(self.state, self.me):
                 records.append(self._membership.closing(self._new_id))
             elif now >= self._give_away_at:
                 # Not at every entry read: this looks at every unit that is left.
                 self._give_away_at = now + self.settings.heartbeat_s / 2
                 counts = self.candidates(now)
-                offers = ownership.give_away(self.state, actor, counts, self._new_id)
+                offers = propose.give_away(self.state, actor, counts, self._new_id)
                 records += islice(offers, self.settings.burst)
         elif now >= self._settled_at:
             records += expiries(self.state, actor, self._silent(), self._new_id)
-            claim = ownership.leadership(self.state, actor, self._new_id())
+            claim = propose.leadership(self.state, actor, self._new_id())
             if claim is not None:
                 records.append(claim)
             if actor.epoch:

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from anabranch.broker.cli.flags import collect
+from anabranch.broker.cli.flags import settings_of
 from anabranch.core.errors import AnabranchError
 from anabranch.devkit import ports
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
@@ -91,7 +91,7 @@ def dev(
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)
     # Wrong settings are told before Kafka is started.
-    collect(None, None, None, None, (*ON_ONE_MACHINE, *settings)).load()
+    settings_of(None, None, None, None, (*ON_ONE_MACHINE, *settings))
     _check_ports("--http-port", http_port, nodes)
     if kafka_port:
         _check_ports("--kafka-port", kafka_port, 1)

@@ -14,8 +14,9 @@ import click
 import msgspec
 
 from anabranch.broker.cli.api import json_option
-from anabranch.broker.cli.flags import collect, setting_flags, setting_help
+from anabranch.broker.cli.flags import setting_flags, setting_help, settings_of
 from anabranch.broker.cli.output import table, write_json
+from anabranch.broker.cli.topic_words import count_of
 from anabranch.broker.http.server import bind
 from anabranch.broker.settings import Settings, SettingsError
 from anabranch.broker.startup import connect, topic_settings
@@ -70,7 +71,7 @@ def _examine(**given: Any) -> Iterator[Finding]:
     for jar_set in JAR_SETS:
         yield _checked(f"jars ({jar_set})", partial(_jars, jar_set))
     try:
-        settings = collect(**given).load()
+        settings = settings_of(**given)
     except SettingsError as error:
         yield Finding("settings", ok=False, found="; ".join(error.problems))
         return
@@ -144,11 +145,11 @@ def _kafka(settings: Settings) -> str:
     topics = Topics(settings.topic_prefix)
     found = inspect_topics(connection, topics, topic_settings(settings), _KAFKA_SECONDS_MAX)
     _check_replicas(settings, found.brokers)
-    told = [f"{settings.bootstrap_servers} answers", _counted(found.brokers, "broker")]
+    told = [f"{settings.bootstrap_servers} answers", count_of(found.brokers, "broker")]
     if found.sound:
-        told.append(f"{_counted(len(found.sound), 'topic')} there and sound")
+        told.append(f"{count_of(len(found.sound), 'topic')} there and sound")
     if found.missing:
-        told.append(f"{_counted(len(found.missing), 'topic')} that a node would make")
+        told.append(f"{count_of(len(found.missing), 'topic')} that a node would make")
     return ", ".join(told)
 
 
@@ -157,10 +158,6 @@ def _check_replicas(settings: Settings, brokers: int) -> None:
     if settings.replication_factor > brokers:
         raise _NotWellError(
             f"replicationFactor is {settings.replication_factor}, but "
-            f"{settings.bootstrap_servers} has {_counted(brokers, 'broker')}, so no scalable topic "
+            f"{settings.bootstrap_servers} has {count_of(brokers, 'broker')}, so no scalable topic "
             "can be made: start more Kafka brokers, or set replicationFactor to what there are"
         )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

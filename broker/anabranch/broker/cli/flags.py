@@ -8,23 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 from pydantic.alias_generators import to_camel
 
 from anabranch.broker.settings import Settings, load_settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-
-class SettingFlags(msgspec.Struct, frozen=True):
-    """What was given on the command line."""
-
-    config: Path | None
-    overrides: dict[str, object]
-
-    def load(self) -> Settings:
-        """File, environment and flags together. Raises SettingsError."""
-        return load_settings(self.config, os.environ, self.overrides)
 
 
 def setting_help(what: str, field: str) -> str:
@@ -67,13 +55,13 @@ _OPTIONS = (
 
 
 def setting_flags(command: _F) -> _F:
-    """Adds the flags; the command takes them as `**given` and hands that to `collect`."""
+    """Adds the flags; the command takes them as `**given` and hands that to `settings_of`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def collect(
+def settings_of(
     config: Path | None,
     bootstrap_servers: str | None,
     kafka_properties: Path | None,
@@ -81,8 +69,11 @@ def collect(
     settings: tuple[str, ...],
     http_port: int | None = None,
     service_port: int | None = None,
-) -> SettingFlags:
-    """The flags by the settings' names; a flag of its own wins over --set."""
+) -> Settings:
+    """File, environment and flags together; a flag of its own wins over --set.
+
+    Raises SettingsError.
+    """
     overrides: dict[str, object] = {}
     for setting in settings:
         name, sep, value = setting.partition("=")
@@ -99,7 +90,7 @@ def collect(
         "brokerServicePort": service_port,
     }
     overrides |= {name: value for name, value in named.items() if value is not None}
-    return SettingFlags(config, overrides)
+    return load_settings(config, os.environ, overrides)
 
 
 def report_flags(command: _F) -> _F:

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from anabranch.broker.cli.api import json_lines_option
-from anabranch.broker.cli.flags import collect, setting_flags
+from anabranch.broker.cli.flags import setting_flags, settings_of
 from anabranch.broker.snapshot_fault import snapshot_state
 from anabranch.broker.startup import connect
 from anabranch.channel.connection import KafkaConnection, close_consumer
@@ -67,7 +67,7 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     snapshot where its beginning was trimmed, whatever --from says. What the log still holds of the
     time before that snapshot is shown without verdicts (`?`, or null).
     """
-    settings = collect(http_port=None, **given).load()
+    settings = settings_of(**given)
     connection = connect(settings)
     topics = Topics(settings.topic_prefix)
     check_kafka(connection, _KAFKA_S_MAX)  # a consumer does not hear that it is not let in

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from anabranch.broker.cli.flags import collect, setting_flags, setting_help
+from anabranch.broker.cli.flags import setting_flags, setting_help, settings_of
 from anabranch.broker.settings import Settings
 
 
@@ -43,7 +43,7 @@ def node(end_with_parent: bool, **given: Any) -> int:
 
     if end_with_parent:
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    settings = collect(**given).load()
+    settings = settings_of(**given)
     configure_logging(settings)
     import uvloop
 

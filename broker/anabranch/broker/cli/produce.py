@@ -15,6 +15,7 @@ import msgspec
 from anabranch.broker.cli.api import json_lines_option, url_option
 from anabranch.broker.cli.output import said_as
 from anabranch.broker.cli.sdk import client_options, open_client, run_stoppable, unless_stopped
+from anabranch.broker.cli.topic_words import count_of
 from anabranch.client import ClientError, DeliveryResult, Producer, TopicNotFoundError
 from anabranch.core.errors import InvalidInputError
 
@@ -78,7 +79,7 @@ def produce(
     if sender.unheard is not None:
         raise sender.unheard
     if not (verbose or as_json):
-        click.echo(f"sent {sender.sent} message{'' if sender.sent == 1 else 's'}")
+        click.echo(f"sent {count_of(sender.sent, 'message')}")
     return 1 if sender.failed else 0
 
 
@@ -145,7 +146,7 @@ class _Sender:
         left = self.producer.under_way
         if left and self.unheard is None:
             click.echo(
-                f"waiting for Kafka to take {left} message{'' if left == 1 else 's'}; Ctrl-C "
+                f"waiting for Kafka to take {count_of(left, 'message')}; Ctrl-C "
                 f"again gives {'it' if left == 1 else 'them'} up",
                 err=True,
             )

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from anabranch.broker.cli.flags import collect, report_flags, setting_flags
+from anabranch.broker.cli.flags import report_flags, setting_flags, settings_of
 from anabranch.broker.cli.numbers import NOT_NEGATIVE, Finite
 from anabranch.broker.settings import Settings
 
@@ -92,7 +92,7 @@ def archive(
 
     Exit status 0: stopped, or done with --once, --list, --retire. 2: could not go on.
     """
-    settings = collect(**given).load()
+    settings = settings_of(**given)
     if (archive_dir is not None) + listed + (retire is not None) != 1:
         raise click.UsageError("give one of --archive-dir, --list and --retire")
     if archive_dir is None:
@@ -147,7 +147,7 @@ def audit(
     Exit status 0: sound. 1: violations found. 2: could not run. 3: no violations, but a gap.
     """
     tidy_when_terminated()
-    settings = collect(**given).load()
+    settings = settings_of(**given)
     from anabranch.spark_replay.audit import AuditOptions, run_audit
 
     options = AuditOptions(

@@ -28,8 +28,7 @@ class Connections:
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
         self.count = 0
-        self._refused = Refused()
-        self.refused = self._refused.counts
+        self.refused = Refused()  # connections that ended by a limit, or by what came over them
         self._waiting: dict[BoundedProtocol, None] = {}  # for a request; longest first
 
     def joined(self, connection: BoundedProtocol) -> None:
@@ -58,10 +57,6 @@ class Connections:
     def serves(self, connection: BoundedProtocol) -> None:
         """Its request is there."""
         self._waiting.pop(connection, None)
-
-    def gave_up(self, why: str, peer: str, reason: str) -> None:
-        """A connection ended by a limit, or by what came over it."""
-        self._refused.note(why, peer=peer, why=reason)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -173,7 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_over:
             return
         self._is_over = True
-        self._all.gave_up(why, self._peer, reason)
+        self._all.refused.note(why, peer=self._peer, why=reason)
         cycle = self._current
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.abort()
@@ -235,7 +230,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _not_taken(self) -> None:
         self._is_over = True
-        self._all.gave_up("not_read", self._peer, "its answer was not taken in time")
+        self._all.refused.note("not_read", peer=self._peer, why="its answer was not taken in time")
         self.transport.abort()
 
     @property

@@ -18,7 +18,9 @@ from anabranch.broker.topics.service import TopicService
 from anabranch.core.log.records import TopicCause, TopicChange
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import full_name, namespace_of
+from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.core.topics.propose import topic_change
 from anabranch.core.topics.topic import ScalableTopic, TopicMove
 
@@ -58,6 +60,10 @@ class TopicAccess:
         home = namespace_of(name)
         if self.runtime.view.namespace(home) is None:
             raise NotFoundError(f"Namespace {home} does not exist")
+
+    def group_id(self, topic: str, subscription: str, known: Subscription) -> str:
+        """The Kafka group of a subscription."""
+        return kafka_group(self.service.prefix, topic, subscription, known.created_offset)
 
     def controller_at(self, name: str) -> Located | None:
         """Where the topic's controller is, as far as it is known at once."""
@@ -124,7 +130,7 @@ class TopicAccess:
             name,
             topic,
             move,
-            self.runtime.proposals.new_id(),
+            self.proposals.new_id(),
             TopicCause.OPERATOR,
             **fields,
         )

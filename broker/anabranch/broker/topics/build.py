@@ -100,7 +100,7 @@ def build_topics(
     metrics.gauge(
         "anabranch_topic_controllers",
         "Scalable topics that this node does something for at the moment.",
-        lambda: service.controlled,
+        lambda: len(service.controllers()),
     )
     metrics.gauge(
         "anabranch_layout_watches", "Watches of layouts on this node.", lambda: watches.count

@@ -135,13 +135,9 @@ class Consumers:
             await self.change(topic, subscription, SubscriptionOp.DELETE)
             why = f"subscription {subscription} of {full_name(topic)} was deleted"
             self._service.dismiss({topic}, why, subscription)
-        group = self.group_id(topic, subscription, before)
+        group = self._access.group_id(topic, subscription, before)
         self._log.info("subscription.deleted", topic=topic, subscription=subscription, group=group)
         self.groups.delete(group)
-
-    def group_id(self, topic: str, subscription: str, known: Subscription) -> str:
-        """The Kafka group of a subscription."""
-        return self.usage.group_id(topic, subscription, known)
 
     async def subscribe(
         self, asked: ConsumerRequest, consumer: ConsumerConnection
@@ -287,7 +283,7 @@ class Consumers:
     async def start_share_group(self, topic: str, subscription: str, known: Subscription) -> None:
         """Lets a queue begin where the log has it. Raises KafkaFailedError or UnavailableError."""
         parts = written_parts(self._service.prefix, topic, self._access.topic(topic))
-        group = Group(self.group_id(topic, subscription, known), parts, known)
+        group = Group(self._access.group_id(topic, subscription, known), parts, known)
         # Kafka's own setting says of all others that they begin at the first message.
         starts = {place: offset for place, offset in group.starts().items() if offset}
         await self.groups.start(group.name, starts)
@@ -296,7 +292,9 @@ class Consumers:
         # Others came first, and a controller that is being handed over knows of nobody.
         self._access.must_control(asked.topic)
         known = self._runtime.view.subscription(asked.topic, asked.subscription)
-        group = "" if known is None else self.group_id(asked.topic, asked.subscription, known)
+        group = (
+            "" if known is None else self._access.group_id(asked.topic, asked.subscription, known)
+        )
         controller = self._service.controller(asked.topic)
         coordinators = {} if controller is None else controller.coordinators
         return admit(asked, known, group, coordinators.get(asked.subscription))
@@ -351,7 +349,7 @@ class Consumers:
         controller = self._service.controller(asked.topic)
         session = RegisteredConsumer(self._service.connection_number(), asked)
         known = self.known(asked.topic, asked.subscription)
-        same = is_same_group(asked, self.group_id(asked.topic, asked.subscription, known))
+        same = is_same_group(asked, self._access.group_id(asked.topic, asked.subscription, known))
         if controller is None or not controller.opened(
             asked.subscription,
             asked.consumer,
@@ -407,7 +405,7 @@ class Consumers:
                 subscription,
                 before,
                 op,
-                self._runtime.proposals.new_id(),
+                self.proposals.new_id(),
                 **fields,
             )
 

@@ -69,6 +69,7 @@ class TopicOperations:
         policies: AutoScalePolicies,
     ) -> None:
         self.access = access
+        self.topic = access.topic
         self.consumers = consumers
         self.backlogs = backlogs
         self.resets = resets
@@ -105,10 +106,6 @@ class TopicOperations:
             if wanted.items() <= properties_dict(topic.properties).items():
                 found.append(full_name(name))
         return found
-
-    def topic(self, name: str) -> ScalableTopic:
-        """Raises NotFoundError."""
-        return self.access.topic(name)
 
     def open_topic(self, name: str) -> ScalableTopic | None:
         """The topic if it is there for clients."""

@@ -145,7 +145,7 @@ class AutoScalePolicies:
         def build() -> NamespaceChange:
             actor = self._proposals.actor()
             return NamespaceChange(
-                proposal_id=self._runtime.proposals.new_id(),
+                proposal_id=self._proposals.new_id(),
                 namespace=ns,
                 op=PolicyOp.UPDATE,
                 version=self._namespace(ns).version + 1,

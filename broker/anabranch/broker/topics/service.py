@@ -118,13 +118,8 @@ class TopicService:
     # --- questions ----------------------------------------------------------------------
 
     def controllers(self) -> list[TopicController]:
-        """Those that there are at this moment."""
+        """The controllers of topics that have one here at this moment."""
         return [home.controller for home in self._homes.values()]
-
-    @property
-    def controlled(self) -> int:
-        """How many topics have a controller here at this moment."""
-        return len(self._homes)
 
     def _unit(self, name: str) -> str:
         """The bundle in whose name this node controls the topic; "" where another one does."""

@@ -86,7 +86,7 @@ class Resets:
             self._consumers.known(topic, subscription)
             if before.kind is SubscriptionKind.QUEUE:
                 await self._start_share_group(topic, subscription)
-        former = self._consumers.group_id(topic, subscription, before)
+        former = self._access.group_id(topic, subscription, before)
         self._log.info(
             "subscription.reset", topic=topic, subscription=subscription, to=timestamp_ms
         )

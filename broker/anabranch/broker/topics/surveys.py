@@ -36,7 +36,7 @@ from anabranch.broker.topics.positions import (
     Survey,
     survey,
 )
-from anabranch.broker.topics.usage import Expiry, SubscriptionChanges
+from anabranch.broker.topics.usage import Expiry, change_as_read
 from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.positions import Place
@@ -74,13 +74,11 @@ class TopicSurveys:
         now: Callable[[], float],
     ) -> None:
         self.seen: dict[str, TopicSample] = {}
-        self._changes = SubscriptionChanges(access)
         self.expiry = Expiry(
             access,
             consumers.usage,
             consumers.groups,
             positions,
-            self._changes,
             retention.expiry_s,
             now,
         )
@@ -235,9 +233,8 @@ class TopicSurveys:
         self._note_at[key] = (known.created_offset, now + self.busy_rounds * self._interval_s)
         if wanted == known.positions:
             return
-        await self._changes.propose(
-            name, subscription, known, SubscriptionOp.POSITIONS, positions=wanted
-        )
+        op = SubscriptionOp.POSITIONS
+        await change_as_read(self._access, name, subscription, known, op, positions=wanted)
 
     # --- messages -----------------------------------------------------------------------
 

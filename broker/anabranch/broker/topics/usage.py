@@ -1,7 +1,7 @@
 """Who may be consuming a subscription, and what becomes of one that nobody uses.
 
-`Expiry` deletes those where an operator has set a time for that. `SubscriptionChanges` proposes
-what is meant for a subscription as it was when it was looked at, and for no later one.
+`Expiry` deletes those where an operator has set a time for that. `change_as_read` proposes on a
+subscription what is meant for what it was when it was looked at.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from anabranch.core.names import full_name
 from anabranch.core.subscriptions.propose import subscription_change
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.core.topics.retention import Expiring, expiring
 from anabranch.wire import clock
 
@@ -54,10 +53,6 @@ class Usage:
                 f"{what} may have consumers that do not know this node yet, which controls the "
                 f"topic since a short time only: try again in {math.ceil(left_s)} s{remedy}"
             )
-
-    def group_id(self, topic: str, subscription: str, known: Subscription) -> str:
-        """The Kafka group of a subscription."""
-        return kafka_group(self._access.service.prefix, topic, subscription, known.created_offset)
 
     def is_used(self, topic: str, subscription: str, known: Subscription) -> bool:
         """Whether somebody consumes it, or may."""
@@ -94,42 +89,36 @@ class Usage:
                 self._opened_at.pop(name, None)
 
 
-class SubscriptionChanges:
-    """To be used in the node's event loop."""
+async def change_as_read(
+    access: TopicAccess,
+    name: str,
+    subscription: str,
+    known: Subscription,
+    op: SubscriptionOp,
+    **fields: object,
+) -> SubscriptionChange | None:
+    """Changes a subscription that is still as it was read; None: it is not."""
 
-    def __init__(self, access: TopicAccess) -> None:
-        self._access = access
+    def build() -> SubscriptionChange | None:
+        before = access.runtime.view.subscription(name, subscription)
+        if before is None or before.version != known.version:
+            return None
+        return subscription_change(
+            access.proposals.actor(),
+            name,
+            access.topic(name),
+            subscription,
+            before,
+            op,
+            access.proposals.new_id(),
+            TopicCause.RETENTION,
+            **fields,
+        )
 
-    async def propose(
-        self,
-        name: str,
-        subscription: str,
-        known: Subscription,
-        op: SubscriptionOp,
-        **fields: object,
-    ) -> SubscriptionChange | None:
-        """Changes what is still as it was read; None: it is not."""
-
-        def build() -> SubscriptionChange | None:
-            before = self._access.runtime.view.subscription(name, subscription)
-            if before is None or before.version != known.version:
-                return None
-            return subscription_change(
-                self._access.proposals.actor(),
-                name,
-                self._access.topic(name),
-                subscription,
-                before,
-                op,
-                self._access.runtime.proposals.new_id(),
-                TopicCause.RETENTION,
-                **fields,
-            )
-
-        # A layout that has changed meanwhile is looked at next time.
-        refusals = self._access.refusals(name) | {Verdict.SEGMENTS_INVALID: None}
-        deadline = self._access.proposals.deadline(_LOG_S)
-        return await self._access.proposals.settle(build, refusals, deadline)
+    # A layout that has changed meanwhile is looked at next time.
+    refusals = access.refusals(name) | {Verdict.SEGMENTS_INVALID: None}
+    deadline = access.proposals.deadline(_LOG_S)
+    return await access.proposals.settle(build, refusals, deadline)
 
 
 class Expiry:
@@ -141,7 +130,6 @@ class Expiry:
         usage: Usage,
         groups: Groups,
         positions: Positions,
-        changes: SubscriptionChanges,
         expiry_s: float,
         now: Callable[[], float],
     ) -> None:
@@ -150,7 +138,6 @@ class Expiry:
         self._usage = usage
         self._groups = groups
         self._positions = positions
-        self._changes = changes
         self._expiry_s = expiry_s
         self._now = now
         self._unused_since: dict[_Key, tuple[int, float]] = {}  # the group's number, and when
@@ -199,13 +186,13 @@ class Expiry:
         self.soon[key] = left_s
 
     async def _strike(self, name: str, subscription: str, known: Subscription) -> None:
-        group = self._usage.group_id(name, subscription, known)
+        group = self._access.group_id(name, subscription, known)
         if await self._positions.ask(
             lambda keeper, left_s: keeper.has_members(group, left_s), _KAFKA_S
         ):
             await self._say_used(name, subscription, known)
             return
-        gone = await self._changes.propose(name, subscription, known, SubscriptionOp.DELETE)
+        gone = await change_as_read(self._access, name, subscription, known, SubscriptionOp.DELETE)
         if gone is not None:
             self.soon.pop((name, subscription), None)
             self._log.warning("subscription.expired", topic=name, subscription=subscription)
@@ -213,6 +200,5 @@ class Expiry:
 
     async def _say_used(self, name: str, subscription: str, known: Subscription) -> None:
         """In a record: who uses it is in no other."""
-        await self._changes.propose(
-            name, subscription, known, SubscriptionOp.POSITIONS, positions=known.positions
-        )
+        op = SubscriptionOp.POSITIONS
+        await change_as_read(self._access, name, subscription, known, op, positions=known.positions)

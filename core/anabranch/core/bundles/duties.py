@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from anabranch.core.bundles import propose as ownership
+from anabranch.core.bundles import propose
 from anabranch.core.bundles.guards import session_open
 from anabranch.core.bundles.propose import Actor, NewId
 from anabranch.core.bundles.unit import IN_FLIGHT, Unit
@@ -66,7 +66,7 @@ class Duties:
         burst = self._settings.burst
         counts = candidates()
         if now >= self._orphans_at:
-            found = list(islice(ownership.orphans(state, actor, counts, new_id), burst))
+            found = list(islice(propose.orphans(state, actor, counts, new_id), burst))
             # Asked again until there are none: a proposal may lose, or get lost.
             self._orphans_at = now + self._settings.retry_s if found else math.inf
             yield from found
@@ -90,9 +90,9 @@ class Duties:
             return now - since if version == unit.version else 0.0
 
         patience_s = self._settings.stuck_after_s
-        yield from ownership.stuck(unsettled, waited_s, patience_s, actor, counts, new_id)
+        yield from propose.stuck(unsettled, waited_s, patience_s, actor, counts, new_id)
         delay_ms = round(self._settings.tombstone_delay_s * 1000)
-        yield from ownership.tombstones(unsettled, self.log_now_ms, delay_ms, actor, new_id)
+        yield from propose.tombstones(unsettled, self.log_now_ms, delay_ms, actor, new_id)
 
 
 def expiries(
@@ -103,6 +103,6 @@ def expiries(
 ) -> Iterator[SessionChange]:
     """Ends of the sessions of silent brokers (with the log's time of their last sign of life)."""
     for broker, last_heard_ms in silent.items():
-        record = ownership.expiry(state, actor, broker, last_heard_ms, new_id())
+        record = propose.expiry(state, actor, broker, last_heard_ms, new_id())
         if record is not None:
             yield record

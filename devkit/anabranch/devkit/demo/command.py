@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from anabranch.broker.cli.numbers import Finite
+from anabranch.broker.cli.spark import tidy_when_terminated
 
 
 @click.command(epilog="Example: anabranch demo --data-dir /tmp/demo")
@@ -42,9 +41,6 @@ def demo(data_dir: Path, duration: float) -> int:
     """
     from anabranch.devkit.demo.run import Demo
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    tidy_when_terminated()
     folder = data_dir.absolute() / f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     return Demo(folder, duration).run()
