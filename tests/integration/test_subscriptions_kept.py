@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,22 @@ from support.memory_cluster import until
 pytestmark = pytest.mark.integration
 
 SURVEY: dict[str, Any] = {"scalableTopicSurveyIntervalSeconds": 0.2}
+
+
+@asynccontextmanager
+async def used_topic(
+    kafka: EmbeddedKafka, prefix: str, folder: Path, **settings: Any
+) -> AsyncIterator[tuple[LocalTopic, Client]]:
+    """A topic on a node of its own, and a client of both."""
+    async with (
+        local_topic(kafka, prefix, folder, **settings) as at,
+        Client(at.node.settings.service_url) as client,
+    ):
+        yield at, client
+
+
+def positions_in(kafka: EmbeddedKafka) -> GroupPositions:
+    return GroupPositions(KafkaConnection(kafka.bootstrap_servers))
 
 
 async def sent(client: Client, topic: str, first: int, end: int) -> list[bytes]:
@@ -76,10 +94,7 @@ def test_a_subscription_whose_group_kafka_forgot_goes_on_where_it_was(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     async def test() -> None:
-        async with (
-            local_topic(kafka, topic_prefix, tmp_path, **SURVEY) as at,
-            Client(at.node.settings.service_url) as client,
-        ):
+        async with used_topic(kafka, topic_prefix, tmp_path, **SURVEY) as (at, client):
             values = await sent(client, at.topic, 0, 20)
             async with await client.subscribe(at.topic, "billing") as consumer:
                 assert await received(consumer, 12) == values[:12]
@@ -98,11 +113,8 @@ def test_messages_go_once_every_subscription_has_read_them(
 ) -> None:
     async def test() -> None:
         settings = {**SURVEY, "scalableTopicRetentionSeconds": 0}
-        async with (
-            local_topic(kafka, topic_prefix, tmp_path, **settings) as at,
-            Client(at.node.settings.service_url) as client,
-        ):
-            positions = GroupPositions(KafkaConnection(kafka.bootstrap_servers))
+        async with used_topic(kafka, topic_prefix, tmp_path, **settings) as (at, client):
+            positions = positions_in(kafka)
             slow = await client.subscribe(at.topic, "slow")
             keeper = await client.subscribe_checkpoint(at.topic, "keeper")
             async with await client.subscribe(at.topic, "billing") as consumer:
@@ -133,11 +145,8 @@ def test_what_a_queue_has_acknowledged_is_deleted_and_its_backlog_is_known(
 ) -> None:
     async def test() -> None:
         settings = {**SURVEY, "scalableTopicRetentionSeconds": 0}
-        async with (
-            local_topic(kafka, topic_prefix, tmp_path, **settings) as at,
-            Client(at.node.settings.service_url) as client,
-        ):
-            positions = GroupPositions(KafkaConnection(kafka.bootstrap_servers))
+        async with used_topic(kafka, topic_prefix, tmp_path, **settings) as (at, client):
+            positions = positions_in(kafka)
             surveys = at.node.operations.topics.surveys
             async with await client.subscribe_queue(at.topic, "work") as consumer:
                 await sent(client, at.topic, 0, 10)
@@ -156,11 +165,8 @@ def test_the_group_of_a_deleted_subscription_does_not_come_back(
 ) -> None:
     async def test() -> None:
         settings = {**SURVEY, "scalableTopicConsumerSessionTimeoutSeconds": 2}
-        async with (
-            local_topic(kafka, topic_prefix, tmp_path, **settings) as at,
-            Client(at.node.settings.service_url) as client,
-        ):
-            positions = GroupPositions(KafkaConnection(kafka.bootstrap_servers))
+        async with used_topic(kafka, topic_prefix, tmp_path, **settings) as (at, client):
+            positions = positions_in(kafka)
             consumer = await client.subscribe(at.topic, "billing")
             await received_after(client, at.topic, consumer)
             group = group_of(at)
@@ -202,10 +208,7 @@ def test_a_consumer_begins_where_it_says_that_its_subscription_begins(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     async def test() -> None:
-        async with (
-            local_topic(kafka, topic_prefix, tmp_path) as at,
-            Client(at.node.settings.service_url) as client,
-        ):
+        async with used_topic(kafka, topic_prefix, tmp_path) as (at, client):
             old = await sent(client, at.topic, 0, 5)
             await asyncio.sleep(0.002)  # times are told in milliseconds
             then = datetime.fromtimestamp(time.time(), UTC)
