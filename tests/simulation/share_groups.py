@@ -1,8 +1,10 @@
 """Kafka's share groups, simulated: who is given which messages, under locks, and what is left.
 
 Each member has some of the partitions, and is given messages of them in turns, however much one of
-them has. What is not settled within the lock is given out again; who is silent has partitions and
-locks for a while. What must hold of it all, seen with perfect sight, is checked here as well.
+them has; of one that waits for long a message comes along with another's, since what is free is
+given out within a lock (`client._queue.drain` leans on that). What is not settled within the lock
+is given out again; who is silent has partitions and locks for a while. What must hold of it all,
+seen with perfect sight, is checked here as well.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 LOCK_S = 2.0
 SESSION_S = 3.0  # a member that is silent for longer loses its partitions
+TURN_S = LOCK_S / 2
 TOLD_S_MAX = 0.5  # until a member knows of a change of its partitions
 
 
@@ -46,10 +49,11 @@ class _Member:
 class _Share:
     """How far the group is in one partition."""
 
-    __slots__ = ("fresh", "locks", "released")
+    __slots__ = ("fresh", "locks", "released", "turn_at")
 
     def __init__(self) -> None:
         self.fresh = 0  # the first that nobody was ever given
+        self.turn_at = 0.0
         self.released: list[int] = []
         self.locks: dict[int, tuple[int, float]] = {}  # by offset: the member, and until when
 
@@ -91,19 +95,22 @@ class ShareGroup:
                 self._release(share, offset)
 
     def fetch(self, number: int, most: int) -> list[Given]:
-        """Some messages of the partition whose turn it is."""
+        """Some messages of the partition whose turn it is, and one of each that waits for long."""
         self._expire()
         member = self._members.get(number)
         if member is None:
             return []
         places = member.places
         later = [place for place in places if place > member.last]
+        found: list[Given] = []
         for place in [*later, *places[: len(places) - len(later)]]:
-            found = self._acquire(place, number, most)
-            if found:
+            share = self._shares.setdefault(place, _Share())
+            if not found:
+                found = self._acquire(place, share, number, most)
                 member.last = place
-                return found
-        return []
+            elif share.turn_at <= self._sched.now - TURN_S:
+                found += self._acquire(place, share, number, 1)
+        return found
 
     def answer(self, number: int, answers: Iterable[tuple[Given, int]]) -> None:
         """What a member says of what it has; its word on anything else is void."""
@@ -118,16 +125,17 @@ class ShareGroup:
             if given.message not in self._processed:
                 raise ViolationError(f"{given} was accepted, and nobody has done with it")
 
-    def _acquire(self, place: Place, number: int, most: int) -> list[Given]:
+    def _acquire(self, place: Place, share: _Share, number: int, most: int) -> list[Given]:
         partition = self._world.store.partitions.get(place)
         if partition is None:
             return []
-        share = self._shares.setdefault(place, _Share())
         offsets, share.released = share.released[:most], share.released[most:]
         end = min(len(partition.messages), share.fresh + most - len(offsets))
         offsets += range(share.fresh, end)
         share.fresh = max(share.fresh, end)
-        share.locks |= dict.fromkeys(offsets, (number, self._sched.now + LOCK_S))
+        if offsets:
+            share.turn_at = self._sched.now
+            share.locks |= dict.fromkeys(offsets, (number, self._sched.now + LOCK_S))
         return [Given(place, offset, partition.messages[offset]) for offset in offsets]
 
     def _release(self, share: _Share, offset: int) -> None:
