@@ -45,7 +45,7 @@ _OF_CORE: Final = (
 _RULES: Final = (
     "core/*/guards.py",
     "core/*/machine.py",
-    "core/log/law.py",
+    "core/log/state_machine.py",
     "core/sessions/lease.py",
     "core/bundles/placement.py",
     "core/bundles/propose.py",
@@ -54,7 +54,7 @@ _FOLDS: Final = ("core/log/fold.py", "core/*/evolve.py")
 _PLANS: Final = (
     "core/topics/controller.py",
     "core/subscriptions/coordinator.py",
-    "core/subscriptions/assignment.py",
+    "core/subscriptions/assignor.py",
 )
 
 TARGETS: Final = (

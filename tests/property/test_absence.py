@@ -141,7 +141,7 @@ class World:
             assert not twice, f"{life.name} serves {twice}, as another does"
             held |= life.serves
             served |= life.serves & self.told(life)
-        assert (late := self.desk.coordinator.deal.unserved.news(now)) == [], late
+        assert (late := self.desk.coordinator.target.unserved.news(now)) == [], late
         for part in self.desk.layout.segments.values():
             for bucket in range(part.buckets):
                 place = (part.segment_id, bucket)

@@ -1,4 +1,4 @@
-"""One law, two readings: the `transitions` machine, guards included, and the fold agree."""
+"""One table, two readings: the `transitions` machine, guards included, and the fold agree."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from anabranch.core.bundles.machine import BUNDLES, LEADING, UnitArrow
 from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.cluster.settings import Cluster
 from anabranch.core.log.fold import evolve
-from anabranch.core.log.law import Law
 from anabranch.core.log.records import CLUSTER_KEY, UnitMove, session_key
 from anabranch.core.log.state import FoldedState
+from anabranch.core.log.state_machine import StateMachine
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.session import Session
 from anabranch.core.topics.machine import LAYOUTS
 from support.world import HALVES, UNIT, A, B, C
 
-LAWS = {UNIT: BUNDLES, LEADERSHIP: LEADING}
+MACHINES = {UNIT: BUNDLES, LEADERSHIP: LEADING}
 NO_MATTER = (Verdict.STALE_VERSION, Verdict.VERSION_GAP, Verdict.REPEATED, Verdict.SESSION_OVER)
 PAIRS = tuple(product((UNIT, LEADERSHIP), UnitState, Move))
 
@@ -59,7 +59,7 @@ def favourable(arrow: UnitArrow | None, state: UnitState) -> tuple[Unit, str]:
 def test_machine_and_fold_agree_on_every_state_and_move(
     name: str, state: UnitState, move: Move
 ) -> None:
-    case = LAWS[name].table.get((state, move))
+    case = MACHINES[name].table.get((state, move))
     arrow = case.row if case is not None else None
     expected = arrow.end if arrow is not None else None
     unit, actor = favourable(arrow, state)
@@ -75,7 +75,7 @@ def test_machine_and_fold_agree_on_every_state_and_move(
         children=HALVES,
     )
     world = state_with(name, unit)
-    assert LAWS[name].step(state, move, world, unit, record) is expected
+    assert MACHINES[name].step(state, move, world, unit, record) is expected
     outcome = evolve(world, record, 9, 9)
     if expected is None:
         assert outcome.verdict is Verdict.ILLEGAL_MOVE
@@ -87,16 +87,16 @@ def test_machine_and_fold_agree_on_every_state_and_move(
         assert expected is (after.state if isinstance(after, Unit) else UnitState.INIT)
 
 
-def test_the_law_has_one_arrow_for_each_pair_and_reaches_every_state() -> None:
-    for law in LAWS.values():
-        assert len(law.table) == sum(len(arrow.starts) for arrow in law.rows)
+def test_the_machine_has_one_arrow_for_each_pair_and_reaches_every_state() -> None:
+    for machine in MACHINES.values():
+        assert len(machine.table) == sum(len(arrow.starts) for arrow in machine.rows)
     ends = {arrow.end for arrow in BUNDLES.rows}
     assert ends | {UnitState.FREE} == set(UnitState)
 
 
-@pytest.mark.parametrize("law", [BUNDLES, LEADING, LAYOUTS])
-def test_a_law_comes_from_its_rows_alone(law: Law[Any]) -> None:
-    assert Law(law.rows, law.states).table == law.table
+@pytest.mark.parametrize("machine", [BUNDLES, LEADING, LAYOUTS])
+def test_a_machine_comes_from_its_rows_alone(machine: StateMachine[Any]) -> None:
+    assert StateMachine(machine.rows, machine.states).table == machine.table
 
 
 @given(st.lists(st.tuples(st.sampled_from(Move), st.randoms(use_true_random=False)), max_size=30))

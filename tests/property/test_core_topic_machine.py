@@ -1,4 +1,4 @@
-"""One law, two readings: the topics' `transitions` machine, guards included, and the fold agree."""
+"""One table, two readings: the topics' `transitions` machine, guards included, and the fold."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_machine_and_fold_agree_on_every_state_and_move(state: TopicState, move:
         assert reached(world) is state
 
 
-def test_the_law_has_one_arrow_for_each_pair_and_reaches_every_state() -> None:
+def test_the_machine_has_one_arrow_for_each_pair_and_reaches_every_state() -> None:
     assert len(LAYOUTS.table) == sum(len(arrow.starts) for arrow in LAYOUTS.rows)
     assert {arrow.end for arrow in LAYOUTS.rows} - {None} == set(TopicState)
     assert {arrow.move for arrow in LAYOUTS.rows} == set(TopicMove)

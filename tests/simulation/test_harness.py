@@ -23,7 +23,7 @@ from anabranch.core.sessions.session import Session
 from anabranch.core.tenants import evolve as tenants
 from simulation import cluster
 from simulation.run import simulate
-from support.laws import without
+from support.state_machines import without
 
 pytestmark = pytest.mark.simulation
 

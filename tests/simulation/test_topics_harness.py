@@ -15,7 +15,7 @@ from anabranch.client._producer.router import Router
 from anabranch.client._producer.sender import Sender
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.log.state import StateReader
-from anabranch.core.subscriptions import admission, assignment, instances
+from anabranch.core.subscriptions import admission, assignor, handover, instances
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics import controller
@@ -30,7 +30,7 @@ from simulation import producers
 from simulation.planted import quiet, stormy, violation_found
 from simulation.segment_store import SegmentStore
 from simulation.topic_host import TopicHost
-from support.laws import without
+from support.state_machines import without
 
 pytestmark = pytest.mark.simulation
 
@@ -215,12 +215,12 @@ def test_segments_given_out_before_what_is_above_them_is_drained(
         parts = (part for part in layout.segments.values() if part.segment_id not in done)
         return sorted(parts, key=lambda part: (part.start, part.end, part.segment_id))
 
-    monkeypatch.setattr(assignment, "assignable", everything)
+    monkeypatch.setattr(assignor, "assignable", everything)
     violation_found("right after", "was stored")
 
 
 def test_buckets_granted_while_another_may_serve_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instances.BucketsInUse, "allows", lambda self, bucket, asker: True)
+    monkeypatch.setattr(handover.BucketsInUse, "allows", lambda self, bucket, asker: True)
     violation_found("both serve")
 
 

@@ -89,7 +89,7 @@ def test_a_bucket_that_nobody_may_serve_for_too_long_is_a_metric_and_an_event(
             service = node.operations.topics.access.service
             controller = service.controller(NAME)
             assert controller is not None
-            unserved = controller.coordinators["billing"].deal.unserved
+            unserved = controller.coordinators["billing"].target.unserved
             unserved.nobody()
             unserved.look([(0, 1), (0, 3)], set(), clock.now() - 1_000)
             service.reconcile(NAME)

@@ -43,7 +43,7 @@ def wait(desk: Desk, seconds: float, *names: str) -> None:
 
 def shares(desk: Desk) -> dict[str, list[int]]:
     """By name, the segments that each shall have."""
-    return {name: sorted(each) for name, each in desk.coordinator.deal.wanted().items()}
+    return {name: sorted(each) for name, each in desk.coordinator.target.wanted().items()}
 
 
 def failed_over(desk: Desk) -> None:
@@ -174,7 +174,7 @@ def test_a_bucket_that_its_holder_does_not_settle_is_told_of_once_and_shown_whil
     None
 ):
     desk = desk_of("a", layout=SegmentLayout.initial(1, bucket_budget=4))
-    unserved = desk.coordinator.deal.unserved
+    unserved = desk.coordinator.target.unserved
     desk.join("b", 2, 7)
     for _ in range(int(TIMING.unserved_s) // 5):
         desk.now += 5
@@ -199,12 +199,12 @@ def test_no_bucket_counts_as_unserved_while_no_consumer_is_there() -> None:
     desk.coordinator.closed("a", 0, desk.now)
     desk.send()
     desk.now += 10 * TIMING.unserved_s
-    assert desk.coordinator.deal.unserved.news(desk.now) == []
+    assert desk.coordinator.target.unserved.news(desk.now) == []
 
 
 def test_a_bucket_is_unserved_from_when_its_consumers_connection_ends() -> None:
     desk = desk_of("a", "b")
-    unserved = desk.coordinator.deal.unserved
+    unserved = desk.coordinator.target.unserved
     closed_at = desk.now
     desk.coordinator.closed("b", 1, closed_at)
     desk.send()

@@ -385,7 +385,7 @@ def test_a_backlog_is_shared_after_a_while_and_the_readers_go_back_to_segments_a
     desk.now += TIMING.drain_after_s or 0
     desk.show()
     desk.report("b", 12)
-    assert desk.coordinator.deal.backlog.draining == {0}
+    assert desk.coordinator.target.backlog.draining == {0}
     assert desk.coordinator.withheld() == {0: 1}, "until its reader has settled what it has of it"
     desk.report("a", 11, released=((0, 1),))
     assert desk.coordinator.withheld() == {}
@@ -394,7 +394,7 @@ def test_a_backlog_is_shared_after_a_while_and_the_readers_go_back_to_segments_a
     assert desk.coordinator.moved == {1: 2, 0: 1}, "for the second consumer, for the drain"
     desk.subscription = msgspec.structs.replace(desk.subscription, drained=(0, 1))
     desk.show()
-    assert desk.coordinator.deal.backlog.draining == frozenset()
+    assert desk.coordinator.target.backlog.draining == frozenset()
     assert 0 not in {segment for shares in desk.has.values() for segment, _ in shares}
 
 
@@ -405,7 +405,7 @@ def test_a_backlog_is_never_shared_when_that_is_switched_off() -> None:
     coordinator.changed(layout, both, 0.0)
     for now in (0.0, 1_000.0):
         coordinator.assignments(now)
-        assert coordinator.deal.backlog.draining == frozenset()
+        assert coordinator.target.backlog.draining == frozenset()
 
 
 def test_a_new_controller_leaves_a_shared_backlog_as_the_last_one_dealt_it_out() -> None:
@@ -416,7 +416,7 @@ def test_a_new_controller_leaves_a_shared_backlog_as_the_last_one_dealt_it_out()
     assert desk.join("b", 2, 12, ((0, 1),))
     assert dict(desk.has[11])[0] == (0,)
     assert dict(desk.has[12])[0] == (1,)
-    assert desk.coordinator.deal.backlog.draining == {0}
+    assert desk.coordinator.target.backlog.draining == {0}
 
 
 # --- from when others may serve what somebody had -------------------------------------------------

@@ -18,8 +18,8 @@ PAGE = (ROOT / "docs" / "state-machine.md").read_text()
 
 
 def test_the_pictures_are_drawn_from_the_machines() -> None:
-    for law in (BUNDLES, LEADING, SESSIONS, TENANTS, NAMESPACES, LAYOUTS, SUBSCRIPTIONS):
-        picture = law.mermaid()
+    for machine in (BUNDLES, LEADING, SESSIONS, TENANTS, NAMESPACES, LAYOUTS, SUBSCRIPTIONS):
+        picture = machine.mermaid()
         assert f"```mermaid\n{picture}```\n" in PAGE, f"paste this:\n{picture}"
 
 

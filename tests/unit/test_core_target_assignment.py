@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.core.subscriptions.instances import BucketsInUse, Instance
+from anabranch.core.subscriptions.handover import BucketsInUse
+from anabranch.core.subscriptions.instances import Instance
 from anabranch.core.subscriptions.target_assignment import ParallelDrain, TargetAssignment
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.layout import SegmentLayout

@@ -17,9 +17,9 @@ import msgspec
 
 from anabranch.core.bundles.machine import BUNDLES, LEADING
 from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.log.law import Law
 from anabranch.core.log.records import TopicChange, UnitMove
 from anabranch.core.log.state import StateQueries, leader_of
+from anabranch.core.log.state_machine import StateMachine
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.machine import LAYOUTS
@@ -48,7 +48,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 def explain_unit(state: StateQueries, name: str) -> Explanation:
     """A bundle, by its full name, or the leadership."""
-    law = LEADING if name == LEADERSHIP else BUNDLES
+    machine = LEADING if name == LEADERSHIP else BUNDLES
     unit = state.unit(name) or Unit(UnitState.INIT, "", "", 0, Move.CREATE, 0, -1, "")
     brokers = _acting(state)
     others = [broker for broker, _ in brokers if broker != unit.broker]
@@ -69,7 +69,7 @@ def explain_unit(state: StateQueries, name: str) -> Explanation:
             )
 
     return Explanation(
-        name, unit.state.name, unit.version, _moves(law, unit.state, state, unit, trials)
+        name, unit.state.name, unit.version, _moves(machine, unit.state, state, unit, trials)
     )
 
 
@@ -132,27 +132,27 @@ def _favourable(topic: ScalableTopic | None, move: TopicMove) -> list[dict[str, 
 
 
 def _moves(
-    law: Law[Any],
+    machine: StateMachine[Any],
     start: IntEnum,
     state: StateQueries,
     entity: object,
     trials: Callable[[IntEnum], Iterable[Any]],
 ) -> tuple[MoveNow, ...]:
-    moves = dict.fromkeys(row.move for row in law.rows)
-    return tuple(_move(law, start, move, state, entity, trials(move)) for move in moves)
+    moves = dict.fromkeys(row.move for row in machine.rows)
+    return tuple(_move(machine, start, move, state, entity, trials(move)) for move in moves)
 
 
 def _move(
-    law: Law[Any],
+    machine: StateMachine[Any],
     start: IntEnum,
     move: IntEnum,
     state: StateQueries,
     entity: object,
     trials: Iterable[Any],
 ) -> MoveNow:
-    case = law.table.get((start, move))
+    case = machine.table.get((start, move))
     if case is None:
-        starts = [begin.name for row in law.rows if row.move is move for begin in row.starts]
+        starts = [begin.name for row in machine.rows if row.move is move for begin in row.starts]
         return MoveNow(move.name, forbidden_by=f"it starts from {' or '.join(starts)}")
     by: dict[str, None] = {}
     furthest = -1

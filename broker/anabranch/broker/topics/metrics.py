@@ -232,17 +232,17 @@ class SegmentConsumerMetrics(Collector):
             for subscription, coordinator in controller.coordinators.items():
                 waiting = coordinator.withheld()
                 owners: dict[int, int] = {}
-                for shares in coordinator.deal.wanted().values():
+                for shares in coordinator.target.wanted().values():
                     for segment_id in shares:
                         owners[segment_id] = owners.get(segment_id, 0) + 1
-                late = coordinator.deal.unserved.overdue(clock.now())
+                late = coordinator.target.unserved.overdue(clock.now())
                 for segment_id, count in late.items():
                     unserved.add_metric([name, subscription, str(segment_id)], count)
                 for segment_id, count in owners.items():
                     labels = [name, subscription, str(segment_id)]
                     sharing.add_metric(labels, count)
                     withheld.add_metric(labels, waiting[segment_id])
-                    draining.add_metric(labels, segment_id in coordinator.deal.backlog.draining)
+                    draining.add_metric(labels, segment_id in coordinator.target.backlog.draining)
                 for segment_id, count in coordinator.moved.items():
                     moved.add_metric([name, subscription, str(segment_id)], count)
         return (buckets, sharing, withheld, draining, unserved, moved)

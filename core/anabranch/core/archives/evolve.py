@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from anabranch.core.archives.archive import Archive, ArchiveOp, is_archive_id, is_archive_place
-from anabranch.core.log.outcome import REJECTED, Outcome, first_version, wrong_version
+from anabranch.core.log.conflicts import first_version, wrong_version
+from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import ArchiveChange
 from anabranch.core.log.verdicts import Verdict
 

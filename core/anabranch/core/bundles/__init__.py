@@ -1,8 +1,8 @@
 """Service units (PIP-192): bundles of a namespace, and the leadership of a cluster.
 
 `unit`: what the log keeps of one.
-`machine`: its law.
-`guards`: the law's conditions.
+`machine`: which moves it makes, from which states, under which guards.
+`guards`: the conditions of its moves.
 `evolve`: how records change units.
 `propose`: what a broker would like to happen to them.
 `placement`: which broker a unit should go to.

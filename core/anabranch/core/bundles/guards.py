@@ -6,9 +6,9 @@ from typing import Final
 
 from anabranch.core.bundles.unit import Unit
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.log.law import Guard
 from anabranch.core.log.records import UnitMove
 from anabranch.core.log.state import StateReader, leader_of
+from anabranch.core.log.state_machine import Guard
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import bundle_name, parse_range, split_bundle_name, tiles
 

@@ -29,7 +29,7 @@ from anabranch.core.bundles.guards import (
     UnitGuard,
 )
 from anabranch.core.bundles.unit import Move, UnitState
-from anabranch.core.log.law import Law
+from anabranch.core.log.state_machine import StateMachine
 
 
 @unique
@@ -59,7 +59,7 @@ class UnitArrow(msgspec.Struct, frozen=True):
 _S, _T = UnitState, FieldSource
 _LIVE = (_S.ASSIGNING, _S.OWNED, _S.RELEASING, _S.SPLITTING)
 
-BUNDLES: Final = Law(
+BUNDLES: Final = StateMachine(
     (
         UnitArrow(Move.ASSIGN, (_S.FREE,), _S.ASSIGNING, (TARGET_NAMED,), _T.RECORD, _T.UNSETTLED),
         UnitArrow(
@@ -132,7 +132,7 @@ BUNDLES: Final = Law(
     UnitState,
 )
 
-LEADING: Final = Law(
+LEADING: Final = StateMachine(
     (
         UnitArrow(Move.ELECT, (_S.INIT, _S.FREE), _S.OWNED, (), _T.ACTOR, _T.NOBODY),
         UnitArrow(Move.SUCCEED, (_S.OWNED,), _S.OWNED, (HOLDER_GONE,), _T.ACTOR, _T.NOBODY),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.core.cluster.settings import Cluster
-from anabranch.core.log.outcome import REJECTED, Outcome, first_version
+from anabranch.core.log.conflicts import first_version
+from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import CLUSTER_KEY, ClusterSettings, tenant_key
 from anabranch.core.log.state import Change, StateReader
 from anabranch.core.log.verdicts import Verdict

@@ -2,12 +2,13 @@
 
 `records`: proposals, as the log holds them.
 `verdicts`: what each comes to.
+`conflicts`: which of several records for one entity wins.
 `outcome`: a verdict, and what changes with it.
-`fold`: the one rule by which a log becomes a state.
+`fold`: the function by which a log becomes a state.
 `state`: that state, and what may be asked of it.
 `replica`: a state with the offset that it stands for.
 `digest`: a hash of it.
-`law`: tables that machines and look-ups are made of.
+`state_machine`: what the nouns' machines are made of: tables of moves, states and guards.
 """
 
 # What code outside of core may import.

@@ -1,7 +1,7 @@
 """Sessions of brokers: leases, signs of life, and who has fallen silent.
 
 `session`: what the log keeps of one.
-`machine`: its law.
+`machine`: which moves it makes, from which states, under which guards.
 `evolve`: how records change sessions.
 `lease`: when a broker may act, and when it may be given up.
 `membership`: a broker's own part.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.core.log.outcome import REJECTED, Outcome, wrong_version
+from anabranch.core.log.conflicts import wrong_version
+from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import SessionChange, SessionOp
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from anabranch.core.bundles.guards import leads
-from anabranch.core.log.law import Arrow, Guard, Law
-from anabranch.core.log.outcome import may_propose
+from anabranch.core.log.conflicts import may_propose
 from anabranch.core.log.records import SessionChange, SessionOp
 from anabranch.core.log.state import StateReader, leader_of
+from anabranch.core.log.state_machine import Arrow, Guard, StateMachine
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import broker_id, is_valid
 from anabranch.core.sessions.session import Session, SessionState
@@ -40,7 +40,7 @@ _MAY_EXPIRE: Final = SessionGuard(
 )
 _S, _O = SessionState, SessionOp
 
-SESSIONS: Final = Law(
+SESSIONS: Final = StateMachine(
     (
         Arrow(_O.OPEN, (_S.NONE, _S.OPEN, _S.OVER), _S.OPEN, (_OWN, _BROKER_NAMED)),
         Arrow(_O.CLOSE, (_S.OPEN,), _S.OVER, (IN_SESSION, _OWN)),

@@ -1,13 +1,14 @@
 """Subscriptions of scalable topics (PIP-468): who is registered, and who reads what.
 
 `subscription`: what the log keeps of one.
-`machine`: its law.
+`machine`: which moves it makes, from which states, under which guards.
 `evolve`: how records change subscriptions.
 `propose`: proposals for its next version.
 `admission`: who is let in.
-`assignment`: who shall have which buckets.
-`coordinator`: who holds which now, and when they may change hands.
-`deal`: who shall have what, by who is there.
+`assignor`: who gets which buckets, as a function of the layout and the consumers.
+`target_assignment`: who shall have which, by who is there or away.
+`handover`: when a bucket changes hands.
+`coordinator`: the consumers that are there, and what each holds now.
 `instances`: the processes that serve under names.
 `unserved`: a watchdog for what nobody serves.
 `timing`: how patient all that is.

@@ -1,14 +1,10 @@
-"""`SubscriptionCoordinator`: who holds which buckets now, and when they may change hands.
+"""`SubscriptionCoordinator`: the consumers of one subscription, and who holds which buckets now.
 
-The log says who is registered and what is drained; `assignment.target` says who shall have what.
-What only the controller knows is kept here, in memory: connections, the grace of those who are
-away, and what each consumer may still be serving. A bucket is granted when nobody else may serve
-it: its former holder has said that it released it, after what was in flight was settled, or its
-session has lapsed. A consumer stops by itself when the controller has not answered it for the
-session time, counted from when it asked; the controller counts the same time from when it last
-heard of it, which is later, with a margin for clocks that run at different rates. (PIP-468,
-"Consumer Session Lifecycle"; PIP-486, "blocked-hash".) That a session has lapsed is logged, so
-that the next controller, which cannot know, waits for nobody who was dead before.
+The log says who is registered and what is drained; `target_assignment` says who shall have what,
+and `handover` when a bucket may change hands. What only the controller knows is kept here, in
+memory: connections, the grace of those who are away, and what each consumer may still be serving.
+That a session has lapsed is logged, so that the next controller, which cannot know, waits for
+nobody who was dead before.
 
 A consumer is a *name*; a process that serves under it is an *instance*. A new instance of a name
 gets the name's share, but only as its predecessor's holdings lapse.
@@ -23,14 +19,12 @@ from typing import Self
 
 import msgspec
 
-from anabranch.core.subscriptions.assignment import Buckets
-from anabranch.core.subscriptions.instances import Bucket, BucketsInUse, Instance
+from anabranch.core.subscriptions.handover import BucketsInUse, Granted
+from anabranch.core.subscriptions.instances import Bucket, Instance
 from anabranch.core.subscriptions.subscription import NOBODY, Subscription, SubscriptionKind
 from anabranch.core.subscriptions.target_assignment import TargetAssignment
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.layout import SegmentLayout
-
-Granted = tuple[tuple[int, Buckets], ...]  # segment ids and buckets
 
 
 class ConsumerAssignment(msgspec.Struct, frozen=True):
@@ -58,8 +52,8 @@ class SubscriptionCoordinator:
         self._subscription: Subscription | None = None
         self._current: dict[str, Instance] = {}  # by consumer name
         self._former: list[Instance] = list(before._former) if before else []  # replaced, may serve
-        self.deal = TargetAssignment(timing)
-        self.moved = self.deal.moved
+        self.target = TargetAssignment(timing)
+        self.moved = self.target.moved
         self._stale = True  # something has happened since the assignments were worked out
         self._inherited_at = math.inf if inherited else -math.inf
 
@@ -129,7 +123,7 @@ class SubscriptionCoordinator:
         drained = frozenset(subscription.drained)
         for each in self._current.values():
             each.drained = {b for b in each.drained if b[0] not in drained}
-        self.deal.changed(layout, subscription)
+        self.target.changed(layout, subscription)
         if self._is_queue:
             return
         registered = zip(subscription.consumers, subscription.instances, strict=True)
@@ -142,10 +136,10 @@ class SubscriptionCoordinator:
                 idle = not first or number == NOBODY or number in self._idle
                 self._current[name] = Instance(number, now, known=idle)
                 inherited = first and number != NOBODY
-                self.deal.absence.registered(name, None if inherited else frozenset(), now)
+                self.target.absence.registered(name, None if inherited else frozenset(), now)
         for name in [name for name in self._current if name not in subscription.consumers]:
             self._retire(name)
-            self.deal.absence.ended(name)
+            self.target.absence.ended(name)
 
     def opened(
         self,
@@ -176,12 +170,14 @@ class SubscriptionCoordinator:
         known.connection, known.opened_at = connection, now
         others = [each.holdings for each in self._current.values() if each is not known]
         known.holdings = {
-            b for b in self.deal.existing(holdings) if not any(b in (each or ()) for each in others)
+            b
+            for b in self.target.existing(holdings)
+            if not any(b in (each or ()) for each in others)
         }
         known.leaving = set(known.holdings) if anew else set()
-        known.fresh, known.drained = set(), self.deal.existing(drained)
+        known.fresh, known.drained = set(), self.target.existing(drained)
         known.heard_at, known.sequence, known.sent = now, 0, None
-        self.deal.absence.ended(name)
+        self.target.absence.ended(name)
         self._stale = True
         return True
 
@@ -201,13 +197,13 @@ class SubscriptionCoordinator:
             return False  # others may have been granted what it held: it must subscribe again
         known.heard_at = now
         confirmed = known.confirmed()
-        self.deal.unserved.served(confirmed)
+        self.target.unserved.served(confirmed)
         self._stale = known.begun() or bool(confirmed) or self._stale
         let_go = known.holdings.intersection(released)
         if let_go:
             known.holdings -= let_go
             self._stale = True
-        known.drained |= self.deal.existing(drained)
+        known.drained |= self.target.existing(drained)
         return True
 
     def closed(self, name: str, connection: int, now: float) -> None:
@@ -239,7 +235,7 @@ class SubscriptionCoordinator:
         elif known is not None:
             known.holdings = set()
             known.connection = None
-            self.deal.absence.gone(name, frozenset(), known.heard_at)
+            self.target.absence.gone(name, frozenset(), known.heard_at)
             self._stale = True
 
     def silent(self, now: float) -> list[int]:
@@ -253,7 +249,7 @@ class SubscriptionCoordinator:
 
     def over(self, now: float) -> list[str]:
         """Consumers that have stayed away for longer than their grace."""
-        return self.deal.absence.since_before(now - self._timing.grace_s)
+        return self.target.absence.since_before(now - self._timing.grace_s)
 
     def lapsed(self, now: float) -> list[tuple[str, int]]:
         """Names and instances that have certainly ended, which the log does not say yet.
@@ -295,8 +291,8 @@ class SubscriptionCoordinator:
             return []
         self._lapse(now)
         if self._stale:
-            self.deal.backlog.changed(layout, subscription, now)
-        self._stale = self.deal.look(now) or self._stale
+            self.target.backlog.changed(layout, subscription, now)
+        self._stale = self.target.look(now) or self._stale
         if not self._stale:
             return []
         self._stale = False
@@ -310,28 +306,24 @@ class SubscriptionCoordinator:
             )
             return self._send(layout.epoch, dict.fromkeys(self._current, everything))
         held = self._held()
-        self.deal.hurry({name: self._current[name] for name in self.connected}, held)
-        wanted = self.deal.wanted()
-        self.deal.absence.dealt(wanted)
+        self.target.hurry({name: self._current[name] for name in self.connected}, held)
+        wanted = self.target.wanted()
+        self.target.absence.dealt(wanted)
         shares: dict[str, Granted] = {}
         served: set[Bucket] = set()
         for name, known in self._current.items():
             if known.connection is None or known.holdings is None:
                 continue
-            granted = []
-            for segment_id, buckets in wanted.get(name, {}).items():
-                free = tuple(b for b in buckets if held.allows((segment_id, b), known))
-                if free:
-                    granted.append((segment_id, free))
+            granted = held.grantable(wanted.get(name, {}), known)
             taken = {(segment_id, b) for segment_id, buckets in granted for b in buckets}
-            self.deal.granted(name, taken - known.holdings)
+            self.target.granted(name, taken - known.holdings)
             known.fresh |= taken - known.holdings
             known.holdings |= taken
             known.leaving -= taken
             held.take(taken)
             served |= taken - known.fresh
-            shares[name] = tuple(granted)
-        self.deal.served(served, bool(self.connected), now)
+            shares[name] = granted
+        self.target.served(served, bool(self.connected), now)
         return self._send(layout.epoch, shares)
 
     def withheld(self) -> Counter[int]:
@@ -339,7 +331,7 @@ class SubscriptionCoordinator:
         held = self._held()
         return Counter(
             segment_id
-            for name, shares in self.deal.wanted().items()
+            for name, shares in self.target.wanted().items()
             for segment_id, buckets in shares.items()
             for bucket in buckets
             if not held.allows((segment_id, bucket), self._current.get(name))
@@ -355,7 +347,7 @@ class SubscriptionCoordinator:
         if self._is_queue:
             known.drained = set()
         else:
-            self.deal.absence.gone(name, frozenset(known.holdings or ()) - known.fresh, now)
+            self.target.absence.gone(name, frozenset(known.holdings or ()) - known.fresh, now)
 
     def _retire(self, name: str) -> None:
         """The name is no instance's any more; what the last one may serve lapses with time."""

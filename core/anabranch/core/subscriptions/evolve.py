@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from anabranch.core.log.law import Existence
-from anabranch.core.log.outcome import REJECTED, Outcome, first_version, unfit_version
+from anabranch.core.log.conflicts import first_version, unfit_version
+from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.log.state import StateReader
+from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
 from anabranch.core.subscriptions.subscription import NOBODY, Subscription, SubscriptionOp

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from anabranch.core.subscriptions.assignment import Buckets
+from anabranch.core.subscriptions.assignor import Buckets
 from anabranch.core.subscriptions.subscription import NOBODY
 
 Bucket = tuple[int, int]  # segment id, bucket
@@ -63,26 +61,3 @@ class Instance:
         left, self.leaving = self.leaving, set()
         self.holdings = (self.holdings or set()) - left
         return bool(left)
-
-
-class BucketsInUse:
-    """What may be served now, by anybody: one look at all instances for many buckets."""
-
-    def __init__(self, instances: Iterable[Instance]) -> None:
-        self._buckets: set[Bucket] = set()
-        self._unknown: list[Instance] = []
-        for each in instances:
-            if each.holdings is None:
-                self._unknown.append(each)
-            else:
-                self._buckets |= each.holdings
-
-    def allows(self, bucket: Bucket, asker: Instance | None) -> bool:
-        """Whether the asker may serve the bucket: it does already, or nobody else may."""
-        if asker is not None and asker.holdings is not None and bucket in asker.holdings:
-            return True
-        return bucket not in self._buckets and all(each is asker for each in self._unknown)
-
-    def take(self, buckets: Iterable[Bucket]) -> None:
-        """These are served from now on."""
-        self._buckets.update(buckets)

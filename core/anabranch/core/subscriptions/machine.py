@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.core import names
-from anabranch.core.log.law import Arrow, Existence, Guard, Law
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.log.state import StateReader
+from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.machine import IN_SESSION
 from anabranch.core.subscriptions.subscription import (
@@ -141,7 +141,7 @@ _ANY: Final = (IN_SESSION, *_FITS)
 _BEGINS: Final = (_POSITIONS_FIT, _SEALED, _ROOTS_FIRST)
 _HERE: Final = (_E.PRESENT,)
 
-SUBSCRIPTIONS: Final = Law(
+SUBSCRIPTIONS: Final = StateMachine(
     (
         Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _NAME_FITS, *_FITS, *_BEGINS)),
         Arrow(_O.DELETE, _HERE, _E.ABSENT, _ANY),

@@ -1,5 +1,6 @@
-"""`TargetAssignment`: who shall have which buckets of one subscription, by the log and by who is
-there. The coordinator grants them as they become free.
+"""Who shall have which buckets of one subscription: what `assignor` deals, by who is there or away.
+
+The target is KIP-848's: what each consumer shall have in the end. `handover` says when it may.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from anabranch.core.subscriptions.assignment import (
+from anabranch.core.subscriptions.assignor import (
     Kept,
     Shares,
     assignable,
@@ -16,7 +17,8 @@ from anabranch.core.subscriptions.assignment import (
     taken_over,
     target,
 )
-from anabranch.core.subscriptions.instances import Bucket, BucketsInUse, Instance
+from anabranch.core.subscriptions.handover import BucketsInUse
+from anabranch.core.subscriptions.instances import Bucket, Instance
 from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.subscriptions.unserved import UnservedBuckets

@@ -1,7 +1,7 @@
 """Tenants and their namespaces.
 
 `tenant`: what the log keeps of both.
-`machine`: their laws.
+`machine`: which moves they make, and under which guards.
 `evolve`: how records change them.
 """
 

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from anabranch.core.bundles.evolve import born
 from anabranch.core.bundles.unit import UnitState
-from anabranch.core.log.law import Arrow, Case, Existence
-from anabranch.core.log.outcome import REJECTED, Outcome, first_version, wrong_version
+from anabranch.core.log.conflicts import first_version, wrong_version
+from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import (
     NamespaceChange,
     PolicyOp,
@@ -15,6 +15,7 @@ from anabranch.core.log.records import (
     namespace_key,
 )
 from anabranch.core.log.state import Change, StateReader
+from anabranch.core.log.state_machine import Arrow, Case, Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, tenant_of
 from anabranch.core.ring import bundle_name, even_ranges

@@ -7,9 +7,9 @@ from typing import Final
 from anabranch.core.autoscale.policy import is_override_form
 from anabranch.core.bundles.guards import source_settled
 from anabranch.core.bundles.unit import Unit, UnitState
-from anabranch.core.log.law import Arrow, Existence, Guard, Law
 from anabranch.core.log.records import NamespaceChange, PolicyOp, TenantChange
 from anabranch.core.log.state import StateReader
+from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import is_valid, parse_namespace, tenant
 from anabranch.core.ring import BUNDLES_MAX
@@ -56,7 +56,7 @@ _UNUSED: Final = NamespaceGuard(
 )
 _E, _O = Existence, PolicyOp
 
-TENANTS: Final = Law(
+TENANTS: Final = StateMachine(
     (
         Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _TENANT_NAMED)),
         Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION,)),
@@ -65,7 +65,7 @@ TENANTS: Final = Law(
     Existence,
 )
 
-NAMESPACES: Final = Law(
+NAMESPACES: Final = StateMachine(
     (
         Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _COUNTABLE)),
         Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION, _OVERRIDES_FORMED)),

@@ -3,8 +3,8 @@
 `topic`: what the log keeps of one.
 `segment`: one of its segments.
 `layout`: the DAG of its segments.
-`machine`: its law.
-`guards`: the law's conditions.
+`machine`: which moves it makes, from which states, under which guards.
+`guards`: the conditions of its moves.
 `evolve`: how records change topics.
 `propose`: proposals for its next version.
 `controller`: what its controller does, and when.

@@ -351,7 +351,7 @@ class TopicController:
                 SendAssignment(connection, name, assignment)
                 for connection, assignment in coordinator.assignments(now)
             ]
-            unserved = coordinator.deal.unserved.news(now)
+            unserved = coordinator.target.unserved.news(now)
             if unserved:
                 effects.append(Unserved(name, tuple(unserved), self._settings.timing.unserved_s))
             if self._is_proposed(subscription_key(self.name, name), before.version, now):

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from anabranch.core import names
 from anabranch.core.autoscale.policy import is_override_form
-from anabranch.core.log.law import Arrow, Case
-from anabranch.core.log.outcome import REJECTED, Outcome, first_version, may_propose, unfit_version
+from anabranch.core.log.conflicts import first_version, may_propose, unfit_version
+from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import TopicChange, subscription_key
 from anabranch.core.log.state import Change, StateReader
+from anabranch.core.log.state_machine import Arrow, Case
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.layout import SegmentLayout, entered, without
 from anabranch.core.topics.machine import LAYOUTS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from anabranch.core.log.law import Guard
 from anabranch.core.log.records import TopicChange
 from anabranch.core.log.state import StateReader
+from anabranch.core.log.state_machine import Guard
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.ring import topic_hash

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.log.law import Arrow, Law
+from anabranch.core.log.state_machine import Arrow, StateMachine
 from anabranch.core.topics.guards import (
     CHILDREN_FIT,
     CONTROLLER,
@@ -22,7 +22,7 @@ from anabranch.core.topics.topic import TopicMove, TopicState
 _S, _M = TopicState, TopicMove
 _OPEN: Final = (_S.STABLE, _S.PREPARING, _S.SEALING)
 
-LAYOUTS: Final = Law(
+LAYOUTS: Final = StateMachine(
     (
         Arrow(_M.CREATE, (_S.INIT,), _S.CREATING, (CONTROLLER, SEGMENTS_TILE)),
         Arrow(_M.OPEN, (_S.CREATING,), _S.STABLE, (CONTROLLER,)),

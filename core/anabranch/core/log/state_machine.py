@@ -1,4 +1,4 @@
-"""The law of a machine: a table of rows, from which a `transitions` machine is built, and from that
+"""A state machine as a table of rows, from which a `transitions` machine is built, and from that
 the lookup table of the hot path and the picture.
 
 A row says from which states a move may start, where it leads, and which guards must hold. The
@@ -99,7 +99,7 @@ class _Model:
     trigger: Callable[..., bool]
 
 
-class Law(Generic[RowT]):
+class StateMachine(Generic[RowT]):
     """A table as the machine that it is. `rows` may have one row for each state and move."""
 
     def __init__(self, rows: Sequence[RowT], states: type[IntEnum]) -> None:

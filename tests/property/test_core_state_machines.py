@@ -1,4 +1,4 @@
-"""One law, two readings: of every noun the `transitions` machine, guards included, and the fold
+"""One table, two readings: of every noun the `transitions` machine, guards included, and the fold
 agree along random logs.
 """
 
@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.core.log.law import Existence, Law
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     NamespaceChange,
@@ -21,6 +20,7 @@ from anabranch.core.log.records import (
     SubscriptionChange,
     TenantChange,
 )
+from anabranch.core.log.state_machine import Existence, StateMachine
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.machine import SESSIONS
 from anabranch.core.sessions.session import Session, SessionState
@@ -41,7 +41,7 @@ BEFORE = (
     Verdict.UNKNOWN_SUBSCRIPTION,
     Verdict.OTHER_INCARNATION,
 )
-LAWS: dict[type[Any], Law[Any]] = {
+MACHINES: dict[type[Any], StateMachine[Any]] = {
     SessionChange: SESSIONS,
     TenantChange: TENANTS,
     NamespaceChange: NAMESPACES,
@@ -57,16 +57,16 @@ def reached(entity: object) -> IntEnum:
 
 def stepped(world: World, record: Any) -> tuple[IntEnum, IntEnum | None]:
     """The state before a record, and where the machine goes."""
-    law, before = LAWS[type(record)], world.replica.entities.get(record.key)
+    machine, before = MACHINES[type(record)], world.replica.entities.get(record.key)
     start = reached(before)
     if before is None and type(record) is SessionChange:
         start = SessionState.NONE
-    return start, law.step(start, record.op, world.replica, before, record)
+    return start, machine.step(start, record.op, world.replica, before, record)
 
 
 def checked(world: World, record: Any) -> Folded:
     """The record folded, after the machine was asked."""
-    law = LAWS[type(record)]
+    machine = MACHINES[type(record)]
     # The guards of a subscription may count on its topic.
     is_asked = type(record) is not SubscriptionChange or world.replica.topic(record.topic)
     start, end = stepped(world, record) if is_asked else (Existence.ABSENT, None)
@@ -76,7 +76,7 @@ def checked(world: World, record: Any) -> Folded:
         assert end is reached(world.replica.entities.get(record.key))
     elif verdict not in BEFORE:
         assert end is None
-        case = law.table.get((start, record.op))
+        case = machine.table.get((start, record.op))
         refusals = [reason for _, reason in case.checks] if case else [Verdict.ILLEGAL_MOVE]
         assert verdict in refusals
     return folded
@@ -87,16 +87,18 @@ def test_machine_and_fold_agree_along_random_logs(rng: random.Random, length: in
     world = World(A, B)
     for _ in range(length):
         record = random_record(world, rng)
-        if type(record) in LAWS:
+        if type(record) in MACHINES:
             checked(world, record)
         else:
             world.tell(record)
 
 
-@pytest.mark.parametrize("law", LAWS.values())
-def test_a_law_comes_from_its_rows_alone_and_has_one_arrow_for_each_pair(law: Law[Any]) -> None:
-    assert Law(law.rows, law.states).table == law.table
-    assert len(law.table) == sum(len(row.starts) for row in law.rows)
+@pytest.mark.parametrize("machine", MACHINES.values())
+def test_a_machine_comes_from_its_rows_alone_and_has_one_arrow_for_each_pair(
+    machine: StateMachine[Any],
+) -> None:
+    assert StateMachine(machine.rows, machine.states).table == machine.table
+    assert len(machine.table) == sum(len(row.starts) for row in machine.rows)
 
 
 def test_the_random_logs_take_every_row_and_meet_every_guard() -> None:
@@ -106,7 +108,7 @@ def test_the_random_logs_take_every_row_and_meet_every_guard() -> None:
         rng, world = random.Random(seed), World(A, B)
         for _ in range(400):
             record: Any = random_record(world, rng)
-            if type(record) not in LAWS:
+            if type(record) not in MACHINES:
                 world.tell(record)
                 continue
             verdict = checked(world, record).outcome.verdict
@@ -114,7 +116,7 @@ def test_the_random_logs_take_every_row_and_meet_every_guard() -> None:
                 taken[type(record), record.op] += 1
             else:
                 refused[type(record), verdict] += 1
-    for kind, law in LAWS.items():
-        assert {row.move for row in law.rows} == {move for of, move in taken if of is kind}
-        reasons = {guard.refusal for row in law.rows for guard in row.guards}
+    for kind, machine in MACHINES.items():
+        assert {row.move for row in machine.rows} == {move for of, move in taken if of is kind}
+        reasons = {guard.refusal for row in machine.rows for guard in row.guards}
         assert reasons - {reason for of, reason in refused if of is kind} == set(), kind

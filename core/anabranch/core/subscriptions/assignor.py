@@ -1,9 +1,9 @@
-"""Which consumer shall have which buckets: one pure function (PIP-468 and PIP-486).
+"""Which consumer shall have which buckets: one pure function, `target` (PIP-468 and PIP-486).
 
 While everybody is there the target depends on the layout and the folded subscription alone, so
 every controller of a topic comes to the same one. Who is absent keeps what is left of what it had
-(`absence`) and is dealt nothing new. When a bucket may be given out is another matter:
-`coordinator`.
+(`target_assignment.Absence`) and is dealt nothing new. When a bucket may be given out is another
+matter: `handover`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.subscriptions.assignment import (
+from anabranch.core.subscriptions.assignor import (
     Shares,
     assignable,
     drainable,

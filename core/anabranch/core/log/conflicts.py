@@ -1,0 +1,41 @@
+"""Which of several records for one entity wins (PIP-192, "Conflict State Resolution").
+
+First valid wins: each record proposes the entity's next version, the first one in the log that may
+do so takes it, and whoever proposed the same one reads that his came too late.
+"""
+
+from __future__ import annotations
+
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.verdicts import Verdict
+
+
+def wrong_version(current: int, proposed: int, repeated: bool) -> Verdict | None:
+    """Why a proposal comes too late or too early; None for a new one of the next version."""
+    if proposed == current + 1 and not repeated:
+        return None
+    return unfit_version(current, proposed, repeated)
+
+
+def unfit_version(current: int, proposed: int, repeated: bool) -> Verdict:
+    """The same of one that is known not to fit."""
+    if repeated:
+        return Verdict.REPEATED
+    return Verdict.STALE_VERSION if proposed <= current else Verdict.VERSION_GAP
+
+
+def may_propose(state: StateReader, actor: str, session: int) -> bool:
+    """Whether the actor's session is open and the one it names."""
+    own = state.session(actor)
+    return own is not None and own.open and own.version == session
+
+
+def first_version(offset: int) -> int:
+    """Of a unit, tenant, namespace, topic or subscription: its place in the log, so that it is
+    above that of any earlier one of this name. No late proposal to move, change or delete that one
+    fits this one.
+
+    A CREATE proposes version 1, whatever was there before: what is gone leaves no trace to compare
+    with. One that is delivered again after a deletion thus creates again, while its session lasts.
+    """
+    return offset + 1

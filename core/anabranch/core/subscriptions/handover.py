@@ -1,0 +1,47 @@
+"""When a bucket changes hands: once nobody else may be serving it (PIP-486, "blocked-hash").
+
+Its former holder has said that it released it, after what was in flight was settled, or has lapsed.
+A consumer stops by itself when the controller has not answered it for the session time, counted
+from when it asked; the controller counts the same time from when it last heard of it, which is
+later, with a margin for clocks that run at different rates (PIP-468, "Consumer Session Lifecycle").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anabranch.core.subscriptions.assignor import Buckets, Shares
+from anabranch.core.subscriptions.instances import Bucket, Instance
+
+Granted = tuple[tuple[int, Buckets], ...]  # segment ids and buckets
+
+
+class BucketsInUse:
+    """What may be served now, by anybody: one look at all instances for many buckets."""
+
+    def __init__(self, instances: Iterable[Instance]) -> None:
+        self._buckets: set[Bucket] = set()
+        self._unknown: list[Instance] = []
+        for each in instances:
+            if each.holdings is None:
+                self._unknown.append(each)
+            else:
+                self._buckets |= each.holdings
+
+    def allows(self, bucket: Bucket, asker: Instance | None) -> bool:
+        """Whether the asker may serve the bucket: it does already, or nobody else may."""
+        if asker is not None and asker.holdings is not None and bucket in asker.holdings:
+            return True
+        return bucket not in self._buckets and all(each is asker for each in self._unknown)
+
+    def grantable(self, shares: Shares, asker: Instance) -> Granted:
+        """What of its target the asker may serve now."""
+        free = (
+            (segment_id, tuple(b for b in buckets if self.allows((segment_id, b), asker)))
+            for segment_id, buckets in shares.items()
+        )
+        return tuple(share for share in free if share[1])
+
+    def take(self, buckets: Iterable[Bucket]) -> None:
+        """These are served from now on."""
+        self._buckets.update(buckets)
