@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.spark_replay.backtest.run import BacktestOptions, backtest
-from anabranch.spark_replay.backtest.traces import SAMPLE, Assumed, read_traces
+from anabranch.spark_replay.backtest.traces import SAMPLE, TraceDefaults, read_traces
 from anabranch.spark_replay.session import default_parallelism, local_session
 
 TOPIC_DAYS = 1_120
@@ -87,7 +87,7 @@ def _replay(spark: SparkSession, load: Path) -> Any:
 def _count(spark: SparkSession, load: Path) -> float:
     """Seconds in which the same rows get to Python, a topic at a time."""
     began = time.monotonic()
-    rows: DataFrame = read_traces(spark, [load], Assumed()).repartition(
+    rows: DataFrame = read_traces(spark, [load], TraceDefaults()).repartition(
         4 * default_parallelism(), "topic"
     )
     counts = rows.groupBy("topic").applyInPandas(_length, "topic string, rows long").collect()

@@ -19,7 +19,7 @@ from anabranch.core.log.records import scope_of
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay import audit as audit_module
-from anabranch.spark_replay import gathering
+from anabranch.spark_replay import audit_inputs
 from anabranch.spark_replay.archive import ArchiveOptions, archive_once
 from anabranch.spark_replay.audit import AuditOptions, audit
 from anabranch.spark_replay.report.summary import Summary
@@ -132,7 +132,7 @@ def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
     options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
     name_archive(kafka, topics, tmp_path / "log", "log")
     archive_once(spark, _archive_options(options))
-    gather = gathering.gather
+    gather = audit_inputs.gather
     begun: list[int] = []
 
     def trimmed(*given: Any, **named: Any) -> Any:

@@ -21,7 +21,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.spark_replay.backtest.job import BacktestPlan, replayed, topic_result
 from anabranch.spark_replay.backtest.model import Rules
 from anabranch.spark_replay.backtest.run import BacktestOptions, backtest
-from anabranch.spark_replay.backtest.traces import SAMPLE, Assumed, read_traces
+from anabranch.spark_replay.backtest.traces import SAMPLE, TraceDefaults, read_traces
 from anabranch.spark_replay.report.charts import Bins
 from support.processes import START_S_MAX
 
@@ -116,7 +116,7 @@ def test_spark_comes_to_what_each_topic_alone_comes_to(spark: SparkSession) -> N
     plan = BacktestPlan(
         _POLICIES, Rules(consumers=3), Bins(first_ms, 3_600_000, 24 * 28), mean_rate=6_000
     )
-    assumed = Assumed(500.0, 2.0)
+    assumed = TraceDefaults(500.0, 2.0)
     load = read_traces(spark, [SAMPLE], assumed).where("topic like 'functions/%'")
     found = {each.topic: each for each in replayed(spark, load, plan)}
     frame = pd.read_parquet(SAMPLE)

@@ -15,7 +15,7 @@ from anabranch.spark_replay.checks.leases import BeatTimes, Leases
 from anabranch.spark_replay.checks.orphans import check_orphans
 from anabranch.spark_replay.checks.stuck import check_stuck
 from anabranch.spark_replay.checks.topics import TopicsLeft
-from anabranch.spark_replay.checks.unsettled import Loose, LooseUnit
+from anabranch.spark_replay.checks.unfinished import Unfinished, UnfinishedUnit
 from support.history import LEASE_MS, LIVENESS_MS
 
 TOLERANCE_MS: Final = 250
@@ -183,8 +183,8 @@ PATIENCE_MS: Final = 30_000
 END_MS: Final = 1_000_000
 
 
-def unit(since_ms: int, state: UnitState = UnitState.OWNED) -> LooseUnit:
-    return LooseUnit(BUNDLE, state, HOLDER, since_ms, 7)
+def unit(since_ms: int, state: UnitState = UnitState.OWNED) -> UnfinishedUnit:
+    return UnfinishedUnit(BUNDLE, state, HOLDER, since_ms, 7)
 
 
 def closed(since_ms: int) -> Session:
@@ -202,15 +202,17 @@ def test_a_unit_of_a_closed_session_may_wait_as_long_as_the_patience(
 ) -> None:
     over_ms = END_MS - PATIENCE_MS - late_ms
     since = (1, over_ms) if by_the_session else (over_ms, 1)
-    loose = Loose(orphaned=[unit(since[0])], units=1, sessions={HOLDER: closed(since[1])})
-    tally = check_orphans(loose, {}, END_MS, PATIENCE_MS)
+    unfinished = Unfinished(orphaned=[unit(since[0])], units=1, sessions={HOLDER: closed(since[1])})
+    tally = check_orphans(unfinished, {}, END_MS, PATIENCE_MS)
     assert (tally.examined, tally.violated) == (1, violations)
 
 
-def silent(heard_ms: int, *, beats: bool = True) -> Loose:
+def silent(heard_ms: int, *, beats: bool = True) -> Unfinished:
     cluster = Cluster(1, "c", 500, LEASE_MS, LIVENESS_MS, 4, "p")
     sessions = {HOLDER: opened(1 if beats else heard_ms), HEIR: opened(1)}
-    return Loose(answering={HOLDER: 2}, sample={HOLDER: BUNDLE}, sessions=sessions, cluster=cluster)
+    return Unfinished(
+        answering={HOLDER: 2}, sample={HOLDER: BUNDLE}, sessions=sessions, cluster=cluster
+    )
 
 
 @pytest.mark.parametrize(("late_ms", "violations"), [(0, 0), (1, 1)])
@@ -226,12 +228,12 @@ def test_a_silent_broker_in_an_open_session_is_told_once_time_out_and_patience_a
 
 
 def test_who_answers_for_nothing_or_is_known_to_be_gone_is_not_called_silent() -> None:
-    loose = silent(1)
-    loose.answering = {}
-    assert check_orphans(loose, {HEIR: END_MS}, END_MS, PATIENCE_MS).violated == 0
-    loose = silent(1)
-    loose.sessions[HOLDER] = closed(1)
-    assert check_orphans(loose, {HEIR: END_MS}, END_MS, PATIENCE_MS).violated == 0
+    unfinished = silent(1)
+    unfinished.answering = {}
+    assert check_orphans(unfinished, {HEIR: END_MS}, END_MS, PATIENCE_MS).violated == 0
+    unfinished = silent(1)
+    unfinished.sessions[HOLDER] = closed(1)
+    assert check_orphans(unfinished, {HEIR: END_MS}, END_MS, PATIENCE_MS).violated == 0
 
 
 @pytest.mark.parametrize(("others_ms", "violations"), [(0, 0), (1, 1)])
@@ -245,7 +247,7 @@ def test_silence_of_all_accuses_nobody(others_ms: int, violations: int) -> None:
 @pytest.mark.parametrize(("late_ms", "violations"), [(0, 0), (1, 1)])
 def test_a_unit_in_flight_may_wait_as_long_as_the_patience(late_ms: int, violations: int) -> None:
     waiting = unit(END_MS - PATIENCE_MS - late_ms, UnitState.ASSIGNING)
-    tally = check_stuck(Loose(in_flight=[waiting], units=3), TopicsLeft(), END_MS, PATIENCE_MS)
+    tally = check_stuck(Unfinished(in_flight=[waiting], units=3), TopicsLeft(), END_MS, PATIENCE_MS)
     assert (tally.examined, tally.violated) == (3, violations)
 
 

@@ -19,14 +19,19 @@ from anabranch.spark_replay.checks.draining import Draining
 from anabranch.spark_replay.checks.segments import SegmentEnds, check_segments
 from anabranch.spark_replay.checks.stuck import check_stuck
 from anabranch.spark_replay.checks.topics import (
-    LooseTopic,
     SealedSegment,
     StreamDrain,
     TopicChecks,
     TopicsLeft,
+    UnfinishedTopic,
     left_by_all,
 )
-from anabranch.spark_replay.checks.unsettled import Loose, LooseUnit, gathered, loose_ends
+from anabranch.spark_replay.checks.unfinished import (
+    Unfinished,
+    UnfinishedUnit,
+    combined,
+    unfinished_at_end,
+)
 from anabranch.spark_replay.tally import CheckName, CheckTally
 from support.history import BROKERS, History, ready
 from support.topic_history import (
@@ -180,10 +185,10 @@ def test_what_is_left_of_topics_does_not_depend_on_where_the_replay_began(begun:
         known = history.state.subscription(ORDERS, BILLING)
         assert known is not None
         assert found.drains == [StreamDrain(ORDERS, BILLING, known.created_offset, (0,))]
-        loose = LooseTopic(
+        unfinished = UnfinishedTopic(
             ORDERS, TopicState.PREPARING, BROKERS[0], topic.since_ms, topic.since_offset
         )
-        assert found.loose == ([loose] if begun else [])
+        assert found.unfinished == ([unfinished] if begun else [])
         assert all(not tally.violated for tally in followed.tallies().values())
 
 
@@ -195,11 +200,14 @@ def test_since_when_a_topic_is_in_flight_counts_from_its_last_state() -> None:
     preparing = topic_of(history)
     history.wait(500)
     history.accepted(topic_move(history, TopicMove.UPDATE, properties=("a", "b")))
-    (loose,) = checks(history).left(history.state).loose
-    assert (loose.since_ms, loose.since_offset) == (preparing.since_ms, preparing.since_offset)
+    (unfinished,) = checks(history).left(history.state).unfinished
+    assert (unfinished.since_ms, unfinished.since_offset) == (
+        preparing.since_ms,
+        preparing.since_offset,
+    )
     history.wait(500)
     history.accepted(topic_move(history, TopicMove.SEALING))
-    (sealing,) = checks(history).left(history.state).loose
+    (sealing,) = checks(history).left(history.state).unfinished
     assert (sealing.state, sealing.since_ms) == (TopicState.SEALING, topic_of(history).since_ms)
 
 
@@ -210,16 +218,16 @@ def test_a_deleted_topic_leaves_nothing() -> None:
     reshape(history, (0,))
     history.accepted(topic_move(history, TopicMove.DELETE))
     deleting = checks(history).left(history.state)
-    assert (deleting.topics, len(deleting.loose), deleting.sealed_count) == (1, 1, 0)
+    assert (deleting.topics, len(deleting.unfinished), deleting.sealed_count) == (1, 1, 0)
     history.accepted(topic_move(history, TopicMove.REMOVE))
     assert checks(history).left(history.state) == TopicsLeft(0, [], [], 0, [])
 
 
 @pytest.mark.parametrize(("late_ms", "violations"), [(0, 0), (1, 1)])
 def test_a_topic_in_flight_may_wait_as_long_as_the_patience(late_ms: int, violations: int) -> None:
-    waiting = LooseTopic(ORDERS, TopicState.SEALING, "", 1_000, 7)
+    waiting = UnfinishedTopic(ORDERS, TopicState.SEALING, "", 1_000, 7)
     end_ms = 1_000 + 120_000 + late_ms
-    tally = check_stuck(Loose(units=3), TopicsLeft(2, [waiting]), end_ms, 120_000)
+    tally = check_stuck(Unfinished(units=3), TopicsLeft(2, [waiting]), end_ms, 120_000)
     text = f"{ORDERS}: SEALING for 120.0 s, controlled by nobody"
     assert tally.examined == 5
     assert told(tally) == ([(7, text)] if violations else [])
@@ -227,20 +235,22 @@ def test_a_topic_in_flight_may_wait_as_long_as_the_patience(late_ms: int, violat
 
 def test_what_the_parts_leave_adds_up(split: History) -> None:
     one = left(split)
-    loose = LooseTopic("t", TopicState.PREPARING, "", 1, 2)
-    two = TopicsLeft(3, [loose], [], 4, [StreamDrain("t", "s", 1, (2,))])
+    unfinished = UnfinishedTopic("t", TopicState.PREPARING, "", 1, 2)
+    two = TopicsLeft(3, [unfinished], [], 4, [StreamDrain("t", "s", 1, (2,))])
     assert left_by_all([one, two, two]) == TopicsLeft(
-        7, two.loose * 2, one.sealed, 9, two.drains * 2
+        7, two.unfinished * 2, one.sealed, 9, two.drains * 2
     )
-    unit = LooseUnit("u", UnitState.ASSIGNING, "b", 1, 2)
+    unit = UnfinishedUnit("u", UnitState.ASSIGNING, "b", 1, 2)
     cluster, session = Cluster(1, "c", 1, 2, 3, 4, "p"), Session(1, True, 1, 2, "p")
-    first = Loose([unit], [], {"a": 2}, {"a": "x"}, 5, {}, None)
-    second = Loose([], [unit], {"a": 1, "b": 1}, {"a": "y", "b": "z"}, 2, {"a": session}, cluster)
-    third = Loose([unit], [unit])
-    assert gathered([first, second, third]) == Loose(
+    first = Unfinished([unit], [], {"a": 2}, {"a": "x"}, 5, {}, None)
+    second = Unfinished(
+        [], [unit], {"a": 1, "b": 1}, {"a": "y", "b": "z"}, 2, {"a": session}, cluster
+    )
+    third = Unfinished([unit], [unit])
+    assert combined([first, second, third]) == Unfinished(
         [unit] * 2, [unit] * 2, {"a": 3, "b": 1}, {"a": "x", "b": "z"}, 7, {"a": session}, cluster
     )
-    assert loose_ends(FoldedState(), lambda _: True, with_sessions=True) == Loose()
+    assert unfinished_at_end(FoldedState(), lambda _: True, with_sessions=True) == Unfinished()
 
 
 def test_what_a_part_leaves_of_units_are_those_in_flight_and_who_answers_for_them() -> None:
@@ -249,15 +259,15 @@ def test_what_a_part_leaves_of_units_are_those_in_flight_and_who_answers_for_the
     history.assign(moving, BROKERS[0])
     history.accepted(history.move(moving, Move.RELEASE, BROKERS[0], broker=BROKERS[1]))
     history.assign(assigned, BROKERS[1])
-    found = loose_ends(history.state, lambda _: True, with_sessions=True)
+    found = unfinished_at_end(history.state, lambda _: True, with_sessions=True)
     assert found.cluster == history.state.cluster()
     assert found.sessions == dict(history.state.sessions())
     assert ([unit.name for unit in found.in_flight], found.orphaned) == ([moving], [])
     assert found.answering == {BROKERS[0]: 3, BROKERS[1]: 1}  # leadership is one of them
     assert found.sample == {BROKERS[0]: owned, BROKERS[1]: assigned}
     assert found.units == 5
-    without = loose_ends(history.state, lambda key: key == assigned, with_sessions=False)
-    assert without == Loose(
+    without = unfinished_at_end(history.state, lambda key: key == assigned, with_sessions=False)
+    assert without == Unfinished(
         [], [], {BROKERS[1]: 1}, {BROKERS[1]: assigned}, units=1, sessions={}, cluster=None
     )
 

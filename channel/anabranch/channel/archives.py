@@ -83,7 +83,7 @@ class ArchiveRegistry:
     # --- what is registered -------------------------------------------------------------
 
     def read(self) -> Mapping[str, Archive]:
-        """Those registered at the log's end of this moment, by id. Raises AnabranchError."""
+        """Reads the archives registered at the log's present end, by id. Raises AnabranchError."""
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             try:
                 self._follow(self._reader or self._started())

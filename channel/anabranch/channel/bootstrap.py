@@ -74,7 +74,7 @@ class SnapshotReader:
         return self._horizon
 
     def batches(self) -> Iterator[Batch]:
-        """All pairs, up to a moment at which snapshot and log fit together.
+        """Yields all pairs, up to a moment at which snapshot and log fit together.
 
         Raises KafkaUnreachableError, KafkaRefusedError, NewerSchemaError, LogLostError or
         SnapshotLostError.

@@ -64,7 +64,7 @@ class LoadTable:
         return self._count
 
     def segments(self, topic: str, incarnation: int) -> Mapping[int, SegmentLoad]:
-        """By segment id; of a segment whose load nobody has written there is nothing."""
+        """Returns the loads by segment id; a segment whose load nobody has written is not there."""
         return self._topics.get(topic, {}).get(incarnation, {})
 
     def topics(self) -> Iterator[str]:
@@ -224,7 +224,7 @@ class KafkaLoads:
         )
 
     def _failed(self, key: str, load: LoadRecord | None, why: str) -> None:
-        """It waits to be written again, unless there is a newer one."""
+        """Queues a load again whose write failed, unless there is a newer one."""
         self._refusals.append(why)
         with self._lock:
             self._under_way.discard(key)

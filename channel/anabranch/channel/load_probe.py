@@ -61,7 +61,7 @@ class LoadProbe:
             close_consumer(consumer, _CLOSE_S)
 
     def ends(self, topics: Iterable[SegmentTopic], timeout_s: float) -> dict[str, tuple[int, ...]]:
-        """Each partition's end offset, of the topics that Kafka tells all of."""
+        """Asks each partition's end offset, of the topics that Kafka tells all of."""
         deadline = time.monotonic() + timeout_s
         found, unknown = self._ends(list(topics), timeout_s * _FIRST_SHARE)
         left_s = deadline - time.monotonic()
@@ -183,7 +183,7 @@ class LoadProbe:
             return []
 
     def readers(self, groups: Collection[str], timeout_s: float) -> list[ActiveGroup]:
-        """Of these groups, those whose members read something."""
+        """Returns those of the groups whose members read something."""
         found = []
         wanted = list(groups)[:_GROUPS_AT_ONCE]
         if not wanted:

@@ -20,7 +20,7 @@ class PassedOver:
     def note(
         self, error: UnreadableError | NewerSchemaError | None, key: str | bytes | None
     ) -> None:
-        """One more, with this key; None: its key is strange. Told once for each newer schema."""
+        """Counts one more, with this key; None: its key is strange. Logs each newer schema once."""
         self.count += 1
         if isinstance(error, NewerSchemaError) and error.schema != self._warned:
             self._warned = error.schema

@@ -52,7 +52,7 @@ class GroupPositions:
     def offsets(
         self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
     ) -> dict[Place, int]:
-        """Each partition's first offset of that time or later; -1 where there is none.
+        """Asks each partition's first offset of that time or later; -1 where there is none.
 
         EARLIEST: the first that Kafka still has; LATEST: the one that comes next. Raises
         KafkaRefusedError or KafkaUnreachableError.

@@ -247,7 +247,7 @@ class Sealer:
     def _latest(
         self, places: Sequence[_Place], look: _Look, deadline: Deadline, doing: str
     ) -> dict[_Place, tuple[int, int]]:
-        """Each partition's high watermark and the epoch of its leader; -1 for unknown."""
+        """Asks each partition's high watermark and the epoch of its leader; -1 for unknown."""
         found: dict[_Place, tuple[int, int]] = {}
         while True:
             for partition, future in look.items():

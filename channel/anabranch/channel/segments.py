@@ -109,7 +109,7 @@ class SegmentAdmin:
     def _set_up_share_group(
         self, group: str, choices: Sequence[Mapping[str, str]], deadline: Deadline
     ) -> None:
-        """By the first choice of which Kafka knows all, and that no operator is against."""
+        """Sets the group up by the first choice that Kafka knows and no operator forbids."""
         for settings in choices:
             try:
                 self._set_of_group(group, settings, deadline)

@@ -273,7 +273,7 @@ class _Keeper:
             raise self._explained(error, doing) from None
 
     def partitions(self, names: list[str]) -> dict[str, list[int]]:
-        """For each topic that exists and can be used: the replica count of each partition."""
+        """Returns the replica count of each partition of each topic that exists and can be used."""
         doing = "to list topics"
         try:
             topics = self._admin.list_topics(timeout=self._left_s(doing)).topics
@@ -330,7 +330,7 @@ class _Keeper:
         return {name: _values(self._of_topic(name, ask)) for name in names}
 
     def topic_id(self, name: str) -> str:
-        """As Kafka's own tools print it."""
+        """Returns the topic's id as Kafka's own tools print it."""
 
         def ask(name: str) -> Future[Any]:
             found: dict[str, Future[Any]] = self._admin.describe_topics(TopicCollection([name]))

@@ -76,7 +76,7 @@ Effect = AppendRecord | SendHeartbeat | OpenUnit | CloseUnit | Halt
 
 
 def settings_difference(found: Cluster, wanted: NodeSettings) -> str:
-    """In words, how a node's settings contradict the cluster's; "" when they do not."""
+    """Says how a node's settings contradict the cluster's; "" when they do not."""
     pairs = (
         ("clusterName", found.cluster, wanted.cluster),
         ("heartbeatIntervalMillis", found.heartbeat_ms, round(wanted.heartbeat_s * 1000)),

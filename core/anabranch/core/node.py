@@ -76,7 +76,7 @@ class NodeCore:
         return self._membership.session
 
     def actor(self) -> Actor:
-        """This broker as a proposer."""
+        """Returns this broker as a proposer."""
         leader, epoch = leader_of(self.state)
         return Actor(self.me, self.session, epoch if leader == self.me else 0)
 

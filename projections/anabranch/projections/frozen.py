@@ -57,7 +57,7 @@ class FrozenView:
         changed.status()
 
     def everything(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """All rows with their encoded values, for a snapshot topic that holds none of them."""
+        """Yields all rows, values encoded, for a snapshot topic that holds none of them."""
         for rows in self._entities.values():
             rows.seek_to_first()
             while rows.valid():

@@ -87,7 +87,7 @@ class Store:
         setattr(self._writing, "disable_wal", bulk)  # noqa: B010
 
     def get(self, family: Family, key: bytes) -> bytes | None:
-        """The value, if there is one."""
+        """Returns the value, if there is one."""
         try:
             value: bytes | None = self._rows[family].get(key)
         except Exception as error:
@@ -95,7 +95,7 @@ class Store:
         return value
 
     def rows(self, family: Family, prefix: bytes = b"") -> Iterator[Row]:
-        """Keys that start with `prefix`, in order, with their values, as of the first step."""
+        """Yields keys that start with `prefix`, in order, and values, as of the first step."""
         try:
             found = cast(Iterator[Row], self._rows[family].items(from_key=prefix))
             for row in found:
@@ -106,7 +106,7 @@ class Store:
             raise view_error(self._path, error) from error
 
     def chunks(self, family: Family, size: int) -> Iterator[list[Row]]:
-        """All rows in order, `size` at a time; the fastest way through a family."""
+        """Yields all rows in order, `size` at a time; the fastest way through a family."""
         try:
             found = cast(Iterator[Row], self._rows[family].items())
             while chunk := list(islice(found, size)):
@@ -115,7 +115,7 @@ class Store:
             raise view_error(self._path, error) from error
 
     def slice(self, family: Family, start: bytes, size: int) -> list[Row]:
-        """The first rows in order, at most `size`, from the key `start` on."""
+        """Returns the first rows in order, at most `size`, from the key `start` on."""
         try:
             found = cast(Iterator[Row], self._rows[family].items(from_key=start))
             return list(islice(found, size))
@@ -127,14 +127,14 @@ class Store:
         return self._rows[family].iter()
 
     def write(self, batch: WriteBatch) -> None:
-        """All of the batch, or nothing of it when this raises."""
+        """Writes all of the batch, or nothing of it when this raises."""
         try:
             self._db.write(batch, self._writing)
         except Exception as error:
             raise view_error(self._path, error) from error
 
     def flush(self) -> None:
-        """Everything is in table files when this returns."""
+        """Writes everything to table files."""
         try:
             for rows in self._rows.values():
                 rows.flush(True)
@@ -142,7 +142,7 @@ class Store:
             raise view_error(self._path, error) from error
 
     def close(self) -> None:
-        """Lets go of the files. Calling it again does nothing."""
+        """Closes the files. Calling it again does nothing."""
         if not self._rows:
             return
         self.families.clear()

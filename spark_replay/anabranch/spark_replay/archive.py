@@ -2,7 +2,7 @@
 
 Spark's Structured Streaming writes it: a batch's files count only once the sink's own log
 (`_spark_metadata`) lists them, and a batch that was cut short is written again under the same
-number. The cluster is told how far the archive has got (`archive_standing`), because the compactor
+number. The cluster is told how far the archive has got (`archive_registration`): the compactor
 trims the WAL up to there: late rather than early, only when a batch is in the sink's log, is
 committed in the checkpoint, and is on the disk.
 """
@@ -30,7 +30,7 @@ from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.topics import Topics
 from anabranch.core.errors import AnabranchError
 from anabranch.jars.java import find_java
-from anabranch.spark_replay.archive_standing import Standing
+from anabranch.spark_replay.archive_registration import ArchiveRegistration
 from anabranch.spark_replay.failures import SPARK_ERRORS, cause
 from anabranch.spark_replay.progress import told_session
 from anabranch.spark_replay.sources import METADATA_LOG, AuditError, KafkaSource, log_columns
@@ -138,7 +138,7 @@ class ArchiveFolder:
         self._standing = (
             None
             if options.loads
-            else Standing(self._kafka, self._folder, until, options.passed_over)
+            else ArchiveRegistration(self._kafka, self._folder, until, options.passed_over)
         )
         self._first_offset = (
             self._standing.first_offset

@@ -31,7 +31,7 @@ class ArchiveIdentity(msgspec.Struct, frozen=True):
 
 
 def new_identity(folder: Path, log_id: str, first_offset: int) -> ArchiveIdentity:
-    """One that no other archive has, with the folder's name in it for people."""
+    """Makes an id that no other archive has, with the folder's name in it for people."""
     name = _STRANGE.sub("-", folder.name).strip("._-")[:_NAME_MAX] or "archive"
     return ArchiveIdentity(f"{name}-{secrets.token_hex(4)}", log_id, first_offset)
 

@@ -19,10 +19,10 @@ from anabranch.core.errors import AnabranchError
 from anabranch.jars.java import find_java
 from anabranch.spark_replay import sources
 from anabranch.spark_replay.archive_identity import read_identity
+from anabranch.spark_replay.audit_inputs import AuditInputs, before_gap, gather, tasks_for
 from anabranch.spark_replay.checks.digests import Claim
 from anabranch.spark_replay.checks.offsets import Chunk
 from anabranch.spark_replay.failures import SPARK_ERRORS, cause
-from anabranch.spark_replay.gathering import Gathered, before_gap, gather, tasks_for
 from anabranch.spark_replay.job import replayed
 from anabranch.spark_replay.progress import told_session
 from anabranch.spark_replay.replay import PartResult, ReplayPlan, SchemaNeededError
@@ -106,43 +106,43 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
     _check_archive(kafka, options)
     with_schemas = False  # few logs need them, and they are a good part of what is read
     for attempt in range(1, _ATTEMPTS_MAX + 2):
-        gathered = gather(spark, kafka, options.archive_dir, with_schemas=with_schemas)
+        inputs = gather(spark, kafka, options.archive_dir, with_schemas=with_schemas)
         try:
-            plan, findings = _examine(spark, kafka, gathered, options, with_schemas=with_schemas)
-            if gathered.gap is not None and gathered.before_gap is not None:
-                earlier = before_gap(gathered, gathered.gap, gathered.before_gap)
+            plan, findings = _examine(spark, kafka, inputs, options, with_schemas=with_schemas)
+            if inputs.gap is not None and inputs.before_gap is not None:
+                earlier = before_gap(inputs, inputs.gap, inputs.before_gap)
                 _, before = _examine(spark, kafka, earlier, options, with_schemas=with_schemas)
-                findings = joined(before, findings, gathered.gap.first_offset, plan.horizon)
+                findings = joined(before, findings, inputs.gap.first_offset, plan.horizon)
             break
         except SchemaNeededError:
             with_schemas = True
         except SPARK_ERRORS as error:
             # The WAL may be trimmed while it is read; the archive then has what is gone.
-            moved = kafka.extent(kafka.names.wal).first_offset != gathered.wal.first_offset
+            moved = kafka.extent(kafka.names.wal).first_offset != inputs.wal.first_offset
             if not moved or attempt > _ATTEMPTS_MAX:
                 raise AuditError(f"Spark failed: {cause(error)}") from error
         finally:
-            gathered.snapshot.forget()
-    archived = gathered.archived
-    if gathered.from_snapshot and not findings.records:
+            inputs.snapshot.forget()
+    archived = inputs.archived
+    if inputs.from_snapshot and not findings.records:
         raise AuditError(
             f"nothing of {kafka.names.wal} can be replayed: its beginning is gone (it starts at "
-            f"offset {gathered.wal.first_offset}), and nothing came after the snapshot, which "
-            f"stands for offset {gathered.first_offset}; name the archive with --archive-dir, or "
+            f"offset {inputs.wal.first_offset}), and nothing came after the snapshot, which "
+            f"stands for offset {inputs.first_offset}; name the archive with --archive-dir, or "
             "come back when the log has grown"
         )
     log = Log(
         topic=kafka.names.wal,
-        first_offset=0 if gathered.before_gap is not None else gathered.first_offset,
-        next_offset=gathered.wal.next_offset,
+        first_offset=0 if inputs.before_gap is not None else inputs.first_offset,
+        next_offset=inputs.wal.next_offset,
         archived_until=archived.next_offset if archived else -1,
-        wal_from=gathered.wal.first_offset,
-        from_snapshot=gathered.from_snapshot,
-        first_ms=gathered.first_ms,
+        wal_from=inputs.wal.first_offset,
+        from_snapshot=inputs.from_snapshot,
+        first_ms=inputs.first_ms,
         last_ms=findings.log_end_ms,
-        gap=(gathered.gap.first_offset, gathered.gap.next_offset) if gathered.gap else None,
+        gap=(inputs.gap.first_offset, inputs.gap.next_offset) if inputs.gap else None,
         horizon=plan.horizon,
-        heartbeats=len(gathered.beats),
+        heartbeats=len(inputs.beats),
     )
     return summarized(log, findings, plan.bin_ms, time.monotonic() - started)
 
@@ -169,28 +169,28 @@ def _check_archive(kafka: KafkaSource, options: AuditOptions) -> None:
 def _examine(
     spark: SparkSession,
     kafka: KafkaSource,
-    gathered: Gathered,
+    inputs: AuditInputs,
     options: AuditOptions,
     *,
     with_schemas: bool,
 ) -> tuple[ReplayPlan, AuditFindings]:
-    plan = _plan(gathered, options, with_schemas=with_schemas)
-    parts = replayed(spark, gathered.log, gathered.snapshot.rows, plan)
-    beats = gathered.beats
+    plan = _plan(inputs, options, with_schemas=with_schemas)
+    parts = replayed(spark, inputs.log, inputs.snapshot.rows, plan)
+    beats = inputs.beats
     last_beats_ms: dict[str, int] = {}
     for beat in beats:
         last_beats_ms[beat.beat.broker] = max(beat.log_ms, last_beats_ms.get(beat.beat.broker, 0))
     context = Context(
-        first_offset=gathered.first_offset,
-        horizon=gathered.snapshot.horizon,
+        first_offset=inputs.first_offset,
+        horizon=inputs.snapshot.horizon,
         claims=_claims(beats),
-        strange_beats=gathered.strange_beats,
+        strange_beats=inputs.strange_beats,
         last_beats_ms=last_beats_ms,
-        chunks=_chunks(gathered, parts, plan),
-        disagreements=_disagreements(spark, kafka, gathered),
+        chunks=_chunks(inputs, parts, plan),
+        disagreements=_disagreements(spark, kafka, inputs),
         stuck_after_ms=round(options.stuck_after_s * 1000),
         orphaned_after_ms=round(options.orphaned_after_s * 1000),
-        to_end=gathered.to_end,
+        to_end=inputs.to_end,
         segment_ends=lambda left: ask_kafka(kafka.connection, kafka.names.prefix, left),
         segment_edges=lambda left: read_edges(kafka.connection, kafka.names.prefix, left),
         tolerance_ms=plan.tolerance_ms,
@@ -199,32 +199,32 @@ def _examine(
 
 
 def _claims(beats: Sequence[StampedHeartbeat]) -> list[Claim]:
-    """Each thing that a node said, once, however often it said it."""
+    """Returns each thing that a node said once, however often it said it."""
     found = {
         Claim(beat.beat.broker, beat.beat.next_offset, beat.beat.digest): None for beat in beats
     }
     return list(found)
 
 
-def _plan(gathered: Gathered, options: AuditOptions, *, with_schemas: bool) -> ReplayPlan:
-    first, end = gathered.first_offset, gathered.wal.next_offset
-    offsets = {beat.beat.next_offset for beat in gathered.beats}
+def _plan(inputs: AuditInputs, options: AuditOptions, *, with_schemas: bool) -> ReplayPlan:
+    first, end = inputs.first_offset, inputs.wal.next_offset
+    offsets = {beat.beat.next_offset for beat in inputs.beats}
     times: dict[str, list[int]] = {}
-    for beat in gathered.beats:
+    for beat in inputs.beats:
         # A node in safe mode says itself that its lease has lapsed: no sign of life.
         if beat.beat.state != BrokerState.SAFE.value:
             name = f"{beat.beat.broker} {beat.beat.session}"
             times.setdefault(name, []).append(beat.log_ms)
-    horizon = gathered.snapshot.horizon
+    horizon = inputs.snapshot.horizon
     size = end - first
     return ReplayPlan(
         parts=options.parts or tasks_for(size),
         next_offset=end,
         horizon=horizon.next_offset if horizon else -1,
-        from_snapshot=gathered.from_snapshot,
+        from_snapshot=inputs.from_snapshot,
         checkpoints=tuple(sorted(offset for offset in offsets if first <= offset <= end)),
         beats={name: sorted(one) for name, one in times.items()},
-        bin_ms=_bin_ms(gathered.last_ms - gathered.first_ms),
+        bin_ms=_bin_ms(inputs.last_ms - inputs.first_ms),
         tolerance_ms=round(options.clock_tolerance_s * 1000),
         flap_moves=options.flap_moves,
         flap_window_ms=round(options.flap_window_s * 1000),
@@ -243,18 +243,16 @@ def _bin_ms(span_ms: int) -> int:
 
 
 def _chunks(
-    gathered: Gathered, parts: Sequence[PartResult], plan: ReplayPlan
+    inputs: AuditInputs, parts: Sequence[PartResult], plan: ReplayPlan
 ) -> list[Chunk] | None:
     """Where the log has holes; None when the replay has counted every offset once."""
-    expected = plan.next_offset - gathered.first_offset
+    expected = plan.next_offset - inputs.first_offset
     whole = sum(part.records for part in parts) == expected
     if whole and not any(part.repeated for part in parts):
         return None
     # Runs of offsets without a gap: within one, offset less rank is the same.
     order = Window.partitionBy(F.floor(F.col("offset") / _CHUNK)).orderBy("offset")
-    runs = gathered.log.select(
-        "offset", (F.col("offset") - F.dense_rank().over(order)).alias("run")
-    )
+    runs = inputs.log.select("offset", (F.col("offset") - F.dense_rank().over(order)).alias("run"))
     rows = (
         runs.groupBy(F.floor(F.col("offset") / _CHUNK), "run")
         .agg(F.min("offset"), F.max("offset"), F.count(F.lit(1)), F.count_distinct(F.col("offset")))
@@ -266,10 +264,10 @@ def _chunks(
 
 
 def _disagreements(
-    spark: SparkSession, kafka: KafkaSource, gathered: Gathered
+    spark: SparkSession, kafka: KafkaSource, inputs: AuditInputs
 ) -> list[tuple[int, int]]:
     """The stretches of offsets that archive and WAL both hold, and differ in."""
-    archive, archived, wal = gathered.archive, gathered.archived, gathered.wal
+    archive, archived, wal = inputs.archive, inputs.archived, inputs.wal
     if archive is None or archived is None or wal.first_offset >= archived.next_offset:
         return []
     both = Extent(wal.first_offset, archived.next_offset)

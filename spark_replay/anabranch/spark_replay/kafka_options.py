@@ -1,4 +1,4 @@
-"""The same security properties for Spark's Kafka client as for ours.
+"""Translates librdkafka's security properties for Spark's client of Kafka.
 
 Properties files of Anabranch hold librdkafka's names; Spark's connector takes the Java client's,
 each after `kafka.`. Most are the same; those that differ are translated here.

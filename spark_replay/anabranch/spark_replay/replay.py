@@ -43,7 +43,7 @@ from anabranch.spark_replay.checks.leases import Leases
 from anabranch.spark_replay.checks.ownership import Ownership
 from anabranch.spark_replay.checks.snapshot import SnapshotCheck
 from anabranch.spark_replay.checks.topics import TopicChecks, TopicsLeft
-from anabranch.spark_replay.checks.unsettled import Loose, loose_ends
+from anabranch.spark_replay.checks.unfinished import Unfinished, unfinished_at_end
 from anabranch.spark_replay.checks.versions import Versions
 from anabranch.spark_replay.statistics import KIND_PLACE, NOT_COUNTED, Figures, Statistics, kind_of
 from anabranch.spark_replay.tally import CheckName, CheckTally
@@ -88,7 +88,7 @@ class PartResult(msgspec.Struct):
     repeated: int  # rows that came again under an offset, and were left out
     tallies: dict[CheckName, CheckTally]
     digests: list[tuple[int, str]]  # offset -> what its keys add to the digest there
-    loose: Loose
+    unfinished: Unfinished
     topics: TopicsLeft
     figures: Figures
     entities: int
@@ -189,7 +189,7 @@ class PartReplay:
         self._statistics.count(timestamps_ms, codes)
 
     def feed_rows(self, rows: Iterable[LogRow]) -> None:
-        """The same, from rows in order."""
+        """Feeds the replay with rows in order."""
         columns = [
             (r.shared, r.kind, r.offset, r.timestamp_ms, r.key, r.value, r.schema) for r in rows
         ]
@@ -213,7 +213,7 @@ class PartReplay:
                 CheckName.SNAPSHOT: self._snapshot.tally,
             },
             self._digests,
-            loose_ends(self.state, self._owns, with_sessions=self._primary),
+            unfinished_at_end(self.state, self._owns, with_sessions=self._primary),
             self._topics.left(self.state),
             self._statistics.figures(),
             sum(1 for key in self.state.entities if self._owns(key)),

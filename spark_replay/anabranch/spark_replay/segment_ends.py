@@ -79,7 +79,7 @@ class _Asker:
     def committed(
         self, drains: Sequence[StreamDrain], segments: dict[_Place, SealedSegment]
     ) -> dict[tuple[str, str, int], tuple[int, ...]]:
-        """For each drained segment that is named, what the subscription's group has committed."""
+        """Asks what the subscription's group has committed of each drained segment named."""
         found: dict[tuple[str, str, int], tuple[int, ...]] = {}
         for drain in drains:
             places = [(drain.topic, each) for each in drain.drained]

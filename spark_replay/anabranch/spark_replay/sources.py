@@ -247,7 +247,7 @@ def scope_column(key: Column) -> Column:
 
 
 def partition_tokens(spark: SparkSession, parts: int) -> list[int]:
-    """For each part a number that Spark's hash partitioning sends to a partition of its own."""
+    """Finds for each part a number that Spark's hash partitioning gives a partition of its own."""
     found: dict[int, int] = {}
     for token, place in (
         spark.range(64 * parts)

@@ -293,7 +293,7 @@ class Statistics:
             spans.append(span)
 
     def figures(self) -> Figures:
-        """All of it, at the end of the log."""
+        """Returns all figures, at the end of the log."""
         for unit, (broker, since_ms) in self._holding.items():
             self._span(unit, OwnershipSpan(broker, since_ms, -1))
         flaps = sorted(self._flaps.values(), key=lambda flap: (-flap.moves, flap.unit))

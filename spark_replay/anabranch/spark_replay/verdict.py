@@ -1,4 +1,4 @@
-"""From what the parts found to the checks' verdicts, with what only the whole log can show."""
+"""Makes the checks' verdicts of what the parts found, and of what only the whole log can show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch.spark_replay.checks.orphans import check_orphans
 from anabranch.spark_replay.checks.segments import SegmentEnds, check_segments
 from anabranch.spark_replay.checks.stuck import check_stuck
 from anabranch.spark_replay.checks.topics import TopicsLeft, left_by_all
-from anabranch.spark_replay.checks.unsettled import Loose, gathered
+from anabranch.spark_replay.checks.unfinished import Unfinished, combined
 from anabranch.spark_replay.replay import PartResult, ReplayPlan
 from anabranch.spark_replay.statistics import Figures, summed
 from anabranch.spark_replay.tally import WITNESSES_MAX, CheckName, CheckTally, Witness, total
@@ -102,13 +102,13 @@ class AuditFindings(msgspec.Struct, frozen=True):
 
 
 def judged(parts: Sequence[PartResult], plan: ReplayPlan, context: Context) -> AuditFindings:
-    """All checks' verdicts."""
+    """Returns all checks' verdicts."""
     tallies = {
         name: total(part.tallies[name] for part in parts if name in part.tallies)
         for name in CheckName
     }
     notes: dict[CheckName, str] = {}
-    loose = gathered([part.loose for part in parts])
+    unfinished = combined([part.unfinished for part in parts])
     records = sum(part.records for part in parts)
     last_ms = max((part.last_ms for part in parts), default=0)
     log_end_ms = max([last_ms, *context.last_beats_ms.values()])
@@ -126,7 +126,7 @@ def judged(parts: Sequence[PartResult], plan: ReplayPlan, context: Context) -> A
     )
     topics = left_by_all([part.topics for part in parts])
     if context.to_end:
-        _judge_end(tallies, notes, context, loose, topics, log_end_ms)
+        _judge_end(tallies, notes, context, unfinished, topics, log_end_ms)
     notes[CheckName.SEGMENTS] = _segments_note(topics, tallies[CheckName.SEGMENTS])
     tallies[CheckName.DIGESTS] = check_digests(context.claims, folded, first, plan.next_offset)
     if not context.claims:
@@ -159,13 +159,13 @@ def _judge_end(
     tallies: dict[CheckName, CheckTally],
     notes: dict[CheckName, str],
     context: Context,
-    loose: Loose,
+    unfinished: Unfinished,
     topics: TopicsLeft,
     log_end_ms: int,
 ) -> None:
-    tallies[CheckName.STUCK] = check_stuck(loose, topics, log_end_ms, context.stuck_after_ms)
+    tallies[CheckName.STUCK] = check_stuck(unfinished, topics, log_end_ms, context.stuck_after_ms)
     tallies[CheckName.ORPHANS] = check_orphans(
-        loose, context.last_beats_ms, log_end_ms, context.orphaned_after_ms
+        unfinished, context.last_beats_ms, log_end_ms, context.orphaned_after_ms
     )
     if context.segment_ends is not None and topics.sealed:
         ends = context.segment_ends(topics)

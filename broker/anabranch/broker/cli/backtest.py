@@ -130,7 +130,7 @@ def backtest(
         raise click.UsageError("--archive-dir goes with --load-archive")
     from anabranch.spark_replay.backtest.model import Rules
     from anabranch.spark_replay.backtest.run import BacktestOptions, run_backtest
-    from anabranch.spark_replay.backtest.traces import Assumed
+    from anabranch.spark_replay.backtest.traces import TraceDefaults
 
     options = BacktestOptions(
         load=load,
@@ -144,7 +144,7 @@ def backtest(
         mean_rate=mean_rate,
         spread=given["spread"],
         seed=given["seed"],
-        assumed=Assumed(message_bytes, subscriptions),
+        assumed=TraceDefaults(message_bytes, subscriptions),
         rules=Rules(
             given["operation_seconds"],
             given["retention"],

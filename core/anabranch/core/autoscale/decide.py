@@ -141,7 +141,7 @@ class _Look:
         return [part.start for part in self.active], [sum(self.rates(part)) for part in self.active]
 
     def load_beside(self, place: int, within: SegmentInfo) -> float:
-        """All rates in sum of the active segments in that range of the ring, but for that one."""
+        """Adds up all rates of the active segments in that range of the ring, without that one."""
         starts, sums = self._ring
         first, end = bisect_right(starts, within.start) - 1, bisect_right(starts, within.end)
         return sum(sums[place + 1 : end], sum(sums[first:place]))
@@ -193,7 +193,7 @@ def _for_consumers(look: _Look) -> Decision:
 
 
 def _more_buckets(look: _Look) -> Decision:
-    """At the cap of segments, or when the load does not justify another one."""
+    """Decides on more buckets, where the cap or the load allows no other segment."""
     policy = look.policy
     if look.there <= look.capacity:
         return NoAction(None, f"{look.there} consumers can share {look.capacity} entry buckets")
@@ -329,7 +329,7 @@ def _no_merge(blocked: Blocked | None, *, is_left_out: bool) -> str:
 
 
 def _cold_pairs(look: _Look) -> Iterator[tuple[float, int, int]]:
-    """Of each pair, all its rates in sum, its lowest id, and its place in the order of the ring."""
+    """Yields each cold pair of neighbours: the sum of its rates, its lowest id, its place."""
     before: float | None = None
     for place, part in enumerate(look.active):
         own = sum(look.rates(part)) if _is_cold(look, part) else None

@@ -14,7 +14,7 @@ NO_RATES: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 
 
 def rate_in_words(rate: float) -> str:
-    """At most three significant digits: a rate is known no better, and no exponent.
+    """Writes a rate with at most three significant digits, as it is known no better; no exponent.
 
     >>> [rate_in_words(rate) for rate in (0.0, 18.4167, 999.96, 54_321_987.0)]
     ['0', '18.4', '1000', '54300000']

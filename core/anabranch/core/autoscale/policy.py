@@ -225,7 +225,7 @@ def _checked(name: str, value: object) -> bool | int | float:
 
 
 def override_flat(override: Override) -> tuple[str, ...]:
-    """As the log keeps it: name, value, name, value, by name."""
+    """Returns it as the log keeps it: name, value, name, value, sorted by name."""
     return tuple(
         part
         for name in sorted(override)

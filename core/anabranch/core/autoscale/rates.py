@@ -82,7 +82,7 @@ class RollingRates:
         return self._rates
 
     def grown(self, span_s: float) -> Totals:
-        """By how much each counter grew in the last so many seconds, as far as they are known."""
+        """Returns how much each counter grew in the last `span_s` seconds, as far as is known."""
         samples = self._samples
         start, (end, last) = samples[-1][0] - span_s, samples[-1]
         later = (end, last)

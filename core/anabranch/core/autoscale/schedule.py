@@ -122,7 +122,7 @@ def policy_of(
 def policy_here(
     state: StateReader, name: str, topic: ScalableTopic, settings: AutoScaleSettings
 ) -> EffectivePolicy:
-    """As `policy_of`; off where the settings do not allow it."""
+    """Returns what `policy_of` does; off where the settings do not allow auto-scaling."""
     found = policy_of(state, name, topic, settings.policy)
     if settings.is_allowed:
         return found
@@ -266,7 +266,7 @@ class AutoScaler:
         return Trigger.TICK if is_new or now >= self._next_at else None
 
     def _pause_s(self, policy: AutoScalePolicy, topic: ScalableTopic, at_ms: int) -> float:
-        """Until the next tick, or the end of a cooldown before that."""
+        """Returns the seconds until the next tick, or until a cooldown ends before that."""
         ends = (
             (topic.split_ms, policy.split_cooldown_seconds),
             (topic.rebucket_ms, policy.rebucket_cooldown_seconds),

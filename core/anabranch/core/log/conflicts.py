@@ -11,14 +11,14 @@ from anabranch.core.log.verdicts import Verdict
 
 
 def wrong_version(current: int, proposed: int, repeated: bool) -> Verdict | None:
-    """Why a proposal comes too late or too early; None for a new one of the next version."""
+    """Says why a proposal comes too late or too early; None for a new one of the next version."""
     if proposed == current + 1 and not repeated:
         return None
     return unfit_version(current, proposed, repeated)
 
 
 def unfit_version(current: int, proposed: int, repeated: bool) -> Verdict:
-    """The same of one that is known not to fit."""
+    """Says why a proposal whose version is known not to fit comes too late or too early."""
     if repeated:
         return Verdict.REPEATED
     return Verdict.STALE_VERSION if proposed <= current else Verdict.VERSION_GAP
@@ -31,8 +31,8 @@ def may_propose(state: StateReader, actor: str, session: int) -> bool:
 
 
 def first_version(offset: int) -> int:
-    """Of a unit, tenant, namespace, topic or subscription: its place in the log, so that it is
-    above that of any earlier one of this name. No late proposal to move, change or delete that one
+    """Returns the version that a new entity begins with: its place in the log, which is above
+    every version of an earlier one of this name. So no late proposal that was meant for that one
     fits this one.
 
     A CREATE proposes version 1, whatever was there before: what is gone leaves no trace to compare

@@ -127,7 +127,7 @@ class Liveness:
         self._fresh_until = max(self._fresh_until, sent_at)
 
     def silence_s(self, broker: str, session: int) -> float:
-        """For how long that session of the broker has provably been silent."""
+        """Returns for how many seconds that session of the broker has provably been silent."""
         seen = self._seen.get(broker)
         if seen is None or seen.session != session:
             return 0.0

@@ -57,7 +57,7 @@ class LogContact:
             self._behind = self._ahead, now
 
     def folded(self, own_offset: int, now: float) -> None:
-        """This broker has folded the log up to `own_offset`."""
+        """Notes that this broker has folded the log up to `own_offset`."""
         if self._behind is not None and own_offset >= self._behind[0]:
             self._behind = (self._ahead, now) if self._ahead > own_offset else None
 

@@ -27,7 +27,7 @@ class SessionOutcome(Enum):
 
 
 class ClusterMembership:
-    """From JOINING to SERVING, SAFE between sessions; at the end DRAINING and STOPPED."""
+    """Leads a broker from JOINING to SERVING, SAFE between sessions; then DRAINING and STOPPED."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings
@@ -55,7 +55,7 @@ class ClusterMembership:
         )
 
     def opening(self, proposal_id: str, now: float) -> None:
-        """That proposal is sent now: the lease counts from here if it wins."""
+        """Notes that the proposal is sent now: the lease counts from here if it wins."""
         self._opening[proposal_id] = now
         # One that lands late is known as an own one for far longer than a log's client tries.
         if len(self._opening) > _OPENING_MAX:
@@ -106,7 +106,7 @@ class ClusterMembership:
         return SessionOutcome.OPENED
 
     def stop(self) -> None:
-        """This process takes part no more."""
+        """Ends the lease: this process takes part no more."""
         self.mode = BrokerState.STOPPED
         self.lease.end()
 

@@ -85,7 +85,7 @@ def target(
 def taken_over(
     shares: Mapping[str, Shares], name: str, buckets: Set[tuple[int, int]]
 ) -> dict[str, Shares]:
-    """The same, but for these buckets, which are that consumer's."""
+    """Returns the shares with these buckets given to that consumer, whoever had them."""
     found: dict[str, Shares] = {}
     for each, share in shares.items():
         mine = {(segment_id, b) for segment_id, bs in share.items() for b in bs}

@@ -327,7 +327,7 @@ class SubscriptionCoordinator:
         return self._send(layout.epoch, shares)
 
     def withheld(self) -> Counter[int]:
-        """By segment, buckets that are somebody's but may still be served by another."""
+        """Counts by segment the buckets that are somebody's but may still be served by another."""
         held = self._held()
         return Counter(
             segment_id
@@ -387,7 +387,7 @@ class SubscriptionCoordinator:
 
 
 def drained_segments(layout: SegmentLayout, logged: Set[int], done: Set[Bucket]) -> tuple[int, ...]:
-    """Those of which every bucket is done, and all above them; without those that are `logged`."""
+    """Returns the segments that are done in every bucket, as all above them; not those `logged`."""
     found: list[int] = []
     for part in sorted(layout.segments.values(), key=lambda part: part.segment_id):
         if part.is_active or part.segment_id in logged:

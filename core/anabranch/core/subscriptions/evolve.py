@@ -49,7 +49,7 @@ def evolve_subscription(
 
 
 def _new(record: SubscriptionChange, offset: int) -> Subscription:
-    """One that begins at the first message."""
+    """Returns a subscription that begins at the first message."""
     new = Subscription(0, record.kind, offset, (), (), (), 0, offset, record.proposal_id)
     return replace(new, dead_letter=record.dead_letter, deliveries_max=record.deliveries_max)
 

@@ -43,5 +43,5 @@ class BucketsInUse:
         return tuple(share for share in free if share[1])
 
     def take(self, buckets: Iterable[Bucket]) -> None:
-        """These are served from now on."""
+        """Notes that these are served from now on."""
         self._buckets.update(buckets)

@@ -44,7 +44,7 @@ class Instance:
         return self.holdings is not None and not self.holdings
 
     def confirmed(self) -> set[Bucket]:
-        """It was heard: what of it was granted since it was heard last, and is its own yet."""
+        """Returns what it was granted since it was heard last and still has, as it is heard now."""
         shares = self.sent[1] if self.sent is not None else ()
         fresh, self.fresh = self.fresh, set()
         if not fresh:
@@ -57,7 +57,7 @@ class Instance:
         return silent and self.is_idle and self.number != NOBODY
 
     def begun(self) -> bool:
-        """It knows what it has now; whether it held more before."""
+        """Notes that it knows what it has now; returns whether it held more before."""
         left, self.leaving = self.leaving, set()
         self.holdings = (self.holdings or set()) - left
         return bool(left)

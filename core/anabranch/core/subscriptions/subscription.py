@@ -48,7 +48,7 @@ NOBODY: Final = 0  # the number of no process: the one that was registered has c
 
 
 class SegmentPositions(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Of one segment, the offset of the next message to read in each bucket; 0: its first one."""
+    """Names, of one segment, the offset of the next message in each bucket; 0: the first one."""
 
     segment_id: int
     offsets: tuple[int, ...]
@@ -94,17 +94,17 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.instance_of(consumer) in (instance, NOBODY)
 
     def with_consumer(self, consumer: str, instance: int) -> Subscription:
-        """With the name registered for this process."""
+        """Returns it with the name registered for this process."""
         registered = dict(zip(self.consumers, self.instances, strict=True))
         return self._with({**registered, consumer: instance})
 
     def without_consumer(self, consumer: str) -> Subscription:
-        """Without the name."""
+        """Returns it without the name."""
         registered = zip(self.consumers, self.instances, strict=True)
         return self._with({name: number for name, number in registered if name != consumer})
 
     def with_drained(self, segment_ids: Collection[int]) -> Subscription:
-        """With these segments drained too, of which it needs no positions any more."""
+        """Returns it with these segments drained too, of which it needs no positions any more."""
         drained = tuple(sorted({*self.drained, *segment_ids}))
         left = tuple(each for each in self.positions if each.segment_id not in drained)
         return msgspec.structs.replace(self, drained=drained, positions=left)

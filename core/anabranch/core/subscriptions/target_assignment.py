@@ -41,27 +41,27 @@ class Absence:
         self._since: dict[str, float] = {}
 
     def gone(self, name: str, kept: Kept, now: float) -> None:
-        """It is away from now on."""
+        """Notes that the consumer is away from now on, and what it keeps."""
         self.kept[name], self._since[name] = kept, now
 
     def registered(self, name: str, kept: Kept, now: float) -> None:
-        """A process of the name is registered; what waits for the name goes on waiting."""
+        """Notes that a process of the name is registered; what waits for the name still does."""
         self.kept.setdefault(name, kept)
         self._since[name] = now
 
     def ended(self, name: str) -> None:
-        """It is there, or its registration has ended."""
+        """Forgets the absence of a consumer that is there, or whose registration has ended."""
         self.kept.pop(name, None)
         self._since.pop(name, None)
 
     def dealt(self, wanted: Mapping[str, Shares]) -> None:
-        """What was dealt to somebody else is not kept any more."""
+        """Lets the absent keep no longer what was dealt to somebody else."""
         for name in self.kept:  # which is dealt no more than it keeps
             due: set[Bucket] = {(s, b) for s, each in wanted.get(name, {}).items() for b in each}
             self.kept[name] = due
 
     def since_before(self, limit: float) -> list[str]:
-        """Who has been away since before that time."""
+        """Returns the names of those who have been away since before that time."""
         return [name for name, since in self._since.items() if since < limit]
 
 
@@ -110,7 +110,7 @@ class TargetAssignment:
         self._subscription: Subscription | None = None
 
     def changed(self, layout: SegmentLayout, subscription: Subscription) -> None:
-        """The layout or the subscription was folded anew."""
+        """Takes over a layout and a subscription that were folded anew."""
         self._layout, self._subscription = layout, subscription
         self._owners = {b: who for b, who in self._owners.items() if b[0] in layout.segments}
         for segment_id in self.moved.keys() - layout.segments.keys():
@@ -125,7 +125,7 @@ class TargetAssignment:
         return taken_over(wanted, self._eldest, self._hurried) if self._hurried else wanted
 
     def hurry(self, there: Mapping[str, Instance], held: BucketsInUse) -> None:
-        """What is urgent, and nobody may be serving, goes to the eldest of those who are there."""
+        """Gives what is urgent, and nobody may be serving, to the eldest of those who are there."""
         self._hurried = frozenset()
         if there and self.unserved.urgent:
             self._eldest = min(there, key=lambda name: (there[name].opened_at or 0.0, name))
@@ -135,19 +135,19 @@ class TargetAssignment:
             )
 
     def look(self, now: float) -> bool:
-        """Time has passed: whether there is another target now."""
+        """Says whether, as time has passed, there is another target now."""
         grown = self.backlog.look(now)
         return self.unserved.hurries(now) or grown
 
     def granted(self, name: str, buckets: Iterable[Bucket]) -> None:
-        """These go to that consumer, who did not have them."""
+        """Notes that these buckets go to that consumer, who did not have them."""
         for bucket in buckets:
             if self._owners.get(bucket, name) != name:
                 self.moved[bucket[0]] += 1
             self._owners[bucket] = name
 
     def served(self, buckets: set[Bucket], is_anybody_there: bool, now: float) -> None:
-        """These are served by those who are there, and no others."""
+        """Notes that these buckets, and no others, are served by those who are there."""
         if self._layout is None or self._subscription is None or not is_anybody_there:
             self.unserved.nobody()
             return
@@ -156,7 +156,7 @@ class TargetAssignment:
         self.unserved.look(everything, buckets, now)
 
     def existing(self, buckets: Iterable[Bucket]) -> set[Bucket]:
-        """Those that the layout has: whatever else is named is not kept."""
+        """Returns those buckets that the layout has: a consumer may name others."""
         segments = self._layout.segments if self._layout is not None else {}
         return {
             (segment_id, bucket)

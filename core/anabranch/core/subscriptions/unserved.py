@@ -28,34 +28,34 @@ class UnservedBuckets:
         self._told: set[Bucket] = set()
 
     def look(self, assignable: Iterable[Bucket], served: Set[Bucket], now: float) -> None:
-        """Who serves what may have changed."""
+        """Compares what may be served with what is served now."""
         self._since = {b: self._since.get(b, now) for b in assignable if b not in served}
         self._told &= self._since.keys()
 
     def served(self, buckets: Iterable[Bucket]) -> None:
-        """Somebody who is there was heard with these."""
+        """Ends the wait of these: somebody who is there was heard with them."""
         for bucket in buckets:
             self._since.pop(bucket, None)
         self.urgent = self.urgent & self._since.keys()
 
     def nobody(self) -> None:
-        """No consumer is there: nobody is to blame."""
+        """Forgets all waits: no consumer is there, so nobody is to blame."""
         self._since.clear()
         self._told.clear()
 
     def hurries(self, now: float) -> bool:
-        """Whether there are other urgent ones now."""
+        """Says whether other buckets are urgent now."""
         before, limit = self.urgent, now - self._urgent_s
         self.urgent = frozenset(b for b, since in self._since.items() if since < limit)
         return self.urgent != before
 
     def overdue(self, now: float) -> Counter[int]:
-        """By segment, how many buckets have waited for longer than the bound."""
+        """Counts by segment the buckets that have waited for longer than the bound."""
         limit = now - self._bound_s
         return Counter(bucket[0] for bucket, since in self._since.items() if since < limit)
 
     def news(self, now: float) -> list[Bucket]:
-        """Those that have waited for too long now, and were not told of before."""
+        """Returns the buckets that have waited for too long by now, each of them once."""
         limit = now - self._bound_s
         found = [b for b, since in self._since.items() if since < limit and b not in self._told]
         self._told.update(found)

@@ -155,12 +155,12 @@ def _committed(
 
 
 def _at_rest(topic: ScalableTopic, **changes: Any) -> ScalableTopic:
-    """With these changes, and no operation under way."""
+    """Returns the topic with these changes, and no operation under way."""
     return replace(topic, operation=Operation.NONE, parents=(), children=(), **changes)
 
 
 def _undrained(state: StateReader, record: TopicChange) -> list[Change]:
-    """What is pruned needs no mark any more."""
+    """Takes pruned segments out of what subscriptions have drained."""
     gone = set(record.segment_ids)
     changes: list[Change] = []
     for name, subscription in state.subscriptions(record.topic):

@@ -141,11 +141,11 @@ class SegmentLayout:
         return self.active[place]
 
     def ancestors(self, segment_id: int) -> frozenset[int]:
-        """All segments of the DAG that it descends from, itself excluded."""
+        """Returns the ids of all segments of the DAG that it descends from, itself excluded."""
         return self._reached(segment_id, lambda part: part.parent_ids)
 
     def descendants(self, segment_id: int) -> frozenset[int]:
-        """All segments of the DAG that descend from it, itself excluded."""
+        """Returns the ids of all segments of the DAG that descend from it, itself excluded."""
         return self._reached(segment_id, lambda part: part.child_ids)
 
     def lineage(self, segment_id: int) -> tuple[SegmentInfo, ...]:
@@ -169,7 +169,7 @@ class SegmentLayout:
         return Merges().with_segments(map(self.segments.__getitem__, sorted(self.segments)))
 
     def following(self, before: SegmentLayout) -> Self:
-        """This layout, which takes over what an earlier one of the same topic has worked out."""
+        """Returns this layout with what an earlier one of the same topic has worked out."""
         known = vars(before).get("_merges")
         ids, earlier = list(self.segments), list(before.segments)
         if known is not None and ids[: len(earlier)] == earlier:  # so nothing was pruned

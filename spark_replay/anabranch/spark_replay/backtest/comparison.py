@@ -34,14 +34,14 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def span(self) -> tuple[int, int]:
-        """From when to when there is a load, in ms."""
+        """Returns from when to when there is a load, in ms."""
         return (
             min(topic.begin_ms for topic in self.topics),
             max(topic.end_ms for topic in self.topics),
         )
 
     def total(self, policy: str) -> PolicyFigures:
-        """Of all topics together."""
+        """Adds up the figures of all topics."""
         return PolicyFigures.total(outcome_of(topic, policy).figures for topic in self.topics)
 
     def busiest(self, most: int) -> list[TopicResult]:
@@ -53,7 +53,7 @@ class Comparison(msgspec.Struct, frozen=True):
         return sorted(self.topics, key=order)[:most]
 
     def json(self) -> str:
-        """For programs."""
+        """Returns the comparison as JSON, for programs."""
         begin_ms, end_ms = self.span
         found: dict[str, Any] = {
             "load": self.load,

@@ -177,7 +177,7 @@ def _at(times: Ints, wrong: Any) -> str:
 
 
 def _pieces(rows: Rows, groups: Ints, times: int, edges: Ints) -> Floats:
-    """By time, metric and piece of the ring; a row lies evenly on its hashes."""
+    """Spreads the rows over time, metric and piece of the ring; a row lies evenly on its hashes."""
     if len(edges) == 2:
         return rows.rates[:, :, None]
     found = np.zeros((times, 4, len(edges) - 1))
@@ -191,7 +191,7 @@ def _pieces(rows: Rows, groups: Ints, times: int, edges: Ints) -> Floats:
 
 
 def _means(times: Ints, values: Floats, walls: Ints) -> Floats:
-    """Of each step between two walls; exact where a step has one value only."""
+    """Returns the mean of each step between two walls; exact where a step has one value only."""
     first = np.searchsorted(times, walls[:-1], "right") - 1
     last = np.searchsorted(times, walls[1:] - 1, "right") - 1
     found = values[first]
@@ -208,7 +208,7 @@ def _means(times: Ints, values: Floats, walls: Ints) -> Floats:
 
 
 def _consumers(rows: Rows, groups: Ints, times: Ints, walls: Ints) -> list[tuple[int, int]]:
-    """By step, what held when it ended."""
+    """Returns for each step what held when it ended."""
     if rows.consumers is None:
         return []
     most = np.zeros(len(times), np.int64)

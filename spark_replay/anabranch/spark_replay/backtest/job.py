@@ -59,7 +59,7 @@ def _tester(plan: BacktestPlan) -> Callable[[pd.DataFrame], pd.DataFrame]:
 
 
 def topic_result(topic: str, frame: pd.DataFrame, plan: BacktestPlan) -> TopicResult:
-    """One topic under every policy; its fault when its rows cannot be used."""
+    """Runs one topic under every policy; returns its fault when its rows cannot be used."""
     try:
         if not topic:
             raise InvalidInputError("the topic is missing in some rows")

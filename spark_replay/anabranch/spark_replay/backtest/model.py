@@ -218,7 +218,7 @@ class PolicyReplay:
         return math.ceil((at_ms - self._grid.begin_ms) / self._grid.step_ms) - 1
 
     def _account(self, steps: int) -> None:
-        """For as many evaluations, all of which came to what the last one did."""
+        """Counts `steps` evaluations, all of which came to what the last one did."""
         if self._awaited is not None:
             return
         self._counts["evaluations"] += steps

@@ -54,7 +54,7 @@ class PolicyFigures(msgspec.Struct, frozen=True):
         return self.splits + self.merges + self.rebuckets
 
     def form(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the figures as JSON has them."""
         fields: dict[str, object] = {}
         for name, value in msgspec.to_builtins(self).items():
             fields[name] = round(value, 3) if isinstance(value, float) else value

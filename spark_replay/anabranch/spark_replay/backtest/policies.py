@@ -15,7 +15,7 @@ DEFAULT: Final = "default"
 
 
 def parse_policies(given: Sequence[str]) -> tuple[Mapping[str, AutoScalePolicy], Mapping[str, str]]:
-    """Each `default`, `NAME=FILE` or `NAME={...}`: those that can be used, and of the others why
+    """Parses `default`, `NAME=FILE` or `NAME={...}`: those that can be used, and of the others why
     not, both by name. What a policy does not set is as in the default one.
     """
     found: dict[str, AutoScalePolicy] = {}

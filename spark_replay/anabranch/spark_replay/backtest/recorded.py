@@ -84,7 +84,7 @@ def _tracer(step_ms: int, *, with_ranges: bool) -> Callable[[pd.DataFrame], pd.D
 
 
 def traced(frame: pd.DataFrame, step_ms: int, *, with_ranges: bool) -> pd.DataFrame:
-    """One topic's records, in the archive's columns, as rows of a trace."""
+    """Makes rows of a trace of one topic's records, which have the archive's columns."""
     frame = frame.sort_values("offset")
     topic = str(frame["topic"].iloc[0])
     ranges: dict[int, tuple[int, int]] = {}

@@ -24,7 +24,7 @@ from anabranch.spark_replay.backtest.policies import DEFAULT, parse_policies
 from anabranch.spark_replay.backtest.recorded import read_recorded
 from anabranch.spark_replay.backtest.spread import parse_spread
 from anabranch.spark_replay.backtest.table import table
-from anabranch.spark_replay.backtest.traces import SAMPLE, Assumed, read_traces
+from anabranch.spark_replay.backtest.traces import SAMPLE, TraceDefaults, read_traces
 from anabranch.spark_replay.failures import SPARK_ERRORS, cause
 from anabranch.spark_replay.progress import told_session
 from anabranch.spark_replay.report import output
@@ -59,7 +59,7 @@ class BacktestOptions(msgspec.Struct, frozen=True):
     mean_rate: float | None = None
     spread: str = "uniform"
     seed: int = 0
-    assumed: Assumed = Assumed()
+    assumed: TraceDefaults = TraceDefaults()
     rules: Rules = Rules()
     scratch_dir: Path | None = None
 

@@ -30,7 +30,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def parse_spread(text: str) -> Spread:
-    """One of `FORMS`. Raises InvalidInputError.
+    """Parses one of `FORMS`. Raises InvalidInputError.
 
     >>> parse_spread("zipf:1.1"), parse_spread("hot:0.4").hot
     (Spread(hot=0.0, exponent=1.1, keys=1000), 0.4)
@@ -54,7 +54,7 @@ def parse_spread(text: str) -> Spread:
 
 
 def below(spread: Spread, topic: str, seed: int) -> Floats:
-    """Of each hash, and of the ring's end, the share of the load that lies below it.
+    """Returns of each hash, and of the ring's end, the share of the load that lies below it.
 
     Keys lie where the cluster's own hash puts them; their names come of the topic and the seed.
     """
@@ -72,7 +72,7 @@ def below(spread: Spread, topic: str, seed: int) -> Floats:
 
 
 def shares(lies_below: Floats, edges: Sequence[int], start: int, end: int) -> Floats:
-    """Of each piece of the ring between two edges, the share of its load that lies on the hashes
+    """Returns of each piece of the ring between two edges the share of its load that is on hashes
     from `start` to `end`, both inclusive. No piece may be without any.
     """
     walls = np.asarray(edges)

@@ -17,12 +17,12 @@ _TOPICS_MAX: Final = 10
 
 
 def table(found: Comparison) -> str:
-    """Each policy's figures, in all and on the topics with which most was done."""
+    """Writes each policy's figures, in all and on the topics with which most was done."""
     return "\n".join([*_head(found), "", *_totals(found), "", *_why(found), *_topics(found), ""])
 
 
 def cells(figures: PolicyFigures) -> tuple[str, ...]:
-    """In the order of `HEAD`."""
+    """Returns the cells in the order of `HEAD`."""
     return (
         f"{figures.splits:,}",
         f"{figures.merges:,}",
@@ -37,7 +37,7 @@ def cells(figures: PolicyFigures) -> tuple[str, ...]:
 
 
 def duration(seconds: float) -> str:
-    """For people.
+    """Writes a duration for people.
 
     >>> duration(0), duration(90), duration(7_260), duration(200_000)
     ('0', '1.5 min', '2.0 h', '55.6 h')

@@ -27,15 +27,15 @@ _RATES: Final = ("msg_rate_in", "bytes_rate_in", "msg_rate_out", "bytes_rate_out
 _WHOLE: Final = ("consumers", "hash_start", "hash_end")
 
 
-class Assumed(msgspec.Struct, frozen=True):
+class TraceDefaults(msgspec.Struct, frozen=True):
     """What is taken where a trace does not say it."""
 
     message_bytes: float = 1_000.0
     subscriptions: float = 1.0  # each of which reads everything once
 
 
-def read_traces(spark: SparkSession, paths: Sequence[Path], assumed: Assumed) -> DataFrame:
-    """All files' rows, by the names above, times as `time_ms`. Raises InvalidInputError."""
+def read_traces(spark: SparkSession, paths: Sequence[Path], assumed: TraceDefaults) -> DataFrame:
+    """Reads all files' rows, by the names above, times as `time_ms`. Raises InvalidInputError."""
     found: DataFrame | None = None
     for path in paths:
         one = _columns(_read(spark, path), path, assumed)
@@ -78,7 +78,7 @@ def _read(spark: SparkSession, path: Path) -> DataFrame:
         ) from None
 
 
-def _columns(frame: DataFrame, path: Path, assumed: Assumed) -> DataFrame:
+def _columns(frame: DataFrame, path: Path, assumed: TraceDefaults) -> DataFrame:
     names = set(frame.columns)
     missing = [name for name in ("topic", "msg_rate_in") if name not in names]
     if not names & {"time", "time_ms"}:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anabranch.core.sessions.session import Session
-from anabranch.spark_replay.checks.unsettled import Loose
+from anabranch.spark_replay.checks.unfinished import Unfinished
 from anabranch.spark_replay.tally import CheckTally
 
 
 def check_orphans(
-    loose: Loose, last_beats_ms: Mapping[str, int], log_end_ms: int, patience_ms: int
+    unfinished: Unfinished, last_beats_ms: Mapping[str, int], log_end_ms: int, patience_ms: int
 ) -> CheckTally:
     """`last_beats_ms`: broker to the log's time of its newest heartbeat."""
-    tally = CheckTally(examined=loose.units)
-    for unit in sorted(loose.orphaned, key=lambda unit: unit.since_offset):
-        session = loose.sessions.get(unit.responsible)
+    tally = CheckTally(examined=unfinished.units)
+    for unit in sorted(unfinished.orphaned, key=lambda unit: unit.since_offset):
+        session = unfinished.sessions.get(unit.responsible)
         over_ms = max(unit.since_ms, session.since_ms if session else 0)
         if log_end_ms - over_ms > patience_ms:
             tally.violate(
@@ -27,18 +27,19 @@ def check_orphans(
                 f"{unit.name}: {unit.state.name} with {unit.responsible}, whose session has been "
                 f"over for {(log_end_ms - over_ms) / 1000:.1f} s",
             )
-    timeout_ms = loose.cluster.liveness_timeout_ms if loose.cluster else 0
-    for broker, session in sorted(loose.sessions.items()):
+    timeout_ms = unfinished.cluster.liveness_timeout_ms if unfinished.cluster else 0
+    for broker, session in sorted(unfinished.sessions.items()):
         heard_ms = max(last_beats_ms.get(broker, 0), session.since_ms)
         silent_ms = log_end_ms - heard_ms
-        count = loose.answering.get(broker)
+        count = unfinished.answering.get(broker)
         if not session.open or not count or silent_ms <= timeout_ms + patience_ms:
             continue
-        if _someone_else_lives(loose.sessions, last_beats_ms, broker, heard_ms + patience_ms):
+        if _someone_else_lives(unfinished.sessions, last_beats_ms, broker, heard_ms + patience_ms):
             tally.violate(
                 session.since_offset,
-                f"{broker}: answers for {count} units, {loose.sample.get(broker, 'leadership')} "
-                f"among them, and has been silent for {silent_ms / 1000:.1f} s in an open session",
+                f"{broker}: answers for {count} units, "
+                f"{unfinished.sample.get(broker, 'leadership')} among them, and has been silent "
+                f"for {silent_ms / 1000:.1f} s in an open session",
             )
     return tally
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from anabranch.spark_replay.checks.topics import TopicsLeft
-from anabranch.spark_replay.checks.unsettled import Loose
+from anabranch.spark_replay.checks.unfinished import Unfinished
 from anabranch.spark_replay.tally import CheckTally
 
 
-def check_stuck(loose: Loose, topics: TopicsLeft, log_end_ms: int, patience_ms: int) -> CheckTally:
+def check_stuck(
+    unfinished: Unfinished, topics: TopicsLeft, log_end_ms: int, patience_ms: int
+) -> CheckTally:
     """`log_end_ms` is the newest timestamp of the log or of a heartbeat."""
-    tally = CheckTally(examined=loose.units + topics.topics)
-    for unit in sorted(loose.in_flight, key=lambda unit: unit.since_offset):
+    tally = CheckTally(examined=unfinished.units + topics.topics)
+    for unit in sorted(unfinished.in_flight, key=lambda unit: unit.since_offset):
         waited_ms = log_end_ms - unit.since_ms
         if waited_ms > patience_ms:
             tally.violate(
@@ -18,7 +20,7 @@ def check_stuck(loose: Loose, topics: TopicsLeft, log_end_ms: int, patience_ms: 
                 f"{unit.name}: {unit.state.name} for {waited_ms / 1000:.1f} s, waiting for "
                 f"{unit.responsible or 'nobody'}",
             )
-    for topic in sorted(topics.loose, key=lambda topic: topic.since_offset):
+    for topic in sorted(topics.unfinished, key=lambda topic: topic.since_offset):
         waited_ms = log_end_ms - topic.since_ms
         if waited_ms > patience_ms:
             tally.violate(

@@ -22,7 +22,7 @@ _STUCK_MAX: Final = 10_000
 _AT_REST: Final = TopicState.STABLE
 
 
-class LooseTopic(msgspec.Struct, frozen=True):
+class UnfinishedTopic(msgspec.Struct, frozen=True):
     """A topic whose controller has something to finish, and since when."""
 
     name: str
@@ -55,7 +55,7 @@ class TopicsLeft(msgspec.Struct):
     """What the end of the log leaves of topics, of one part or of all."""
 
     topics: int = 0
-    loose: list[LooseTopic] = []
+    unfinished: list[UnfinishedTopic] = []
     sealed: list[SealedSegment] = []
     sealed_count: int = 0  # with those that are too many to name
     drains: list[StreamDrain] = []
@@ -125,11 +125,11 @@ class TopicChecks:
         """What is left at the end of the log, where this is the state."""
         found = TopicsLeft(len(self._topics))
         for name, topic in self._topics.items():
-            if name in self._entered and len(found.loose) < _STUCK_MAX:
+            if name in self._entered and len(found.unfinished) < _STUCK_MAX:
                 since_ms, since_offset = self._entered[name]
                 controller = controller_of(state, name)[1]
-                found.loose.append(
-                    LooseTopic(name, topic.state, controller, since_ms, since_offset)
+                found.unfinished.append(
+                    UnfinishedTopic(name, topic.state, controller, since_ms, since_offset)
                 )
             if topic.is_open:
                 self._sealed(found, state, name, topic)
@@ -160,7 +160,7 @@ def left_by_all(parts: list[TopicsLeft]) -> TopicsLeft:
     whole = TopicsLeft()
     for part in parts:
         whole.topics += part.topics
-        whole.loose += part.loose
+        whole.unfinished += part.unfinished
         whole.sealed += part.sealed
         whole.sealed_count += part.sealed_count
         whole.drains += part.drains

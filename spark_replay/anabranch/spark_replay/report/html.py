@@ -160,7 +160,7 @@ def _plots(summary: Summary) -> Iterator[str]:
 
 
 def _marks(expired: Sequence[tuple[int, str]], bins: Bins) -> list[Mark]:
-    """One for each session that was ended; of more than can be told apart, one for neighbours."""
+    """Marks each session that was ended; of more than can be told apart, one for neighbours."""
     if len(expired) <= _MARKS_MAX:
         return [Mark(at_ms, f"the session of {broker} was ended") for at_ms, broker in expired]
     width_ms = -(-(bins.end_ms - bins.start_ms) // _MARKS_MAX)

@@ -79,7 +79,7 @@ class Summary(msgspec.Struct, frozen=True):
     figures: Figures
 
     def json(self) -> str:
-        """For programs; without what only plots need."""
+        """Returns the result as JSON, without what only plots need."""
         fields = msgspec.to_builtins(self)
         figures = fields.pop("figures")
         fields["units"] = figures["units"]

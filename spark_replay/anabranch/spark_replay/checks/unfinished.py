@@ -15,7 +15,7 @@ from anabranch.core.sessions.session import Session
 LOOSE_MAX: Final = 10_000  # of one part; the counts go on
 
 
-class LooseUnit(msgspec.Struct, frozen=True):
+class UnfinishedUnit(msgspec.Struct, frozen=True):
     """A unit in flight, or one that answers to a broker without an open session."""
 
     name: str
@@ -25,11 +25,11 @@ class LooseUnit(msgspec.Struct, frozen=True):
     since_offset: int
 
 
-class Loose(msgspec.Struct):
+class Unfinished(msgspec.Struct):
     """What one part leaves, or all of them."""
 
-    in_flight: list[LooseUnit] = []
-    orphaned: list[LooseUnit] = []
+    in_flight: list[UnfinishedUnit] = []
+    orphaned: list[UnfinishedUnit] = []
     answering: dict[str, int] = {}  # broker -> units that it answers for
     sample: dict[str, str] = {}  # broker -> one of them
     units: int = 0
@@ -37,9 +37,11 @@ class Loose(msgspec.Struct):
     cluster: Cluster | None = None
 
 
-def loose_ends(state: FoldedState, owns: Callable[[str], bool], *, with_sessions: bool) -> Loose:
+def unfinished_at_end(
+    state: FoldedState, owns: Callable[[str], bool], *, with_sessions: bool
+) -> Unfinished:
     """Looks through the state at the end of the log."""
-    found = Loose()
+    found = Unfinished()
     for key, entity in state.entities.items():
         if isinstance(entity, Session) and with_sessions:
             found.sessions[key.partition(":")[2]] = entity
@@ -50,12 +52,12 @@ def loose_ends(state: FoldedState, owns: Callable[[str], bool], *, with_sessions
     return found
 
 
-def _look(found: Loose, state: FoldedState, key: str, unit: Unit) -> None:
+def _look(found: Unfinished, state: FoldedState, key: str, unit: Unit) -> None:
     found.units += 1
     broker = unit.responsible
-    loose = LooseUnit(key, unit.state, broker, unit.since_ms, unit.since_offset)
+    unfinished = UnfinishedUnit(key, unit.state, broker, unit.since_ms, unit.since_offset)
     if unit.state in IN_FLIGHT and len(found.in_flight) < LOOSE_MAX:
-        found.in_flight.append(loose)
+        found.in_flight.append(unfinished)
     if not broker:
         return
     found.answering[broker] = found.answering.get(broker, 0) + 1
@@ -63,12 +65,12 @@ def _look(found: Loose, state: FoldedState, key: str, unit: Unit) -> None:
         found.sample.setdefault(broker, key)
     session = state.session(broker)
     if (session is None or not session.open) and len(found.orphaned) < LOOSE_MAX:
-        found.orphaned.append(loose)
+        found.orphaned.append(unfinished)
 
 
-def gathered(parts: list[Loose]) -> Loose:
+def combined(parts: list[Unfinished]) -> Unfinished:
     """What the whole log leaves open."""
-    whole = Loose()
+    whole = Unfinished()
     for part in parts:
         whole.in_flight += part.in_flight
         whole.orphaned += part.orphaned

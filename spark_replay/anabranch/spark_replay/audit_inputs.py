@@ -24,7 +24,7 @@ _ATTEMPTS_MAX: Final = 3
 _SMALL: Final = 100_000  # records; below, more parts only cost their start
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class AuditInputs(msgspec.Struct, frozen=True):
     """The log and all that speaks of it, at one moment."""
 
     log: DataFrame
@@ -45,7 +45,7 @@ class Gathered(msgspec.Struct, frozen=True):
 
 def gather(
     spark: SparkSession, kafka: KafkaSource, archive_dir: Path | None, *, with_schemas: bool
-) -> Gathered:
+) -> AuditInputs:
     """Asks in an order in which nothing speaks of what is asked for earlier."""
     tasks = default_parallelism()
     kafka.extent(kafka.names.wal)  # a clear message, not Spark's
@@ -76,7 +76,7 @@ def gather(
     if from_snapshot and gap is None:
         first_offset = _beginning(snapshot, first_offset, kafka)
         log = log.where(F.col("offset") >= first_offset)
-    gathered = Gathered(
+    inputs = AuditInputs(
         log,
         archive,
         archived,
@@ -89,8 +89,8 @@ def gather(
         *_times(spark, kafka, archive, archived, wal),
     )
     if gap is None or archive is None:
-        return gathered
-    return _with_gap(kafka, gathered, archive, gap)
+        return inputs
+    return _with_gap(kafka, inputs, archive, gap)
 
 
 def _gap(archived: Extent | None, wal: Extent) -> Extent | None:
@@ -100,34 +100,36 @@ def _gap(archived: Extent | None, wal: Extent) -> Extent | None:
     return Extent(archived.next_offset, wal.first_offset)
 
 
-def _with_gap(kafka: KafkaSource, gathered: Gathered, archive: DataFrame, gap: Extent) -> Gathered:
+def _with_gap(
+    kafka: KafkaSource, inputs: AuditInputs, archive: DataFrame, gap: Extent
+) -> AuditInputs:
     """What can be judged on both sides of a gap: the archive, and the WAL from the snapshot on."""
-    horizon = gathered.snapshot.horizon
+    horizon = inputs.snapshot.horizon
     found = msgspec.structs.replace(
-        gathered, gap=gap, before_gap=archive if gathered.first_offset == 0 else None
+        inputs, gap=gap, before_gap=archive if inputs.first_offset == 0 else None
     )
     if horizon is not None and horizon.next_offset >= gap.next_offset:
         return msgspec.structs.replace(
             found,
-            log=gathered.log.where(F.col("offset") >= horizon.next_offset),
+            log=inputs.log.where(F.col("offset") >= horizon.next_offset),
             archive=None,
             first_offset=horizon.next_offset,
             from_snapshot=True,
         )
     if found.before_gap is None:
-        _beginning(gathered.snapshot, gap.next_offset, kafka)  # nothing can be judged: it says so
+        _beginning(inputs.snapshot, gap.next_offset, kafka)  # nothing can be judged: it says so
     return msgspec.structs.replace(before_gap(found, gap, archive), gap=gap)
 
 
-def before_gap(gathered: Gathered, gap: Extent, archive: DataFrame) -> Gathered:
+def before_gap(inputs: AuditInputs, gap: Extent, archive: DataFrame) -> AuditInputs:
     """The log as it was when its last record before the gap was written."""
     return msgspec.structs.replace(
-        gathered,
+        inputs,
         log=archive,
         archive=None,
         wal=Extent(gap.first_offset, gap.first_offset),
         snapshot=Snapshot(None, None),
-        beats=[beat for beat in gathered.beats if beat.beat.next_offset <= gap.first_offset],
+        beats=[beat for beat in inputs.beats if beat.beat.next_offset <= gap.first_offset],
         strange_beats=0,
         first_offset=0,
         from_snapshot=False,

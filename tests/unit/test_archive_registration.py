@@ -11,8 +11,8 @@ from anabranch.channel.archives import ArchiveRegistry
 from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.topics import Topics
-from anabranch.spark_replay import archive_standing
-from anabranch.spark_replay.archive_standing import Standing
+from anabranch.spark_replay import archive_registration
+from anabranch.spark_replay.archive_registration import ArchiveRegistration
 from anabranch.spark_replay.sources import Extent, KafkaSource
 
 NOWHERE = KafkaConnection("127.0.0.1:1", {}, "test")
@@ -43,9 +43,9 @@ def test_an_archive_goes_on_while_kafka_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells its place every second: one that is not told is told a second later."""
-    monkeypatch.setattr(archive_standing, "ArchiveRegistry", Registry)
-    monkeypatch.setattr(archive_standing, "topic_id", lambda *_: "log")
-    standing = Standing(Source(NOWHERE, Topics("t.")), tmp_path, None)
+    monkeypatch.setattr(archive_registration, "ArchiveRegistry", Registry)
+    monkeypatch.setattr(archive_registration, "topic_id", lambda *_: "log")
+    standing = ArchiveRegistration(Source(NOWHERE, Topics("t.")), tmp_path, None)
     try:
         monkeypatch.setattr(Registry, "is_away", True)
         with structlog.testing.capture_logs() as lines:

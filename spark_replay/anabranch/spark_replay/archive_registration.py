@@ -30,8 +30,8 @@ _KAFKA_S_MAX: Final = 10.0
 _log = structlog.get_logger(__name__)
 
 
-class Standing:
-    """Of one archive of the WAL; made when it is opened for writing, before it reads anything.
+class ArchiveRegistration:
+    """Registers one archive of the WAL, as it is opened for writing, before it reads anything.
 
     `until`: the first offset that the archive does not hold, None for an empty one. Raises
     AnabranchError when the archive cannot be continued, or not be registered.
