@@ -171,3 +171,39 @@ def test_code_outside_of_core_comes_in_by_its_doors() -> None:
                     if name[0] in doors and (len(name) < 2 or name[1] not in doors[name[0]])
                 ]
     assert beside == []
+
+
+# Of a page: a path in backticks that begins with a folder of this repository.
+_PATH = re.compile(rf"`((?:{'|'.join(_ROOTS)}|tests|docs|bench)/[\w./*-]*)`")
+
+
+def _places(path: str) -> Iterator[Path]:
+    """What a page's path may mean: `core/ring.py` is short for `core/anabranch/core/ring.py`."""
+    pattern = re.sub(r"\bNOUN\b", "*", path).rstrip("/")
+    root, _, rest = pattern.partition("/")
+    yield from _REPOSITORY.glob(pattern)
+    yield from _REPOSITORY.glob(f"{root}/anabranch/{root}/{rest}" if rest else root)
+
+
+def test_pages_name_paths_that_are_there() -> None:
+    gone = [
+        f"{_relative(page)}: {path}"
+        for page in _files()
+        if page.suffix == ".md"
+        for path in _PATH.findall(page.read_text(encoding="utf-8"))
+        if next(_places(path), None) is None
+    ]
+    assert gone == []
+
+
+def test_the_glossary_has_each_word_once_and_says_where_it_lives() -> None:
+    page = (_REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = [row.strip("|").split(" | ") for row in page.splitlines() if row.startswith("| ")][1:]
+    assert [row for row in rows[1:] if len(row) != 3 or not _PATH.search(row[2])] == []
+    words = [word.strip() for row in rows[1:] for word in row[0].split(",")]
+    assert len(words) == len(set(words))
+    # Core is sorted by the glossary's nouns: each module of it is some word's place.
+    named = {place for row in rows[1:] for path in _PATH.findall(row[2]) for place in _places(path)}
+    core = _REPOSITORY / "core" / "anabranch" / "core"
+    modules = {path for path in core.rglob("*.py") if path.name not in ("__init__.py", "errors.py")}
+    assert {_relative(p) for p in modules - named if p.parent not in named} == set()
