@@ -70,6 +70,16 @@ def retry_backoff(linger_ms: float) -> tuple[dict[str, int], float]:
     return properties, _CERTAIN_SHARE * backoff_ms / 1000
 
 
+def brokers_of(metadata: Any, kafka_topic: str) -> int:
+    """How many brokers may lead something: those that are there, and those that are away and have a
+    replica of that topic. A broker that is alone for a moment is not the only one.
+    """
+    found = set(metadata.brokers)
+    if kafka_topic in metadata.topics:
+        found.update(*(part.replicas for part in metadata.topics[kafka_topic].partitions.values()))
+    return len(found)
+
+
 class BatchStats(msgspec.Struct, frozen=True):
     """Of the batches that a producer wrote to a bucket.
 
@@ -227,7 +237,7 @@ class SegmentWriter:
             # it looks again only half a second later.
             for _ in range(2):
                 found = self._metadata(kafka_topic, _METADATA_S)
-            self.brokers = len(found.brokers)
+            self.brokers = brokers_of(found, kafka_topic)
             self._is_warm = True
         except KafkaException as error:
             LIBRDKAFKA_LOG.info("WARM %s: %s", kafka_topic, error)
@@ -239,7 +249,7 @@ class SegmentWriter:
         while (left_s := deadline - time.monotonic()) > 0:
             try:
                 found = self._metadata(kafka_topic, left_s)
-                self.brokers = len(found.brokers)
+                self.brokers = brokers_of(found, kafka_topic)
                 leaders: dict[int, list[int]] = {}
                 for number, part in found.topics[kafka_topic].partitions.items():
                     leaders.setdefault(part.leader, []).append(number)
