@@ -10,7 +10,9 @@ import pytest
 
 from anabranch.broker.errors import ConflictError, DeadlineExceededError, NotFoundError
 from anabranch.broker.topics.operations import TopicOperations
+from anabranch.channel.codec import read_entry
 from anabranch.channel.positions import EARLIEST, LATEST
+from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.topics.guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
@@ -233,3 +235,31 @@ def test_a_consumer_that_leaves_does_not_take_with_it_the_next_one_of_its_number
             await client.report()
 
     run(test)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_a_controller_that_lost_its_topic_meanwhile_admits_nobody(kind: SubscriptionKind) -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = await created(cluster)
+        consumers, service = node.operations.topics.consumers, node.operations.topics.access.service
+        (segment,) = cluster.segments.ends
+        cluster.segments.ends[segment] = [1, 0, 2, 0]
+        await consumers._make(NAME, "billing", kind, LATEST)  # and it has not begun yet
+        other = next(each for each in cluster.nodes if each is not node)
+        async with client_of(node, "a") as client:
+            async with consumers.alone(NAME, "billing"):  # the request was let in, and waits
+                asking = asyncio.create_task(client.refused(kind=_KINDS[kind]))
+                await until(lambda: NAME in service._pins)
+                await node.operations.unload(controller_of(node.view, NAME)[0], other.id)
+                await until(lambda: not service.may_act(NAME))
+                told = len(cluster.entries)
+                cluster.positions.calls.clear()
+            refusal = await asking
+        assert refusal.code == pb.ServerError.ServiceNotReady
+        assert other.id in refusal.reason
+        assert not service.consumers
+        records = [read_entry(each.key, each.value) for each in cluster.entries[told:]]
+        assert not [each for each in records if isinstance(each, SubscriptionChange)]
+        assert "begin_queue" not in cluster.positions.calls
+
+    run(test, 2)
