@@ -13,8 +13,7 @@ import pytest
 
 from anabranch.client import ClosedError
 from anabranch.client._aio import Closing
-from anabranch.client.sync import Client, connect
-from anabranch.client.sync._faces import Face
+from anabranch.client.sync import Client, Face, connect
 from anabranch.core.errors import InvalidInputError
 from support.waiting import WAIT_S
 

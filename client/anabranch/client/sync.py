@@ -1,7 +1,18 @@
-"""`Face`: an object of the SDK whose calls wait, by an event loop on another thread (`LoopThread`).
+"""The SDK without asyncio, for scripts: each object of it under its own name, with calls that wait.
 
-Each class has the name, and its methods the arguments and results, of the asynchronous one; a test
-holds them equal.
+    with Client("pulsar://127.0.0.1:6650") as client:
+        producer = client.create_producer("topic://public/default/orders")
+        producer.send(b"value", key="key")
+        for message in client.subscribe("topic://public/default/orders", "billing"):
+            ...
+
+Methods have the arguments and results of the asynchronous ones; a test holds them equal. The event
+loop runs on a thread of its own, so the objects may be used by several threads; each call costs two
+changes of thread. To send or receive much use `send_many` and `receive_many`.
+
+What is called back, such as `on_delivery`, is called on that thread, where nothing may wait for the
+loop: there the objects refuse every call. A call that Ctrl-C interrupts is cancelled. Closing the
+client ends the calls of other threads with ClosedError.
 """
 
 from __future__ import annotations
@@ -9,11 +20,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
 
+from anabranch.client import _client as client
 from anabranch.client._aio import Closing
 from anabranch.client._consumer import checkpoint as checkpoints
 from anabranch.client._consumer import stream
@@ -24,13 +36,31 @@ from anabranch.client._errors import ClosedError
 from anabranch.client._producer import producer
 from anabranch.client._queue import consumer as queue
 from anabranch.client._queue.messages import QueueMessage
-from anabranch.client._settings import DeadLetterPolicy, ProducerSettings
+from anabranch.client._settings import (
+    ConsumerOptions,
+    ConsumerSettings,
+    DeadLetterPolicy,
+    ProducerSettings,
+)
 from anabranch.client._topics import watch as layout_watch
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
 
+__all__ = [
+    "CheckpointConsumer",
+    "Client",
+    "LayoutWatch",
+    "PositionOf",
+    "Producer",
+    "QueueConsumer",
+    "StreamConsumer",
+    "connect",
+]
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+PositionOf = Callable[[int, int], int | None]
 
 _STOP_S_MAX: Final = 10.0
 
@@ -319,3 +349,81 @@ class QueueConsumer(_Consumer[queue.QueueConsumer, QueueMessage]):
     def dead_letter(self) -> DeadLetterPolicy | None:
         """What the subscription has; None for no dead letters."""
         return self._part.dead_letter
+
+
+class Client(Face[client.Client]):
+    """A cluster, named by the URL of one or several of its nodes; as `anabranch.client.Client`.
+
+    Closing it closes what it made as well, and ends its thread.
+    """
+
+    def __init__(self, url: str, *, kafka: Mapping[str, Any] | None = None) -> None:
+        thread = LoopThread()
+        try:
+            super().__init__(thread.call(client.Client, url, kafka=kafka), thread)
+        except BaseException:
+            thread.stop()
+            raise
+
+    watch = makes(client.Client.watch, LayoutWatch)
+    create_producer = makes(client.Client.create_producer, Producer)
+    subscribe = makes(client.Client.subscribe, StreamConsumer)
+    subscribe_queue = makes(client.Client.subscribe_queue, QueueConsumer)
+    peek = waits(client.Client.peek)
+
+    def subscribe_checkpoint(
+        self,
+        topic: str,
+        subscription: str,
+        consumer_name: str = "",
+        settings: ConsumerSettings | None = None,
+        *,
+        checkpoint: checkpoints.Checkpoint | None = None,
+        position_of: PositionOf | None = None,
+        **changes: Unpack[ConsumerOptions],
+    ) -> CheckpointConsumer:
+        """An ordered consumer whose positions the caller keeps; else as `subscribe`.
+
+        `position_of` is a plain function here, and is called on a thread where it may wait.
+        """
+        part = self._thread.wait(
+            self._part.subscribe_checkpoint,
+            topic,
+            subscription,
+            consumer_name,
+            settings,
+            checkpoint=checkpoint,
+            position_of=None if position_of is None else _on_a_thread(position_of),
+            **changes,
+        )
+        return CheckpointConsumer(part, self._thread)
+
+    def close(self) -> None:
+        """Closes what it made, and ends its thread; again it does nothing."""
+        try:
+            super().close()
+        finally:
+            self._thread.stop()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            self._thread.stop()
+
+
+def connect(url: str, *, kafka: Mapping[str, Any] | None = None) -> Client:
+    """A `Client` of that URL. Raises InvalidInputError."""
+    return Client(url, kafka=kafka)
+
+
+def _on_a_thread(position_of: PositionOf) -> checkpoints.PositionOf:
+    async def asked(segment_id: int, bucket: int) -> int | None:
+        return await asyncio.to_thread(position_of, segment_id, bucket)
+
+    return asked
