@@ -10,9 +10,8 @@ from contextlib import ExitStack
 from random import Random
 
 from anabranch.client import Segment, TopicLayout, UnknownOutcomeError
-from anabranch.client._producer.barriers import Barrier
 from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
-from anabranch.client._producer.sender import Sender
+from anabranch.client._producer.sender import Barrier, Sender
 from anabranch.client._producer.settlement import first_of
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.topics.layout import SegmentLayout
@@ -72,8 +71,7 @@ class Producer:
 
     def wait(self, until_over: ExitStack) -> None:
         """Somebody waits for what was sent so far."""
-        barriers = self.sender.barriers
-        barrier = until_over.enter_context(barriers.opened(self.sender.router.writers()))
+        barrier = until_over.enter_context(self.sender.barrier())
         self.waits.append((barrier, set(self.unsettled)))
 
     # --- what the sender has done -----------------------------------------------------------

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from anabranch.client import DeliveryError, DeliveryResult
-from anabranch.client._producer.outcomes import Outcomes
+from anabranch.client._producer.messages import Callbacks
 from anabranch.client._producer.partition_writer import PendingMessage
 
 
@@ -16,7 +16,7 @@ def test_a_callback_that_fails_for_every_message_is_logged_once_a_second(
 ) -> None:
     """With Kafka down a producer logged 175 traces a second."""
     now = [100.0]
-    outcomes = Outcomes("topic://public/default/orders", lambda: now[0])
+    callbacks = Callbacks("topic://public/default/orders", lambda: now[0])
     told = 0
 
     def careless(result: DeliveryResult | None, _: Exception | None) -> None:
@@ -27,8 +27,8 @@ def test_a_callback_that_fails_for_every_message_is_logged_once_a_second(
     def fail(count: int) -> None:
         for _ in range(count):
             message = PendingMessage(b"key", b"value", on_delivery=careless)
-            outcomes.failed(message, DeliveryError("Kafka is down"))
-            outcomes.tell()
+            callbacks.failed(message, DeliveryError("Kafka is down"))
+            callbacks.tell()
 
     with caplog.at_level(logging.ERROR):
         fail(175)

@@ -24,9 +24,10 @@ from anabranch.client._producer.kafka_writer import (
     DeliveryReport,
     KafkaPartitionWriter,
     Tally,
+    delivery_error,
+    no_room,
 )
-from anabranch.client._producer.messages import DeliveryResult
-from anabranch.client._producer.outcomes import Outcomes, deleted, delivery_error, no_room
+from anabranch.client._producer.messages import Callbacks, DeliveryResult
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
 from anabranch.client._producer.sender import Sender
@@ -71,7 +72,7 @@ class Dispatcher:
         self._topic = f"topic://{layout.topic}"
         self._tasks = Tasks(self._task_failed)
         self.writers = WriterPool(settings, kafka, self._tasks.spawn, self._ready, now)
-        self.outcomes = Outcomes(self._topic, now)
+        self.callbacks = Callbacks(self._topic, now)
         self._loop = asyncio.get_running_loop()
         self._now = now
         self._look_at = now() + LOOK_S
@@ -117,7 +118,7 @@ class Dispatcher:
         if message.on_delivery is not None:
             segment_id = partition.segment.segment_id
             result = DeliveryResult(self._topic, segment_id, partition.bucket, offset, time_ms)
-            self.outcomes.delivered(message, result)
+            self.callbacks.delivered(message, result)
 
     def _troubled(
         self,
@@ -135,7 +136,7 @@ class Dispatcher:
         writer = partition.segment_writer
         writer.broke(error)
         if self.router.layout.deleted:
-            self.sender.fail(pending, self.gone())
+            self.sender.fail(pending, self.sender.gone())
         else:
             why = delivery_error(error, partition.where, writer.given_up, writer.trouble)
             self.sender.fail(pending, why)
@@ -194,7 +195,7 @@ class Dispatcher:
         for tally, sign in ((self.tally, -1), (self._given_up, 1)):
             tally.count += sign
             tally.bytes += sign * size
-        self.outcomes.failed(message, error)
+        self.callbacks.failed(message, error)
 
     def moved(self, partition: KafkaPartitionWriter, messages: Sequence[PendingMessage]) -> None:
         _log.info(
@@ -287,16 +288,12 @@ class Dispatcher:
         self.writers.retire(self.router.layout, used)
 
     def _finish(self) -> None:
-        self.outcomes.tell()
+        self.callbacks.tell()
         self.changed.set()
-
-    def gone(self) -> ClientError:
-        """What happens to messages of a topic that was deleted."""
-        return deleted(self.router.layout.topic)
 
     async def flush(self, timeout_s: float) -> None:
         """Returns once everything sent so far is settled. Raises DeadlineError."""
-        with self.sender.barriers.opened(self.router.writers()) as barrier:
+        with self.sender.barrier() as barrier:
             try:
                 async with asyncio.timeout(timeout_s):
                     while barrier.left:

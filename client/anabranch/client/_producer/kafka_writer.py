@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from anabranch.client._errors import BufferFullError, DeliveryError, UnknownOutcomeError
 from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
 from anabranch.client._topics.layout import Segment
@@ -207,3 +208,44 @@ class DeliveryReport:
             offset = -1  # librdkafka lost the answer, and concludes from a later one
         partition.acked(offset)
         self.waiting.delivered(partition, self.message, offset, message.timestamp()[1])
+
+
+_GIVEN_UP: Final = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE})
+# After these nobody knows whether Kafka has the message. What is purged from a queue may have been
+# there to be tried again.
+_UNKNOWN: Final = _GIVEN_UP | {
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._FATAL,
+    KafkaError._DESTROY,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+
+
+def delivery_error(error: KafkaError, where: str, why: str, trouble: str) -> DeliveryError:
+    """The error for a message that Kafka, or its client, gave up for good.
+
+    `where`: topic, segment and bucket. `why`: it was given up, if it was. `trouble`: what Kafka's
+    client complained of last, if of anything.
+    """
+    code = error.code()
+    cause = why if code in _GIVEN_UP and why else error.str()
+    if trouble and trouble != cause:
+        cause = f"{cause} (the last trouble with Kafka: {trouble})"
+    if code in _UNKNOWN:
+        return UnknownOutcomeError(f"a message to {where}: {cause}; Kafka may have it or get it")
+    if code == KafkaError.INVALID_TIMESTAMP:
+        return DeliveryError(
+            f"Kafka refused a message to {where} for its event time, or for that of another one in "
+            "its batch: it is older than what the topic keeps, or too far in the future"
+        )
+    return DeliveryError(f"Kafka refused a message to {where}: {cause}")
+
+
+def no_room(where: str) -> BufferFullError:
+    """The error for a message that Kafka's client refused to take."""
+    return BufferFullError(
+        f"a message to {where} was not sent: Kafka's client holds as many bytes as it can, lower "
+        "the producer's buffer_bytes_max"
+    )

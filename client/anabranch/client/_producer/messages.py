@@ -1,5 +1,7 @@
-"""What producers take and give: headers, event times, delivery results, and `Outgoing`, which makes
-of what the application gives the message that is appended.
+"""What producers take and give: headers, event times, delivery results.
+
+`Outgoing` makes of what the application gives the message that is appended; `Callbacks` tell the
+application what became of it.
 
 A producer that encrypts stamps each message with the bounds of its key's hashes (`core.entries`),
 and stores each as a batch of its own (PIP-486, "Security"): a batch that nobody in between can
@@ -13,18 +15,29 @@ import inspect
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from anabranch.client._errors import EncryptionError, MessageTooLargeError, SerializationError
+from anabranch.client._errors import (
+    DeliveryError,
+    EncryptionError,
+    MessageTooLargeError,
+    SerializationError,
+)
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._settings import ProducerSettings
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import hash32
+from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.topics.entries import BOUNDS_HEADERS, bounds_headers, bounds_of
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
+from anabranch.wire import clock
+from anabranch.wire.logging import get_logger
+
+_FAULTS_APART_S: Final = 1.0
+_log = get_logger(__name__)
 
 # The header by which a producer finds its own records again in a sealed segment; consumers need
 # not show it.
@@ -202,3 +215,50 @@ def _stamped(pairs: list[tuple[str, bytes]], key: bytes | None) -> list[tuple[st
     """The headers with the bounds of that key, and no others: a relay may have copied some."""
     kept = [pair for pair in pairs if pair[0] not in BOUNDS_HEADERS]
     return kept if key is None else kept + bounds_headers(bounds_of([hash32(key)]))
+
+
+class Callbacks:
+    """Of the messages to `topic`, a URL. Whoever waits is told by `tell`: not inside of a poll,
+    where nothing may be sent.
+    """
+
+    def __init__(self, topic: str, now: Callable[[], float] = clock.now) -> None:
+        self._topic = topic
+        self._untold: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
+        self._now = now
+        self._faults = LogRateLimit(_FAULTS_APART_S)  # of callbacks
+        self._failed_count = 0  # of messages nobody waits for
+        self._first_failure: Exception | None = None
+
+    def delivered(self, held: PendingMessage, result: DeliveryResult) -> None:
+        """Kafka has the message, for which somebody waits."""
+        self._untold.append((held.on_delivery, result, None))
+
+    def failed(self, held: PendingMessage, error: Exception) -> None:
+        """The message is given up."""
+        if held.on_delivery is not None:
+            self._untold.append((held.on_delivery, None, error))
+            return
+        self._failed_count += 1
+        self._first_failure = self._first_failure or error
+
+    def tell(self) -> None:
+        """Calls those who wait."""
+        untold, self._untold = self._untold, []
+        for on_delivery, result, error in untold:
+            try:
+                on_delivery(result, error)
+            except Exception as fault:  # noqa: BLE001 - the user's, who is told by the log
+                self._log_fault(fault)
+
+    def _log_fault(self, fault: Exception) -> None:
+        """What fails for one message may fail for all of them, thousands in a second."""
+        if count := self._faults.due(self._topic, self._now()):
+            _log.error("producer.callback_failed", topic=self._topic, times=count, exc_info=fault)
+
+    def raise_failures(self) -> None:
+        """Raises DeliveryError if messages failed for which nobody waits; once for each."""
+        count, first = self._failed_count, self._first_failure
+        if count:
+            self._failed_count, self._first_failure = 0, None
+            raise DeliveryError(f"{count} messages failed, the first: {first}") from first

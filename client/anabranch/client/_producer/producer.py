@@ -246,7 +246,7 @@ class Producer(Closing):
         if patience_s is None:
             patience_s = self.settings.delivery_timeout_s + _SETTLE_S_MAX
         await self._dispatcher.flush(patience_s)
-        self._dispatcher.outcomes.raise_failures()
+        self._dispatcher.callbacks.raise_failures()
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flushes and ends the producer; what cannot be delivered in time is given up.
@@ -341,7 +341,7 @@ class Producer(Closing):
         if self.is_closed:
             raise ClosedError(f"the producer of {self.topic} was closed")
         if self._watch.layout.deleted:
-            raise self._dispatcher.gone()
+            raise self._dispatcher.sender.gone()
 
 
 def _no_route(_key: object) -> None:

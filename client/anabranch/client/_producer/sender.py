@@ -28,23 +28,23 @@ From Kafka's refusal to the child, in the order of the methods of `Sender`:
 
 A message whose time is up is *given up*, its outcome unknown if it was appended. From then on the
 writer cannot tell any more which of its numbers are whose: it is *renewed*, that is, replaced by
-another one for the same bucket through a producer that is new to Kafka (`upkeep`).
+another one for the same bucket through a producer that is new to Kafka (`writer_pool`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, Protocol
 
-from anabranch.client._errors import ClientError, DeliveryError
-from anabranch.client._producer.barriers import Barriers
-from anabranch.client._producer.outcomes import (
-    deleted,
-    not_sealed,
-    not_sent,
-    not_settled,
+from anabranch.client._errors import (
+    ClientError,
+    DeliveryError,
+    TopicNotFoundError,
+    UnknownOutcomeError,
 )
-from anabranch.client._producer.partition_writer import PendingMessage, Step
+from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage, Step
 from anabranch.client._producer.router import Router, WriterT
 from anabranch.client._topics.layout import Segment, TopicLayout
 
@@ -84,9 +84,9 @@ class Sender(Generic[WriterT]):
 
     def __init__(self, layout: TopicLayout, effects: Effects[WriterT], patience_s: float) -> None:
         self.router = Router(layout, effects.make)
-        self.barriers = Barriers()
         self._effects = effects
         self._patience_s = patience_s
+        self._barriers: list[Barrier] = []  # at which somebody waits
         self._opening: list[WriterT] = []  # whose first append is under way
 
     # --- what is sent ---------------------------------------------------------------------
@@ -111,7 +111,8 @@ class Sender(Generic[WriterT]):
             self.fail(message, error)
             return
         if is_taken:
-            self.barriers.appended(message, writer)
+            for barrier in self._barriers:
+                barrier.appended(message, writer)
         else:
             writer.held.append(message)
 
@@ -142,7 +143,7 @@ class Sender(Generic[WriterT]):
 
     def fail(self, message: PendingMessage, error: ClientError) -> None:
         """The message is given up."""
-        self.barriers.settled(message)
+        self._settled(message)
         self._effects.failed(message, error)
 
     def refused(self, writer: WriterT, message: PendingMessage, in_doubt: bool, now: float) -> None:
@@ -150,7 +151,8 @@ class Sender(Generic[WriterT]):
         leave. `in_doubt` unless it was tried only once.
         """
         writer.was_refused(message, in_doubt)
-        self.barriers.refused(message, writer)
+        for barrier in self._barriers:
+            barrier.refused(message, writer)
         if writer.open:
             writer.leaving_since = now
             self.router.close(writer)
@@ -170,7 +172,7 @@ class Sender(Generic[WriterT]):
                     writer.resolving = True
                     self._effects.resolve(writer)
                 case Step.GIVE_UP:
-                    self._fail_all(writer.fail_refused(), not_settled(writer.where, "is gone"))
+                    self._fail_in_doubt(writer, "is gone")
                     self._leave(writer)
 
     def resolved(self, writer: WriterT, found: Sequence[tuple[int, int]]) -> None:
@@ -179,17 +181,17 @@ class Sender(Generic[WriterT]):
         """
         there = writer.resolved(len(found))
         for message, (offset, timestamp_ms) in zip(there, found, strict=True):
-            self.barriers.settled(message)
+            self._settled(message)
             self._effects.stored(writer, message, offset, timestamp_ms)
 
     def unresolved(self, writer: WriterT, why: str) -> None:
         """What the sealed partition holds stays unknown."""
-        self._fail_all(writer.fail_refused(), not_settled(writer.where, f"not known: {why}"))
+        self._fail_in_doubt(writer, f"not known: {why}")
 
     def _leave(self, writer: WriterT) -> None:
         messages, layout = self.router.leave(writer), self.router.layout
         if layout.deleted:
-            self._fail_all(messages, deleted(layout.topic))
+            self._fail_all(messages, self.gone())
         else:
             self._effects.moved(writer, messages)
             self.send_on(messages)
@@ -202,6 +204,16 @@ class Sender(Generic[WriterT]):
                 self._opening.append(writer)
             else:
                 self.append_held(writer)
+
+    def gone(self) -> TopicNotFoundError:
+        """The error for a message to a topic that was deleted."""
+        return TopicNotFoundError(f"topic://{self.router.layout.topic} was deleted")
+
+    def _fail_in_doubt(self, writer: WriterT, why: str) -> None:
+        error = UnknownOutcomeError(
+            f"a message to {writer.where} may or may not be there; the segment is sealed and {why}"
+        )
+        self._fail_all(writer.fail_refused(), error)
 
     def _fail_all(self, messages: Iterable[PendingMessage], error: ClientError) -> None:
         for message in messages:
@@ -217,8 +229,10 @@ class Sender(Generic[WriterT]):
             rest = [message for message in writer.held if message.since >= sent_by]
             writer.held.clear()
             writer.held.extend(rest)
+        cause = f"; the last trouble with Kafka: {writer.trouble}" if writer.trouble else ""
         for message in late:
-            self.fail(message, not_sent(writer.where, self._patience_s, writer.trouble))
+            why = f"a message to {writer.where} could not be sent in {self._patience_s:g} s{cause}"
+            self.fail(message, DeliveryError(why))
         writer.put_in_order()
         if writer.refused and not writer.resolving and writer.refused[0].since < sent_by:
             error = self._not_sealed(writer)
@@ -236,7 +250,13 @@ class Sender(Generic[WriterT]):
                 self.send_on(self.router.reopen(writer))
 
     def _not_sealed(self, writer: WriterT) -> DeliveryError:
-        return not_sealed(writer.where, self._patience_s, writer.in_doubt)
+        """The error for refused messages when no layout says that their segment is sealed."""
+        kind = UnknownOutcomeError if writer.in_doubt else DeliveryError
+        return kind(
+            f"Kafka refused messages to {writer.where} as too large, but in {self._patience_s:g} s "
+            "no node said that the segment is sealed: check the topic's max.message.bytes and the "
+            f"nodes{'; a message may have been stored before' if writer.in_doubt else ''}"
+        )
 
     def close(self) -> None:
         """Gives up all that is in hand."""
@@ -244,7 +264,81 @@ class Sender(Generic[WriterT]):
             f"a message to topic://{self.router.layout.topic} was not sent: the producer was closed"
         )
         for writer in list(self.router.leaving):
-            self._fail_all(writer.fail_refused(), not_settled(writer.where, "was not read yet"))
+            self._fail_in_doubt(writer, "was not read yet")
             self._fail_all(self.router.leave(writer), closed)
         for writer in self.router.writers():
             self._fail_all(self.router.renew(writer), closed)
+
+    # --- what waits for it ----------------------------------------------------------------------
+
+    @contextmanager
+    def barrier(self) -> Iterator[Barrier]:
+        """Tells what of all that was sent until now is not settled, as long as somebody waits."""
+        barrier = Barrier(self.router.writers())
+        self._barriers.append(barrier)
+        try:
+            yield barrier
+        finally:
+            self._barriers.remove(barrier)
+
+    def _settled(self, message: PendingMessage) -> None:
+        for barrier in self._barriers:
+            barrier.settled(message)
+
+
+class Barrier:
+    """What was sent before a moment and is not settled, for `flush`.
+
+    Made at that moment, of all writers that have not been left. What is stored is reported in the
+    order of the appends. So of what is under way a count for each writer tells, and the hot path
+    has nothing to note. What is held or refused is known one by one; it is followed to the writer
+    that it is appended to. What is refused, or given up, is reported in any order, but then the
+    writer is closed, or paused: nothing new comes after it, and all that it has under way is waited
+    for.
+    """
+
+    def __init__(self, writers: Iterable[PartitionWriter]) -> None:
+        writers = list(writers)
+        self._before = {writer: writer.appended for writer in writers if writer.outstanding}
+        self._held = {held for writer in writers for held in (*writer.refused, *writer.held)}
+        # Of what was held then, the numbers of its appends, ascending.
+        self._followed: defaultdict[PartitionWriter, deque[int]] = defaultdict(deque)
+        self._closing: set[PartitionWriter] = set()  # writers of these that refuse
+
+    @property
+    def left(self) -> int:
+        """How many are not settled."""
+        return len(self._held) + sum(
+            self._left(writer) for writer in {**self._before, **self._followed}
+        )
+
+    def appended(self, held: PendingMessage, writer: PartitionWriter) -> None:
+        """A message that was in our hands is the newest append of that writer."""
+        if held in self._held:
+            self._held.remove(held)
+            if writer in self._closing:  # it was opened again, with nothing under way
+                self._closing.remove(writer)
+                self._before.pop(writer, None)
+                self._followed[writer].clear()
+            self._followed[writer].append(writer.appended)
+
+    def refused(self, held: PendingMessage, writer: PartitionWriter) -> None:
+        """The newest report of that writer refused a message, which is in our hands again."""
+        followed = self._followed[writer]
+        newest = max(self._before.get(writer, 0), followed[-1] if followed else 0)
+        if writer.settled <= newest:
+            self._closing.add(writer)
+        if writer in self._closing or (writer.paused and newest):
+            self._held.add(held)
+
+    def settled(self, held: PendingMessage) -> None:
+        """What was in our hands needs no append any more."""
+        self._held.discard(held)
+
+    def _left(self, writer: PartitionWriter) -> int:
+        if writer.paused or writer in self._closing:
+            return writer.outstanding
+        followed = self._followed[writer]
+        while followed and followed[0] <= writer.settled:
+            followed.popleft()
+        return max(0, self._before.get(writer, 0) - writer.settled) + len(followed)
