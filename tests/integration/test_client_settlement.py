@@ -9,10 +9,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.client import UnknownOutcomeError
-from anabranch.client._producer import producer_state
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.wire import kafka_protocol
+from anabranch.wire import kafka_protocol, producer_state
 from support.quiet import QUIET
 
 pytestmark = pytest.mark.integration
@@ -67,7 +65,7 @@ def test_the_leader_counts_each_producer_by_itself(kafka: EmbeddedKafka, topic_p
 def test_a_partition_that_is_not_there_is_said_to_be_unknown(
     kafka: EmbeddedKafka, topic_prefix: str
 ) -> None:
-    with pytest.raises(UnknownOutcomeError, match="error 3"):
+    with pytest.raises(kafka_protocol.KafkaProtocolError, match="error 3"):
         producer_state.ask(_leader(kafka), (f"{topic_prefix}none", 0), 0, {}, _WAIT_S)
 
 

@@ -21,7 +21,7 @@ from anabranch.channel.deadline import Deadline
 from anabranch.channel.sealing import Sealer
 from anabranch.channel.segments import SegmentAdmin, SegmentSettings
 from anabranch.client import Client, ClosedError, DeadlineError, Producer, StreamConsumer
-from anabranch.client._producer import producer_state
+from anabranch.wire import producer_state
 from support import channel
 from support.kafka_brokers import KafkaBrokers
 from support.local_topic import local_topic

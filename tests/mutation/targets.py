@@ -66,12 +66,12 @@ TARGETS: Final = (
         "settlement",
         (
             "client/_producer/settlement.py",
-            "client/_producer/producer_state.py",
+            "wire/producer_state.py",
             "wire/kafka_protocol.py",
         ),
         (
             "unit/test_client_settlement.py",
-            "unit/test_client_producer_state.py",
+            "unit/test_wire_producer_state.py",
             "unit/test_client_security.py",
             "unit/test_client_faults.py",
         ),

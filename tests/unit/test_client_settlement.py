@@ -20,14 +20,16 @@ from anabranch.client import (
     TopicLayout,
     UnknownOutcomeError,
 )
-from anabranch.client._producer import producer_state, settlement
+from anabranch.client._producer import settlement
 from anabranch.client._producer.kafka_writer import KafkaPartitionWriter, Tally
 from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._producer.partition_writer import PendingMessage
-from anabranch.client._producer.producer_state import ProducerState
 from anabranch.client._producer.segment_writer import SegmentWriter
 from anabranch.client._producer.settlement import by_header, by_number, first_of, found
 from anabranch.core.topics.layout import SegmentLayout
+from anabranch.wire import producer_state
+from anabranch.wire.kafka_protocol import KafkaProtocolError
+from anabranch.wire.producer_state import ProducerState
 
 
 def test_without_given_up_messages_the_count_tells() -> None:
@@ -162,7 +164,7 @@ def test_a_leader_out_of_reach_is_asked_again_until_the_deadline(
 ) -> None:
     partition.refused = [PendingMessage(None, b"x")]
     answers: list[list[ProducerState]] = [[ProducerState(MINE, 0, 0)]]
-    gone = iter((ConnectionResetError("gone"), None))
+    gone: Iterator[Exception | None] = iter((ConnectionResetError("gone"), None))
 
     def ask(*_: object) -> list[ProducerState]:
         if (error := next(gone)) is not None:
@@ -174,6 +176,9 @@ def test_a_leader_out_of_reach_is_asked_again_until_the_deadline(
     assert by_number(partition, MINE, END, {}, 60.0) == [
         (-1, -1)
     ]  # neither place nor time is known
+    gone = iter((KafkaProtocolError("it may not tell"),))
+    with pytest.raises(UnknownOutcomeError, match="it may not tell"):
+        by_number(partition, MINE, END, {}, 60.0)
     gone = iter((ConnectionResetError("gone"),))
     with pytest.raises(DeadlineError, match="could not be asked: gone"):
         by_number(partition, MINE, END, {}, -1.0)

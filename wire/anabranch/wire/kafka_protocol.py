@@ -34,7 +34,7 @@ _SSL: Final = frozenset(
 
 
 class KafkaProtocolError(WireError):
-    """Whoever answers does not speak Kafka's protocol, or not to its end."""
+    """Whoever answers does not speak Kafka's protocol, or not to its end, or refuses to tell."""
 
 
 def can_ask(kafka: Mapping[str, Any]) -> bool:

@@ -37,11 +37,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from anabranch.client._aio import on_thread
 from anabranch.client._errors import DeliveryError, UnknownOutcomeError
 from anabranch.client._kafka_options import LIBRDKAFKA_LOG, PRODUCER
-from anabranch.client._producer import producer_state
 from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import TopicLayout
-from anabranch.wire import kafka_protocol
+from anabranch.wire import kafka_protocol, producer_state
+from anabranch.wire.kafka_protocol import KafkaProtocolError
 
 if TYPE_CHECKING:
     from anabranch.client._producer.kafka_writer import KafkaPartitionWriter
@@ -260,7 +260,7 @@ class SegmentWriter:
                             (at.host, at.port), kafka_topic, numbers, self._kafka, left_s
                         )
                     return
-            except (KafkaException, KeyError, OSError, UnknownOutcomeError) as error:
+            except (KafkaException, KeyError, OSError, KafkaProtocolError) as error:
                 LIBRDKAFKA_LOG.info("LEADERS %s: %s", kafka_topic, error)
             time.sleep(_LEADERS_AGAIN_S)
 

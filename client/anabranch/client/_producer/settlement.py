@@ -29,10 +29,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from anabranch.client._aio import on_thread
 from anabranch.client._errors import DeadlineError, UnknownOutcomeError
-from anabranch.client._producer import producer_state
 from anabranch.client._producer.kafka_writer import KafkaPartitionWriter
 from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._topics.layout import TopicLayout
+from anabranch.wire import producer_state
+from anabranch.wire.kafka_protocol import KafkaProtocolError
 
 _POLL_S: Final = 0.2
 _RECORDS: Final = 5_000
@@ -106,6 +107,8 @@ def by_number(
             if time.monotonic() > deadline:
                 raise DeadlineError(f"its leader could not be asked: {error}") from None
             time.sleep(_RETRY_S)
+        except KafkaProtocolError as error:
+            raise UnknownOutcomeError(str(error)) from None
     mine = next((state for state in states if state.producer_id == kafka_id), None)
     if mine is not None and mine.epoch != 0:
         raise UnknownOutcomeError("Kafka's client has changed its epoch meanwhile")

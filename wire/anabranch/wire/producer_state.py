@@ -4,7 +4,7 @@ Kafka keeps, per partition and idempotent producer, the sequence number of the l
 Numbers begin at 0 and have no gap, so it tells exactly how many were stored. librdkafka has no call
 for it (DescribeProducers, KIP-664), so it is asked for here, over a connection of its own. That
 needs no header in the messages and reads none of them. Where SASL guards Kafka the messages carry a
-header instead (`settlement`): its mechanisms are librdkafka's own.
+header instead: its mechanisms are librdkafka's own.
 
 A follower answers that question as well, by what it has copied so far, and a broker that was killed
 by what it had then. So whoever is asked must first tell, as only a leader does, that the partition
@@ -19,8 +19,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final, NamedTuple
 
-from anabranch.client._consumer.assignment import Partition
-from anabranch.client._errors import UnknownOutcomeError
 from anabranch.wire.kafka_protocol import (
     BrokerConnection,
     KafkaProtocolError,
@@ -50,7 +48,7 @@ class ProducerState(NamedTuple):
 
 def ask(
     leader: tuple[str, int],
-    partition: Partition,
+    partition: tuple[str, int],
     end: int,
     kafka: Mapping[str, Any],
     timeout_s: float,
@@ -58,7 +56,7 @@ def ask(
     """All producers that the leader knows of a partition that was sealed at `end`. Blocks.
 
     Raises OSError when the leader is out of reach, or another one is, or it does not have the whole
-    partition yet; UnknownOutcomeError when it does not answer the question.
+    partition yet; KafkaProtocolError when it does not answer the question.
     """
     topic, number = partition
     with closing(BrokerConnection(leader, kafka, timeout_s)) as connection:
@@ -67,7 +65,7 @@ def ask(
     if found.error in _PASSING:
         raise ConnectionAbortedError(f"{topic}[{number}] moves to another leader")
     if found.error:
-        raise UnknownOutcomeError(
+        raise KafkaProtocolError(
             f"Kafka does not tell the producers of {topic}[{number}]: error {found.error} "
             f"{found.message}; it takes the right to read the topic"
         )
@@ -84,7 +82,7 @@ def await_leading(
     """Returns when the broker leads those partitions, or says why it will not tell. Blocks.
 
     A topic is in Kafka's metadata before its leaders lead. Raises OSError, TimeoutError when that
-    takes longer, UnknownOutcomeError.
+    takes longer, KafkaProtocolError.
     """
     deadline = time.monotonic() + timeout_s
     with closing(BrokerConnection(leader, kafka, timeout_s)) as connection:
@@ -102,17 +100,14 @@ def _check_end(connection: BrokerConnection, topic: str, partition: int, end: in
     """Raises ConnectionAbortedError unless the broker leads it and all up to `end` is committed."""
     question = struct.pack(">ib", -1, 0) + b"\x02" + text(topic) + b"\x02"
     question += struct.pack(">iiq", partition, -1, _LATEST) + b"\0\0\0"
-    try:
-        told = _ends(connection.ask(_LIST_OFFSETS, _LIST_OFFSETS_VERSION, question))
-    except KafkaProtocolError as problem:
-        raise UnknownOutcomeError(str(problem)) from None
+    told = _ends(connection.ask(_LIST_OFFSETS, _LIST_OFFSETS_VERSION, question))
     if [found for found, *_ in told] != [partition]:
-        raise UnknownOutcomeError(f"Kafka does not tell the end of {topic}[{partition}]")
+        raise KafkaProtocolError(f"Kafka does not tell the end of {topic}[{partition}]")
     ((_, error, found_end),) = told
     if error in (*_PASSING, _NOT_AVAILABLE):
         raise ConnectionAbortedError(f"{topic}[{partition}] moves to another leader")
     if error:
-        raise UnknownOutcomeError(
+        raise KafkaProtocolError(
             f"Kafka does not tell the end of {topic}[{partition}]: error {error}; it takes the "
             "right to read the topic"
         )
@@ -146,16 +141,13 @@ class _Partition(NamedTuple):
 def _describe(
     connection: BrokerConnection, topic: str, partitions: Sequence[int]
 ) -> list[_Partition]:
-    """DescribeProducers, version 0. Raises UnknownOutcomeError unless it tells of all, once."""
+    """DescribeProducers, version 0. Raises KafkaProtocolError unless it tells of all, once."""
     numbers = varint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
     topics = b"\x02" + text(topic) + numbers
-    try:
-        found = _answer(connection.ask(_DESCRIBE_PRODUCERS, 0, topics + b"\0\0"))
-    except KafkaProtocolError as error:
-        raise UnknownOutcomeError(str(error)) from None
+    found = _answer(connection.ask(_DESCRIBE_PRODUCERS, 0, topics + b"\0\0"))
     told = [each.partition for each in found]
     if sorted(told) != sorted(partitions):
-        raise UnknownOutcomeError(
+        raise KafkaProtocolError(
             f"Kafka was asked for the producers of {topic}{list(partitions)}, and told of {told}"
         )
     return found

@@ -13,11 +13,15 @@ from typing import Any, Self, cast
 
 import pytest
 
-from anabranch.client import UnknownOutcomeError
-from anabranch.client._producer import producer_state
-from anabranch.client._producer.producer_state import ProducerState, ask, await_leading
-from anabranch.wire import kafka_protocol
-from anabranch.wire.kafka_protocol import BrokerConnection, ResponseReader, text, varint
+from anabranch.wire import kafka_protocol, producer_state
+from anabranch.wire.kafka_protocol import (
+    BrokerConnection,
+    KafkaProtocolError,
+    ResponseReader,
+    text,
+    varint,
+)
+from anabranch.wire.producer_state import ProducerState, ask, await_leading
 
 WAIT_S = 60.0
 NO_TAGS = b"\0"
@@ -132,7 +136,7 @@ def test_a_leader_that_is_not_at_the_sealed_end_is_asked_again(end: int) -> None
 def test_an_end_that_kafka_does_not_tell_leaves_the_outcome_unknown(answer: bytes) -> None:
     with (
         Leader(answer) as leader,
-        pytest.raises(UnknownOutcomeError, match="does not tell the end"),
+        pytest.raises(KafkaProtocolError, match="does not tell the end"),
     ):
         ask(leader.address, ("orders", 4), 9, {}, WAIT_S)
 
@@ -151,7 +155,7 @@ def test_a_partition_that_moves_is_asked_for_again_elsewhere(error: int) -> None
 @pytest.mark.parametrize("error", [3, 29, -1])
 def test_what_kafka_refuses_to_tell_leaves_the_outcome_unknown(error: int) -> None:
     with pytest.raises(
-        UnknownOutcomeError, match=rf"orders\[4\]: error {error} {'not yours ' * 20}"
+        KafkaProtocolError, match=rf"orders\[4\]: error {error} {'not yours ' * 20}"
     ):
         asked_once(told((4, error, "not yours " * 20)))
 
@@ -192,7 +196,7 @@ def test_a_request_of_many_partitions_counts_them_in_two_bytes() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 64 * 1024 * 1024 + 1, 0x48545450])
 def test_who_does_not_speak_kafkas_protocol_leaves_the_outcome_unknown(size: int) -> None:
-    with pytest.raises(UnknownOutcomeError, match=r"127\.0\.0\.1:\d+ does not speak"):
+    with pytest.raises(KafkaProtocolError, match=r"127\.0\.0\.1:\d+ does not speak"):
         asked_once(struct.pack(">i", size))
 
 
@@ -200,7 +204,7 @@ def test_an_answer_that_is_cut_short_is_not_believed() -> None:
     whole = told((4, 0, ""), states=(ProducerState(1, 0, 5),), tags=NO_TAGS)
     body = whole[4 + len(HEADER) :]
     for length in range(len(body) - 1):  # behind the last one nothing is read
-        with pytest.raises(UnknownOutcomeError, match="cut short"):
+        with pytest.raises(KafkaProtocolError, match="cut short"):
             asked_once(framed(body[:length]))
     with pytest.raises(ConnectionResetError, match="closed"):
         asked_once(whole[:-1])
@@ -210,12 +214,12 @@ def test_an_answer_that_is_cut_short_is_not_believed() -> None:
 def test_an_answer_on_other_partitions_than_those_asked_for_is_none(
     numbers: tuple[int, ...],
 ) -> None:
-    with pytest.raises(UnknownOutcomeError, match=r"orders\[4\]"):
+    with pytest.raises(KafkaProtocolError, match=r"orders\[4\]"):
         asked_once(told(*((number, 0, "") for number in numbers)))
 
 
 def test_a_leader_that_says_nothing_of_a_partition_does_not_lead_it() -> None:
-    with Leader(told((0, 0, ""))) as leader, pytest.raises(UnknownOutcomeError):
+    with Leader(told((0, 0, ""))) as leader, pytest.raises(KafkaProtocolError):
         await_leading(leader.address, "orders", range(2), {}, WAIT_S)
 
 
