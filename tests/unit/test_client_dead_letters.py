@@ -32,7 +32,7 @@ from anabranch.client._consumer.consumer import Membership
 from anabranch.client._queue.dead_letters import limit_of
 from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
 from anabranch.client._queue.share_group import Delivering
-from anabranch.client._queue.share_readers import ShareReaders
+from anabranch.client._queue.share_reader import ShareReaders
 from anabranch.client._topics.nodes import Nodes
 from anabranch.core.errors import InvalidInputError
 from support.waiting import until

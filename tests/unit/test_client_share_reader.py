@@ -17,8 +17,7 @@ from anabranch.client._consumer.consumer import Membership
 from anabranch.client._queue import share_reader
 from anabranch.client._queue.messages import ACCEPT, Delivery
 from anabranch.client._queue.share_group import Delivering
-from anabranch.client._queue.share_reader import ShareReader
-from anabranch.client._queue.share_readers import ShareReaders
+from anabranch.client._queue.share_reader import ShareReader, ShareReaders
 from anabranch.client._queue.turns import Pace
 from anabranch.client._topics.nodes import Nodes
 from support.waiting import WAIT_S, until

@@ -31,8 +31,7 @@ from anabranch.client._producer.messages import Callbacks, DeliveryResult
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
 from anabranch.client._producer.sender import Sender
-from anabranch.client._producer.upkeep import LOOK_S, Upkeep
-from anabranch.client._producer.writer_pool import WriterPool
+from anabranch.client._producer.writer_pool import LOOK_S, Upkeep, WriterPool
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.client._topics.traffic import TopicTraffic

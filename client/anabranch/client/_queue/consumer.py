@@ -32,8 +32,7 @@ from anabranch.client._queue.messages import (
     QueueMessage,
 )
 from anabranch.client._queue.share_group import Delivering, delivering_of
-from anabranch.client._queue.share_reader import ShareReader
-from anabranch.client._queue.share_readers import ShareReaders
+from anabranch.client._queue.share_reader import ShareReader, ShareReaders
 from anabranch.client._queue.turns import hold_s
 from anabranch.client._settings import DeadLetterPolicy, QueueSettings
 from anabranch.client._topics.layout import TopicLayout
