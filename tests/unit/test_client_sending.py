@@ -51,12 +51,12 @@ def test_send_many_fills_the_buffer_and_no_more(
         kafka.stand_still()
         pairs = ((b"key", values[number % len(values)]) for number in range(1_000))
         sending = asyncio.create_task(producer.send_many(pairs))
-        tally = producer._tally
-        await until(lambda: tally.count >= messages_max or tally.bytes >= bytes_max)
+        under_way = producer._under_way
+        await until(lambda: under_way.count >= messages_max or under_way.bytes >= bytes_max)
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-        assert tally.count <= messages_max
-        assert tally.bytes < bytes_max + 300_000, "more than the message that filled it"
+        assert under_way.count <= messages_max
+        assert under_way.bytes < bytes_max + 300_000, "more than the message that filled it"
         sending.cancel()
 
     settings = ProducerSettings(buffer_messages_max=messages_max, buffer_bytes_max=bytes_max)
@@ -91,7 +91,7 @@ def test_a_message_that_kafkas_client_has_no_room_for_fails_and_leaves_no_trace(
         await producer.send_many([(b"key", b"three")])
         with pytest.raises(DeliveryError, match=r"^3 messages failed"):
             await producer.flush(WAIT_S)
-        assert (producer.under_way, producer._tally.bytes) == (0, 0)
+        assert (producer.under_way, producer._under_way.bytes) == (0, 0)
         assert not producer._dispatcher.awaited
         monkeypatch.undo()
         await producer.send(b"goes on", b"key")
@@ -129,7 +129,7 @@ def test_each_kind_of_key_is_taken_again_and_again_by_each_way_of_sending(
                 except Exception as error:
                     raise AssertionError(f"{name}, turn {turn}") from error
                 await producer.flush(WAIT_S)
-        assert (producer.under_way, producer._tally.bytes) == (0, 0)
+        assert (producer.under_way, producer._under_way.bytes) == (0, 0)
         assert not producer._dispatcher.awaited
 
     run(kafka, body, ProducerSettings())

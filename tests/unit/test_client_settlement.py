@@ -21,7 +21,7 @@ from anabranch.client import (
     UnknownOutcomeError,
 )
 from anabranch.client._producer import settlement
-from anabranch.client._producer.kafka_writer import KafkaPartitionWriter, Tally
+from anabranch.client._producer.kafka_writer import KafkaPartitionWriter, Volume
 from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
@@ -74,7 +74,13 @@ def partition() -> Iterator[KafkaPartitionWriter]:
     )
     writer = SegmentWriter(layout, ProducerSettings(), _WITH_HEADERS)
     yield KafkaPartitionWriter(
-        1, Segment(info, "t0"), 0, "orders", writer, Tally(), lambda *_: None
+        1,
+        Segment(info, "t0"),
+        0,
+        "orders",
+        writer,
+        Volume(),
+        lambda *_: None,
     )
     writer.close()
 

@@ -345,7 +345,7 @@ def test_messages_that_no_client_of_kafka_can_be_made_for_fail_and_later_ones_go
         assert type(stage.told[b"held"]) is DeliveryError
         with pytest.raises(DeliveryError, match="no thread is left"):
             stage.dispatcher.take(PendingMessage(key, b"new", (), 0, stage.told_of(b"new")))
-        assert (stage.dispatcher.tally.count, stage.dispatcher.tally.bytes) == (0, 0)
+        assert (stage.dispatcher.under_way.count, stage.dispatcher.under_way.bytes) == (0, 0)
         monkeypatch.undo()
         assert stage.send(b"later", key).appended == 1
 
@@ -404,6 +404,6 @@ def test_closing_tells_of_every_message_what_became_of_it(servers: str) -> None:
         assert isinstance(stage.told[b"first"], UnknownOutcomeError)
         assert type(stage.told[b"held"]) is DeliveryError
         assert "the producer was closed" in str(stage.told[b"first"])
-        assert stage.dispatcher.tally.count == 0
+        assert stage.dispatcher.under_way.count == 0
 
     run(servers, body)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -107,6 +108,7 @@ class Phase(enum.Enum):
     LOST = "LOST"
 
 
+@dataclass(slots=True, eq=False)
 class Holding:
     """A bucket from its grant until it is released or lost. Offsets are exclusive ends.
 
@@ -118,34 +120,18 @@ class Holding:
     to be committed once more, or that is under way.
     """
 
-    __slots__ = (
-        "acknowledged",
-        "commits_again",
-        "committed",
-        "delivered",
-        "drain_told",
-        "end_offset",
-        "fetch",
-        "kafka_topic",
-        "phase",
-        "place",
-        "reached",
-        "settle_by",
-    )
-
-    def __init__(self, place: SegmentBucket, kafka_topic: str, end_offset: int | None) -> None:
-        self.place = place
-        self.kafka_topic = kafka_topic
-        self.end_offset = end_offset
-        self.phase = Phase.SERVING
-        self.fetch: Fetch | None = None
-        self.delivered: int | None = None
-        self.acknowledged: int | None = None
-        self.committed: int | None = None
-        self.commits_again = False
-        self.reached = 0
-        self.settle_by = math.inf
-        self.drain_told = False
+    place: SegmentBucket
+    kafka_topic: str
+    end_offset: int | None
+    phase: Phase = Phase.SERVING
+    fetch: Fetch | None = None
+    delivered: int | None = None
+    acknowledged: int | None = None
+    committed: int | None = None
+    commits_again: bool = False
+    reached: int = 0
+    settle_by: float = math.inf
+    drain_told: bool = False
 
     @property
     def partition(self) -> Partition:

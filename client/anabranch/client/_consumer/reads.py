@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
 from confluent_kafka import KafkaError, Message
 
 from anabranch.client._consumer.assignment import Partition
@@ -17,10 +18,9 @@ from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.wire.logging import get_logger
 
 _WEIGHED: Final = 500  # messages of a batch whose sizes stand for all of it
-_NONE: Final[Mapping[int, int]] = {}
 
 
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """Messages in the order in which they were read; of several partitions, mixed.
 
     `ends`: by fetch number, the exclusive end of what is in here. `fetches`: whose is whose.
@@ -28,21 +28,11 @@ class Read:
     no message but those of the reads before this one; only in one without messages.
     """
 
-    __slots__ = ("ends", "fetches", "messages", "reached", "size_bytes")
-
-    def __init__(
-        self,
-        messages: list[Message],
-        ends: dict[int, int],
-        fetches: Mapping[Partition, int],
-        size_bytes: int,
-        reached: Mapping[int, int] = _NONE,
-    ) -> None:
-        self.messages = messages
-        self.ends = ends
-        self.fetches = fetches
-        self.size_bytes = size_bytes
-        self.reached = reached
+    messages: list[Message]
+    ends: dict[int, int]
+    fetches: Mapping[Partition, int]
+    size_bytes: int
+    reached: Mapping[int, int] = {}
 
     @property
     def weight(self) -> int:

@@ -23,7 +23,7 @@ from anabranch.client._producer import settlement
 from anabranch.client._producer.kafka_writer import (
     DeliveryReport,
     KafkaPartitionWriter,
-    Tally,
+    Volume,
     delivery_error,
     no_room,
 )
@@ -55,8 +55,8 @@ class Dispatcher:
         now: Callable[[], float] = clock.now,
         traffic: TopicTraffic | None = None,
     ) -> None:
-        self.tally = Tally()
-        self._given_up = Tally()
+        self.under_way = Volume()  # or held
+        self._given_up = Volume()
         self._traffic = traffic or TopicTraffic()
         self.sender: Sender[KafkaPartitionWriter] = Sender(
             layout, self, settings.delivery_timeout_s
@@ -90,8 +90,8 @@ class Dispatcher:
         Raises DeliveryError when there is nothing to append it by.
         """
         partition = self.router.route(message.key)
-        self.tally.count += 1
-        self.tally.bytes += len(message.value or b"")
+        self.under_way.count += 1
+        self.under_way.bytes += len(message.value or b"")
         message.since = self._now()
         self.sender.append(message, partition)
         self.arm()
@@ -112,8 +112,8 @@ class Dispatcher:
         self, partition: KafkaPartitionWriter, message: PendingMessage, offset: int, time_ms: int
     ) -> None:
         """Kafka has the message."""
-        self.tally.count -= 1
-        self.tally.bytes -= len(message.value or b"")
+        self.under_way.count -= 1
+        self.under_way.bytes -= len(message.value or b"")
         if message.on_delivery is not None:
             segment_id = partition.segment.segment_id
             result = DeliveryResult(self._topic, segment_id, partition.bucket, offset, time_ms)
@@ -153,7 +153,13 @@ class Dispatcher:
     def make(self, incarnation: int, segment: Segment, bucket: int) -> KafkaPartitionWriter:
         writer = self.writers.of(self.router.layout, incarnation, segment, bucket)
         partition = KafkaPartitionWriter(
-            incarnation, segment, bucket, self._topic, writer, self.tally, self._troubled
+            incarnation,
+            segment,
+            bucket,
+            self._topic,
+            writer,
+            self.under_way,
+            self._troubled,
         )
         if writer.readying and not writer.is_ready:
             partition.pause()  # until `_ready`
@@ -191,9 +197,9 @@ class Dispatcher:
 
     def failed(self, message: PendingMessage, error: ClientError) -> None:
         size = len(message.value or b"")
-        for tally, sign in ((self.tally, -1), (self._given_up, 1)):
-            tally.count += sign
-            tally.bytes += sign * size
+        for volume, sign in ((self.under_way, -1), (self._given_up, 1)):
+            volume.count += sign
+            volume.bytes += sign * size
         self.callbacks.failed(message, error)
 
     def moved(self, partition: KafkaPartitionWriter, messages: Sequence[PendingMessage]) -> None:
@@ -241,7 +247,7 @@ class Dispatcher:
     def _tick(self) -> None:
         self.timer = None
         self.poll()
-        if self.tally.count > 0:
+        if self.under_way.count > 0:
             self.arm()
 
     def _idle(self) -> None:
@@ -264,16 +270,16 @@ class Dispatcher:
 
     def _take_reports(self) -> None:
         """Nothing is sent meanwhile: so what is not under way any more is stored, or given up."""
-        tally, given_up = self.tally, self._given_up
+        under_way, given_up = self.under_way, self._given_up
         for writer in self.writers:
-            before = tally.count
-            count, size = before + given_up.count, tally.bytes + given_up.bytes
+            before = under_way.count
+            count, size = before + given_up.count, under_way.bytes + given_up.bytes
             writer.poll(0)
-            if tally.count != before:
+            if under_way.count != before:
                 self._traffic.wrote(
                     next(iter(writer.partitions)).segment.segment_id,  # the same of all of them
-                    count - tally.count - given_up.count,
-                    size - tally.bytes - given_up.bytes,
+                    count - under_way.count - given_up.count,
+                    size - under_way.bytes - given_up.bytes,
                 )
 
     def _advance(self) -> None:
@@ -336,7 +342,7 @@ class Dispatcher:
             why = delivery_error(error, report.partition.where, writer.given_up, writer.trouble)
             self.sender.fail(report.message, why)
         self.sender.close()
-        self.tally.count = self.tally.bytes = 0  # nobody waits for the others
+        self.under_way.count = self.under_way.bytes = 0  # nobody waits for the others
         self._finish()
         self.writers.close()
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -21,14 +22,12 @@ _MARK_S: Final = 0.5  # between two notes of when something was sent
 Troubled = Callable[["KafkaPartitionWriter", KafkaError, PendingMessage, Message], None]
 
 
-class Tally:
-    """What one producer has under way or holds."""
+@dataclass(slots=True)  # as `PartitionWriter`
+class Volume:
+    """So many messages, with values of so many bytes."""
 
-    __slots__ = ("bytes", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.bytes = 0
+    count: int = 0
+    bytes: int = 0
 
 
 class KafkaPartitionWriter(PartitionWriter):
@@ -43,9 +42,9 @@ class KafkaPartitionWriter(PartitionWriter):
         "seen",
         "seen_at",
         "segment_writer",
-        "tally",
         "topic",
         "troubled",
+        "under_way",
     )
 
     def __init__(
@@ -55,7 +54,7 @@ class KafkaPartitionWriter(PartitionWriter):
         bucket: int,
         topic: str,
         writer: SegmentWriter,
-        tally: Tally,
+        under_way: Volume,
         troubled: Troubled,
     ) -> None:
         super().__init__(incarnation, segment, bucket)
@@ -64,7 +63,7 @@ class KafkaPartitionWriter(PartitionWriter):
         self.segment_writer = writer
         self.headers = writer.headers
         self.produce = writer.produce
-        self.tally = tally
+        self.under_way = under_way  # of the producer
         self.troubled = troubled
         self.report = self._count if writer.counts else self._note
         # Of some appends, the oldest first: when all up to that number had been sent.
@@ -131,7 +130,7 @@ class KafkaPartitionWriter(PartitionWriter):
 
     def cut_off(self) -> None:
         """Reports that come from now on, on whichever thread, reach nobody."""
-        self.tally, self.troubled = Tally(), _ignored
+        self.under_way, self.troubled = Volume(), _ignored
         self.settled = self.appended  # nobody waits for more
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
@@ -148,9 +147,9 @@ class KafkaPartitionWriter(PartitionWriter):
         """The same where offsets need not be kept."""
         if error is None:
             self.settled += 1
-            tally = self.tally
-            tally.count -= 1
-            tally.bytes -= len(message)
+            under_way = self.under_way
+            under_way.count -= 1
+            under_way.bytes -= len(message)
             return
         # The report of a failure has no time (librdkafka says -1): what had one has its own report.
         held = PendingMessage(message.key(), message.value())

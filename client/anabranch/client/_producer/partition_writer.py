@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
+
+import msgspec
 
 from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.core.hashing import bucket_of
@@ -24,25 +27,15 @@ from anabranch.core.hashing import bucket_of
 _ORDER_MIN: Final = 64
 
 
-class PendingMessage:
+class PendingMessage(msgspec.Struct, eq=False):
     """A message in our hands: new, refused, or waiting for its partition writer to have left."""
 
-    __slots__ = ("headers", "key", "on_delivery", "since", "timestamp_ms", "value")
-
-    def __init__(
-        self,
-        key: str | bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, Any]] = (),
-        timestamp_ms: int = 0,
-        on_delivery: Any = None,
-    ) -> None:
-        self.key = key
-        self.value = value
-        self.headers = headers
-        self.timestamp_ms = timestamp_ms  # 0: when it is appended
-        self.on_delivery = on_delivery
-        self.since = 0.0  # when it was sent, on the producer's clock; 0: not noted
+    key: str | bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, Any]] = ()
+    timestamp_ms: int = 0  # then it is that of the append
+    on_delivery: Any = None
+    since: float = 0.0  # when it was sent, on the producer's clock; 0: not noted
 
 
 class Step(Enum):
@@ -54,62 +47,38 @@ class Step(Enum):
     GIVE_UP = auto()  # `fail_refused`: it is in doubt, and what could tell is gone
 
 
+@dataclass(slots=True, eq=False)  # whose attributes are set faster than a Struct's
 class PartitionWriter:
     """One producer's traffic to one bucket of one segment."""
 
-    __slots__ = (
-        "appended",
-        "bucket",
-        "forgone",
-        "forgotten",
-        "forgotten_unacked",
-        "held",
-        "in_doubt",
-        "incarnation",
-        "is_in_order",
-        "last_offset",
-        "leaving_since",
-        "open",
-        "order",
-        "order_max",
-        "paused",
-        "proven",
-        "ready",
-        "refused",
-        "resolving",
-        "segment",
-        "settled",
-        "unacked",
-        "unlocated",
-        "where",
-    )
+    incarnation: int
+    segment: Segment
+    bucket: int
+    where: str = field(default="", init=False)
+    open: bool = True
+    paused: bool = False  # open, but nothing is appended for now
+    proven: bool = False  # Kafka has acknowledged an append, so it knows our sequence
+    ready: bool = False  # open, proven, not paused: appends may follow one another
+    appended: int = 0
+    settled: int = 0  # of those, what has been reported
+    unacked: int = 0  # of those, what Kafka refused or was given up
+    forgone: int = 0  # of those, what was told to have failed; Kafka may have some of it
+    last_offset: int = -1  # of the last acknowledged append, where offsets are kept
+    unlocated: int = 0  # acknowledged after that one, without being told where
+    refused: list[PendingMessage] = field(default_factory=list)
+    is_in_order: bool = True  # `refused` is
+    # Keys and values as they were appended, but for the first ones, which are settled.
+    order: list[tuple[str | bytes | None, bytes | None]] = field(default_factory=list)
+    order_max: int = _ORDER_MIN  # then those are forgotten
+    forgotten: int = 0  # how many those are, and
+    forgotten_unacked: int = 0  # how many of those failed
+    held: deque[PendingMessage] = field(default_factory=deque)
+    in_doubt: bool = False
+    resolving: bool = False  # somebody reads the sealed partition
+    leaving_since: float = 0.0
 
-    def __init__(self, incarnation: int, segment: Segment, bucket: int) -> None:
-        self.incarnation = incarnation
-        self.segment = segment
-        self.bucket = bucket
-        self.where = f"segment {segment.info.descriptor}, bucket {bucket}"
-        self.open = True
-        self.paused = False  # open, but nothing is appended for now
-        self.proven = False  # Kafka has acknowledged an append, so it knows our sequence
-        self.ready = False  # open, proven, not paused: appends may follow one another
-        self.appended = 0
-        self.settled = 0  # of those, what has been reported
-        self.unacked = 0  # of those, what Kafka refused or was given up
-        self.forgone = 0  # of those, what was told to have failed; Kafka may have some of it
-        self.last_offset = -1  # of the last acknowledged append, where offsets are kept
-        self.unlocated = 0  # acknowledged after that one, without being told where
-        self.refused: list[PendingMessage] = []
-        self.is_in_order = True  # `refused` is
-        # Keys and values as they were appended, but for the first ones, which are settled.
-        self.order: list[tuple[str | bytes | None, bytes | None]] = []
-        self.order_max = _ORDER_MIN  # then those are forgotten
-        self.forgotten = 0  # how many those are, and
-        self.forgotten_unacked = 0  # how many of those failed
-        self.held: deque[PendingMessage] = deque()
-        self.in_doubt = False
-        self.resolving = False  # somebody reads the sealed partition
-        self.leaving_since = 0.0
+    def __post_init__(self) -> None:
+        self.where = f"segment {self.segment.info.descriptor}, bucket {self.bucket}"
 
     def __repr__(self) -> str:
         return f"PartitionWriter(segment {self.segment.info.descriptor}, bucket {self.bucket})"

@@ -59,7 +59,7 @@ class Producer(Closing):
         self.is_closed = False
         self._watch = watch
         self._dispatcher = Dispatcher(watch.layout, settings, kafka, traffic=watch.traffic)
-        self._tally = self._dispatcher.tally
+        self._under_way = self._dispatcher.under_way
         self._routes = self._dispatcher.router.routes
         self._outgoing = Outgoing(self.topic, settings)
         changing = (settings.key_serializer, settings.value_serializer, settings.encrypt)
@@ -141,8 +141,8 @@ class Producer(Closing):
         Without `on_delivery` a message that fails makes the next `flush` raise. Raises
         BufferFullError, MessageTooLargeError, SerializationError, ClosedError, TopicNotFoundError.
         """
-        tally = self._tally
-        if tally.count >= self._count_max or tally.bytes >= self._bytes_max:
+        under_way = self._under_way
+        if under_way.count >= self._count_max or under_way.bytes >= self._bytes_max:
             raise self._no_room()
         if value.__class__ is bytes and not headers and self._raw:
             try:
@@ -159,8 +159,8 @@ class Producer(Closing):
                     report = DeliveryReport(self._dispatcher, partition, held)
                 own = partition.headers
                 if partition.append(value, key, event_time_ms, report, own) is None:
-                    tally.count += 1
-                    tally.bytes += size
+                    under_way.count += 1
+                    under_way.bytes += size
                     if self._dispatcher.timer is None:
                         self._dispatcher.arm()
                     return
@@ -183,7 +183,7 @@ class Producer(Closing):
             while chunk:
                 if not self._has_room():
                     await self.room()
-                room = min(_CHUNK, self._count_max - self._tally.count)
+                room = min(_CHUNK, self._count_max - self._under_way.count)
                 taken = self._send_chunk(chunk[:room])
                 count += taken
                 del chunk[:taken]
@@ -193,9 +193,9 @@ class Producer(Closing):
     def _send_chunk(self, chunk: list[tuple[Any, Any]]) -> int:
         """Sends until the buffer has all the bytes it takes; returns how many, which is some."""
         route = self._routes.get if self._raw else _no_route
-        dispatcher, tally, small = self._dispatcher, self._tally, self._small_bytes_max
+        dispatcher, under_way, small = self._dispatcher, self._under_way, self._small_bytes_max
         count = size = long_way = 0
-        room = self._bytes_max - tally.bytes
+        room = self._bytes_max - under_way.bytes
         try:
             for key, value in chunk:
                 if size >= room:
@@ -214,14 +214,14 @@ class Producer(Closing):
                         continue  # else the long way tells, or can
                 self._take(value, key)
                 long_way += 1
-                room = self._bytes_max - tally.bytes
+                room = self._bytes_max - under_way.bytes
         except (TypeError, ValueError) as error:
             if isinstance(error, AnabranchError):
                 raise
             raise InvalidInputError(f"send_many takes pairs, of key and value: {error}") from None
         finally:
-            tally.count += count
-            tally.bytes += size
+            under_way.count += count
+            under_way.bytes += size
             dispatcher.arm()
         return count + long_way
 
@@ -296,7 +296,7 @@ class Producer(Closing):
     @property
     def under_way(self) -> int:
         """How many messages are not settled yet."""
-        return self._tally.count
+        return self._under_way.count
 
     # --- inside -------------------------------------------------------------------------
 
@@ -322,15 +322,16 @@ class Producer(Closing):
                 self._routes[key] = partition
 
     def _has_room(self) -> bool:
-        tally = self._tally
-        return tally.count < self._count_max and tally.bytes < self._bytes_max
+        under_way = self._under_way
+        return under_way.count < self._count_max and under_way.bytes < self._bytes_max
 
     def _no_room(self) -> Exception:
         if self.is_closed:
             return ClosedError(f"the producer of {self.topic} was closed")
+        there = self._under_way
         return BufferFullError(
-            f"{self._tally.count} messages to {self.topic} ({self._tally.bytes} bytes) are under "
-            "way, which is all the buffer takes: await room(), or use send"
+            f"{there.count} messages to {self.topic} ({there.bytes} bytes) are under way, which is "
+            "all the buffer takes: await room(), or use send"
         )
 
     def _note_limit(self) -> None:

@@ -14,6 +14,8 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
+import msgspec
+
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.nodes import parse_url
 from anabranch.core.errors import InvalidInputError
@@ -41,14 +43,13 @@ _log = get_logger(__name__)
 _Key = tuple[str, int]  # subscription, "" for what is written, and segment
 
 
-class _Counter:
+class _Counter(msgspec.Struct):
     """`told`: as of the last report that was answered."""
 
-    __slots__ = ("messages", "size_bytes", "told_bytes", "told_messages")
-
-    def __init__(self) -> None:
-        self.messages = self.size_bytes = 0
-        self.told_messages = self.told_bytes = 0
+    messages: int = 0
+    size_bytes: int = 0
+    told_messages: int = 0
+    told_bytes: int = 0
 
 
 class TopicTraffic:
