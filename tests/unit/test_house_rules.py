@@ -99,7 +99,7 @@ def _public_classes() -> Iterator[tuple[str, str]]:
 # Who shows a thing to others shows it under its own name: a name that is told there may be
 # repeated, once in each of these places.
 _FACES = {
-    "client/anabranch/client/sync/": "anabranch.client",  # the SDK without asyncio
+    "client/anabranch/client/sync.py": "anabranch.client",  # the SDK without asyncio
     "client/anabranch/admin/": "anabranch.admin",  # JSON bodies and HTTP statuses, as received
     "broker/anabranch/broker/http/": "anabranch.admin",  # and as a node sends them
 }
