@@ -14,11 +14,11 @@ from typing import Any
 
 import fastavro
 
-from anabranch.channel.bootstrap import Batch
 from anabranch.channel.codec import Horizon, encode_entity
-from anabranch.channel.log import Entry
+from anabranch.channel.log.entries import Entry
 from anabranch.channel.registry import PREFIX_LENGTH, prefix_of
-from anabranch.channel.state_sums import FORM, row_check
+from anabranch.channel.snapshots.reader import Batch
+from anabranch.channel.snapshots.state_sums import FORM, row_check
 from anabranch.core.bundles.unit import Move, Unit, UnitState
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import even_ranges

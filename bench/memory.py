@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
-from anabranch.channel.log import append_record
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.log.entries import append_record
+from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.client import Client
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.log.records import TopicChange

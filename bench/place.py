@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
 from anabranch.devkit import ports
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import HOST, NodeProcess, await_ready, stop_all

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from anabranch.broker.log import configure_logging
+from anabranch.broker.logging import configure_logging
 from anabranch.broker.node import Node
 from anabranch.broker.settings import load_settings
 from anabranch.channel.codec import encode_record
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
-from anabranch.channel.log import append_record
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.log.entries import append_record
+from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     Cause,

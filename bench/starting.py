@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from anabranch.channel.bootstrap import SnapshotReader
 from anabranch.channel.codec import Horizon
-from anabranch.channel.compactor import Compactor
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.snapshots.compactor import Compactor
+from anabranch.channel.snapshots.reader import SnapshotReader
 from anabranch.projections.view import View
 from bench.figure import Measured
 from bench.folding import SNAPSHOT_UNITS, bulk_loads, snapshot_horizon, snapshot_pairs

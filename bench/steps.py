@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.connection import LATEST_OFFSET
+from anabranch.channel.kafka.connection import LATEST_OFFSET
 from bench.bare import BareKafka
 
 _ANSWER_S: Final = 30.0

@@ -7,7 +7,7 @@ import time
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.layout import entered
 from anabranch.core.topics.segment import SegmentInfo, SegmentState, new_segment

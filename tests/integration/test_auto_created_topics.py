@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.sealing import SegmentTopic
-from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.client import Client, ClientError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import DEADLINE_S, until

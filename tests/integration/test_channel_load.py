@@ -7,12 +7,12 @@ from confluent_kafka import Producer
 from structlog.testing import capture_logs
 
 from anabranch.channel.codec import encode_load
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.load import KafkaLoads, LoadTable, SegmentKey
-from anabranch.channel.load_probe import LoadProbe
-from anabranch.channel.sealing import SegmentTopic
-from anabranch.channel.segments import SegmentAdmin, SegmentSettings
-from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
+from anabranch.channel.load.loads import KafkaLoads, LoadTable, SegmentKey
+from anabranch.channel.load.probe import LoadProbe
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import produce_raw, until

@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from anabranch.channel.bootstrap import SnapshotReader
 from anabranch.channel.codec import Horizon
-from anabranch.channel.compactor import Compactor
-from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import (
     AppendError,
     AppendFailedError,
@@ -24,9 +21,12 @@ from anabranch.channel.errors import (
     SnapshotFailedError,
 )
 from anabranch.channel.heartbeats import KafkaHeartbeats
-from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
-from anabranch.channel.log_end import KafkaLogEnd
-from anabranch.channel.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
+from anabranch.channel.log.end import KafkaLogEnd
+from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.snapshots.compactor import Compactor
+from anabranch.channel.snapshots.reader import SnapshotReader
 from anabranch.core.log.records import Record
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.devkit.kafka.embedded import EmbeddedKafka

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 import pytest
 from confluent_kafka import TopicPartition
 
-from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.positions import EARLIEST, LATEST, GroupPositions, Place
-from anabranch.channel.sealing import SegmentTopic
-from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from anabranch.channel.segments.positions import EARLIEST, LATEST, GroupPositions, Place
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import DEADLINE_S
 

@@ -17,16 +17,16 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource
 from confluent_kafka.cimpl import NewPartitions
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.deadline import Deadline
 from anabranch.channel.errors import (
     KafkaPolicyError,
     KafkaUnreachableError,
     ReplicasMissingError,
     SegmentExistsError,
 )
-from anabranch.channel.sealing import Sealer, SegmentTopic
-from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from anabranch.channel.segments.sealing import Sealer, SegmentTopic
 from anabranch.devkit import ports
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import Differences

@@ -11,10 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.bootstrap import Pair, SnapshotReader, last_horizon, snapshot_consumer
 from anabranch.channel.codec import Horizon, decode_entity, encode_entity
-from anabranch.channel.compactor import Compactor, TrimResult
-from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import (
     FencedError,
     LogLostError,
@@ -22,8 +19,11 @@ from anabranch.channel.errors import (
     SnapshotFailedError,
     SnapshotLostError,
 )
-from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter, offsets
-from anabranch.channel.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
+from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter, offsets
+from anabranch.channel.snapshots.compactor import Compactor, TrimResult
+from anabranch.channel.snapshots.reader import Pair, SnapshotReader, last_horizon, snapshot_consumer
 from anabranch.core.log.records import TopicChange, topic_key
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.segment import SEGMENTS_MAX, SegmentState

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import (
     KafkaRefusedError,
     KafkaUnreachableError,
     WrongTopicError,
 )
-from anabranch.channel.topics import (
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import (
     RECORD_BYTES_MAX,
     Topics,
     TopicSettings,

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.sealing import SegmentTopic
-from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.devkit.demo.messages import TraceMessage
 from anabranch.devkit.demo.stored import stored
 from anabranch.devkit.kafka.embedded import EmbeddedKafka

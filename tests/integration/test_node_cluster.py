@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.bundles.lookups import Located
 from anabranch.broker.errors import StartError
-from anabranch.broker.lookups import Located
 from anabranch.broker.node import Node
 from anabranch.broker.operations import Operations
 from anabranch.broker.startup import check_not_in_use
-from anabranch.channel.compactor import Compactor
-from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import KafkaUnreachableError, NewerSchemaError, WrongTopicError
 from anabranch.channel.heartbeats import KafkaHeartbeats
-from anabranch.channel.kafka_log import KafkaLogWriter
-from anabranch.channel.topics import Topics, TopicSettings, ensure_topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
+from anabranch.channel.log.kafka_log import KafkaLogWriter
+from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.bundles.unit import UnitState
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka

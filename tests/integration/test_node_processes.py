@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.topics import Topics
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
 from anabranch.devkit.ports import free_port

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from anabranch.broker.errors import StartError
-from anabranch.channel.bootstrap import SnapshotReader
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.snapshots.reader import SnapshotReader
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import archive_to
 from support.kafka_cluster import WAIT_S, first_offset, kafka_cluster

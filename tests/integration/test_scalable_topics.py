@@ -14,8 +14,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from anabranch.broker.errors import KafkaFailedError
 from anabranch.broker.node import Node
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.segments import SegmentSettings
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.segments.admin import SegmentSettings
 from anabranch.core.topics import kafka_names as segment_topics
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.segment import SegmentInfo, tile

@@ -16,10 +16,10 @@ from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.deadline import Deadline
-from anabranch.channel.sealing import Sealer
-from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from anabranch.channel.segments.sealing import Sealer
 from anabranch.client import Client, ClosedError, DeadlineError, Producer, StreamConsumer
 from anabranch.wire import producer_state
 from support import channel

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from anabranch.channel.archives import ArchiveError, archive_mark
 from anabranch.channel.codec import Horizon, encode_entity
-from anabranch.channel.compactor import Compactor
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.log import Entry
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.log.entries import Entry
+from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.archives.archive import archive_key
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.archive import (

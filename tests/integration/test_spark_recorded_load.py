@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from anabranch.channel.codec import encode_load
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.topics import Topics
 from anabranch.core.autoscale.load import LoadRecord, load_key
 from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.errors import InvalidInputError

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.positions import EARLIEST, GroupPositions
-from anabranch.channel.segments import SegmentAdmin, SegmentSettings
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from anabranch.channel.segments.positions import EARLIEST, GroupPositions
 from anabranch.client import CheckpointConsumer, Client, StreamConsumer, SubscriptionError
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.channel.bootstrap import Batch
 from anabranch.channel.codec import encode_entity
+from anabranch.channel.snapshots.reader import Batch
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.projections.view import View
 from support.history import History, mixed

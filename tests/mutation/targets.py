@@ -76,7 +76,7 @@ TARGETS: Final = (
             "unit/test_client_faults.py",
         ),
     ),
-    Target("sealing", ("channel/sealing.py",), ("unit/test_channel_sealing.py",)),
+    Target("sealing", ("channel/segments/sealing.py",), ("unit/test_channel_sealing.py",)),
     Target("heartbeats", ("channel/heartbeats.py",), ("unit/test_channel_heartbeats.py",)),
     Target("checks", ("spark_replay/checks/*.py",), ("unit/test_audit_*.py",)),
 )

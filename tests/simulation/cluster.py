@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from anabranch.channel.codec import decode_entity, encode_entity, encode_record, schema_header
-from anabranch.channel.log import Entry
+from anabranch.channel.log.entries import Entry
 from anabranch.core.log import digest as digests
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import Entity

@@ -20,7 +20,7 @@ from anabranch.broker.topics.groups import Groups, StartPositionFinder
 from anabranch.broker.topics.positions import PositionKeeper
 from anabranch.broker.topics.subscriptions import Resets
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.positions import EARLIEST, LATEST
+from anabranch.channel.segments.positions import EARLIEST, LATEST
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.outcome import Folded

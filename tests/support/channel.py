@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from anabranch.channel.archives import ArchiveRegistry
-from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import AppendError
-from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
-from anabranch.channel.log import Entry, append_record
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.log.entries import Entry, append_record
+from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.records import Record, UnitMove
 from support.quiet import QUIET

@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Any
 
 from anabranch.broker.cli.main import main
-from anabranch.channel.sealing import Sealer
-from anabranch.channel.segments import SegmentAdmin
+from anabranch.channel.segments.admin import SegmentAdmin
+from anabranch.channel.segments.sealing import Sealer
 
 
 class Point(Enum):

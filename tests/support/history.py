@@ -17,8 +17,8 @@ from anabranch.channel.codec import (
     encode_record,
     schema_header,
 )
-from anabranch.channel.log import Entry
-from anabranch.channel.state_sums import StateSums
+from anabranch.channel.log.entries import Entry
+from anabranch.channel.snapshots.state_sums import StateSums
 from anabranch.core.archives.archive import ArchiveOp
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.propose import Actor

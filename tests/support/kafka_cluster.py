@@ -11,8 +11,8 @@ from confluent_kafka import TopicPartition
 
 from anabranch.broker.node import Node
 from anabranch.broker.settings import Settings, load_settings
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.ports import free_port
 from support.memory_cluster import until

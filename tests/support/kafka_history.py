@@ -16,9 +16,9 @@ from anabranch.channel.codec import (
     encode_heartbeat,
     encode_horizon,
 )
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.log import Entry
-from anabranch.channel.topics import Topics, topic_id
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics, topic_id
+from anabranch.channel.log.entries import Entry
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.archive_identity import ArchiveIdentity, write_identity
 from support.history import History, SnapshotTaken

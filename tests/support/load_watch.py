@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.load import KafkaLoads, LoadChange, LoadTable, SegmentKey
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.load.loads import KafkaLoads, LoadChange, LoadTable, SegmentKey
 from anabranch.core.autoscale.load import SegmentLoad
 
 WAIT_S = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from anabranch.channel.log import Entry
+from anabranch.channel.log.entries import Entry
 from anabranch.core.log.fold import evolve
 from anabranch.core.log.records import scope_of
 from anabranch.spark_replay.checks.digests import Claim

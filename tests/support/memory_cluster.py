@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from anabranch.broker.metrics import Metrics
+from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings, load_settings
 from anabranch.broker.topics.build import TopicParts
 from anabranch.channel.codec import encode_record, read_entry
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.log import Entry
+from anabranch.channel.log.entries import Entry
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anabranch.channel.errors import LogTrimmedError
-from anabranch.channel.log import Entry, OnDone
+from anabranch.channel.log.entries import Entry, OnDone
 
 
 class MemoryLog:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from anabranch.channel.errors import SegmentExistsError
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.segments.sealing import SegmentTopic
 from support.waiting import WAIT_S
 
 

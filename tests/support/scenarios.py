@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.broker.cli.log import sentence
+from anabranch.broker.cli.cluster.log import sentence
 from anabranch.core.bundles.unit import LEADERSHIP, Move
 from anabranch.core.effects import (
     AppendRecord,

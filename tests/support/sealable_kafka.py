@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigResource
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.sealing import Sealer
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.segments.sealing import Sealer
 
 _UNKNOWN: Final = KafkaError.UNKNOWN_TOPIC_OR_PART
 

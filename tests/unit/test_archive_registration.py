@@ -8,9 +8,9 @@ import pytest
 import structlog
 
 from anabranch.channel.archives import ArchiveRegistry
-from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
 from anabranch.spark_replay import archive_registration
 from anabranch.spark_replay.archive_registration import ArchiveRegistration
 from anabranch.spark_replay.sources import Extent, KafkaSource

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from msgspec.structs import replace
 
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import SegmentInfo

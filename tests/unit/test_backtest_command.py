@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from click import UsageError
 
-from anabranch.broker.cli.backtest import backtest
+from anabranch.broker.cli.spark.backtest import backtest
 from anabranch.spark_replay.backtest import spread, table
 from anabranch.spark_replay.backtest.policies import DEFAULT, parse_policies
 from anabranch.spark_replay.backtest.run import (

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.bundles.lookups import Located
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -11,7 +12,6 @@ from anabranch.broker.errors import (
     PreconditionError,
     UnavailableError,
 )
-from anabranch.broker.lookups import Located
 from anabranch.channel.errors import AppendFailedError
 from anabranch.core.bundles.unit import UnitState
 from anabranch.core.names import Namespace, parse_topic

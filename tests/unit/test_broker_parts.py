@@ -16,11 +16,11 @@ import structlog
 from anabranch.broker.digest_watch import DigestWatch
 from anabranch.broker.errors import StartError
 from anabranch.broker.feeds import Feed
-from anabranch.broker.log import configure_logging, get_logger
-from anabranch.broker.metrics import Metrics
+from anabranch.broker.logging import configure_logging, get_logger
+from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.settings import load_settings
 from anabranch.broker.startup import connect, open_view
-from anabranch.channel.connection import read_properties
+from anabranch.channel.kafka.connection import read_properties
 from anabranch.core.bundles.propose import Actor, move
 from anabranch.core.bundles.unit import Move, Unit, UnitState
 from anabranch.core.errors import InvalidInputError

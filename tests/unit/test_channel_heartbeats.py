@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from structlog.testing import capture_logs
 
 from anabranch.channel.codec import encode_heartbeat
-from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import NewerSchemaError, ProducerLostError
 from anabranch.channel.heartbeats import KafkaHeartbeats
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
 from anabranch.core.sessions.lease import Heartbeat
 from support.mock_kafka import MockKafka
 

@@ -8,7 +8,6 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from anabranch.channel.connection import KafkaConnection, ProducerHealth, Refusals
 from anabranch.channel.errors import (
     AppendFailedError,
     AppendUnknownError,
@@ -16,8 +15,9 @@ from anabranch.channel.errors import (
     ProducerLostError,
     WrongTopicError,
 )
-from anabranch.channel.kafka_log import KafkaLogWriter, append_error
-from anabranch.channel.topics import Topics, TopicSettings, check_release, check_topic
+from anabranch.channel.kafka.connection import KafkaConnection, ProducerHealth, Refusals
+from anabranch.channel.kafka.topics import Topics, TopicSettings, check_release, check_topic
+from anabranch.channel.log.kafka_log import KafkaLogWriter, append_error
 from anabranch.client._kafka_options import LIBRDKAFKA_LOG
 from anabranch.core.errors import FaultError, InvalidInputError
 

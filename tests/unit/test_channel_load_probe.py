@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, cast
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.load_probe import LoadProbe
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.load.probe import LoadProbe
+from anabranch.channel.segments.sealing import SegmentTopic
 from support.waiting import WAIT_S
 
 DEAF = SegmentTopic("deaf", 1)

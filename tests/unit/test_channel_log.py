@@ -14,8 +14,8 @@ from anabranch.channel.errors import (
     LogTrimmedError,
     NewerSchemaError,
 )
-from anabranch.channel.kafka_log import check_holds
-from anabranch.channel.log import Entry, append_record, read_until
+from anabranch.channel.log.entries import Entry, append_record, read_until
+from anabranch.channel.log.kafka_log import check_holds
 from anabranch.core.log.records import PolicyOp, TenantChange
 from support.memory_log import MemoryLog
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.kafka_log import KafkaLogReader
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.log.kafka_log import KafkaLogReader
 
 
 class HandsOver(KafkaConnection, frozen=True):

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.deadline import Deadline
 from anabranch.channel.errors import KafkaAccessError, SegmentExistsError
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from support.sealable_kafka import Partition, SealableKafka
 

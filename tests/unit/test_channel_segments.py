@@ -2,8 +2,8 @@
 
 import pytest
 
-from anabranch.channel import segments
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.segments import admin as segments
+from anabranch.channel.segments.sealing import SegmentTopic
 
 KAFKA_RECORDS_MAX = 10_000
 

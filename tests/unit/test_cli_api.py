@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from anabranch.admin import NoNodeError, UnreachableError
-from anabranch.broker.cli.api import connect
 from anabranch.broker.cli.main import cli
+from anabranch.broker.cli.shared.api import connect
 from anabranch.core.errors import InvalidInputError
 from support.answering import Answer, node
 from support.nobody import nobody
@@ -224,7 +224,7 @@ def test_deleting_a_topic_asks_and_where_nobody_can_be_asked_wants_to_be_told(
         assert (alone.exit_code, asked_for) == (2, [])
         assert f"deleting topic://{TOPIC} loses all its messages" in alone.stderr
         assert "--yes" in alone.stderr
-        monkeypatch.setattr("anabranch.broker.cli.topics.can_be_asked", lambda: True)
+        monkeypatch.setattr("anabranch.broker.cli.topics.commands.can_be_asked", lambda: True)
         no = CliRunner().invoke(cli, words, input="n\n")
         assert (no.exit_code, asked_for) == (1, ["GET"])
         assert f"Delete topic://{TOPIC} with its 0 subscriptions, 1 segment" in no.stderr

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.broker.cli import main as main_module
-from anabranch.broker.cli.log import shown_from
+from anabranch.broker.cli.cluster.log import shown_from
 from anabranch.broker.cli.main import cli
 from support.nobody import nobody
 from support.waiting import WAIT_S
@@ -132,7 +132,7 @@ def test_where_no_node_answers_the_remedy_is_named() -> None:
     ("module", "more"),
     [
         ("anabranch.broker.cli.main", ("anabranch.devkit", "anabranch.jars")),
-        ("anabranch.broker.cli.node", ("anabranch.devkit", "anabranch.jars")),
+        ("anabranch.broker.cli.node.run", ("anabranch.devkit", "anabranch.jars")),
         ("anabranch.devkit.dev", ()),
     ],
 )

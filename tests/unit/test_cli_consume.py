@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from anabranch.broker.cli import consume as consume_module
+from anabranch.broker.cli.topics import consume as consume_module
 from anabranch.client import Checkpoint, DeadlineError
 
 TOPIC = "public/default/orders"

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.broker.cli.main import cli
-from anabranch.broker.cli.policy import NODE_SETTINGS
+from anabranch.broker.cli.topics.policy import NODE_SETTINGS
 from anabranch.broker.settings import SETTING_NAMES
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy
 from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, TopicCause

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from anabranch.broker.cli import produce as produce_module
+from anabranch.broker.cli.topics import produce as produce_module
 from anabranch.client import DeliveryResult, MessageTooLargeError
 
 TOPIC = "public/default/orders"

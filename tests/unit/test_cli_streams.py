@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.broker.cli import produce as produce_module
+from anabranch.broker.cli.topics import produce as produce_module
 from support.answering import node
 from support.nobody import nobody
 from support.processes import COMMAND

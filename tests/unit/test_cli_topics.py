@@ -9,10 +9,10 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.broker.cli import dag
-from anabranch.broker.cli.consume import merged
 from anabranch.broker.cli.main import cli
-from anabranch.broker.cli.produce import split_line
+from anabranch.broker.cli.topics import dag
+from anabranch.broker.cli.topics.consume import merged
+from anabranch.broker.cli.topics.produce import split_line
 from anabranch.client import Checkpoint
 from anabranch.core.hashing import RING16
 from anabranch.core.topics.layout import SegmentLayout

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from anabranch.broker.log import configure_logging
+from anabranch.broker.logging import configure_logging
 from anabranch.broker.settings import load_settings
 from anabranch.wire.logging import get_logger
 from support.waiting import WAIT_S

@@ -9,7 +9,7 @@ import pytest
 from anabranch.broker.descriptors import RESERVED, fitted
 from anabranch.broker.errors import StartError
 from anabranch.broker.settings import load_settings
-from anabranch.channel.connection import KafkaConnection
+from anabranch.channel.kafka.connection import KafkaConnection
 
 
 def test_the_settings_stay_as_they_are_where_there_are_enough() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from anabranch.broker.http.docs_page import docs_page
+from anabranch.broker.http.docs.page import docs_page
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
 

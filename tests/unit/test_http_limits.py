@@ -13,7 +13,7 @@ import structlog
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from anabranch.broker.http.guard import GuardMiddleware
+from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.http.server import HttpServer, bind
 from anabranch.broker.settings import load_settings
 from support.waiting import WAIT_S, until

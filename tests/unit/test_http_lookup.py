@@ -1,4 +1,4 @@
-from anabranch.broker.http.reads import LOOKUP_PREFIX
+from anabranch.broker.http.routes.reads import LOOKUP_PREFIX
 from anabranch.core.ring import parse_range, topic_hash
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from anabranch.broker.http.origins import OriginRules
+from anabranch.broker.http.guards.origins import OriginRules
 from anabranch.broker.settings import SettingsError, load_settings
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.http.scalable_models import LayoutBody
+from anabranch.broker.http.models.topics import LayoutBody
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
 from support.scalable import HOME, TOPIC, created, layout, ranges, refused

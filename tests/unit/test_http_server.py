@@ -13,7 +13,7 @@ import structlog
 
 from anabranch.broker.errors import DeadlineExceededError, StartError
 from anabranch.broker.http.server import bind
-from anabranch.broker.log import configure_logging
+from anabranch.broker.logging import configure_logging
 from anabranch.broker.settings import load_settings
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until

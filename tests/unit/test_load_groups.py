@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from anabranch.broker.load.groups import GroupWatch, SamplingPlan
-from anabranch.channel.load_probe import CLIENTS_MAX, ActiveGroup
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.load.probe import CLIENTS_MAX, ActiveGroup
+from anabranch.channel.segments.sealing import SegmentTopic
 
 WINDOW_S = 60.0
 STEP_S = 10.0

@@ -13,10 +13,10 @@ from anabranch.broker.load import inventory
 from anabranch.broker.load.build import measure
 from anabranch.broker.load.reporter import LoadSettings, SegmentLoadReporter
 from anabranch.broker.load.traffic import ReportedTraffic, TrafficReport
-from anabranch.broker.metrics import Metrics
-from anabranch.channel.load import LoadTable, SegmentKey
-from anabranch.channel.load_probe import ActiveGroup
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.broker.metrics.registry import Metrics
+from anabranch.channel.load.loads import LoadTable, SegmentKey
+from anabranch.channel.load.probe import ActiveGroup
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord, SegmentLoad
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from support import steady

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from anabranch.broker.figures import measure_connections, measure_node
-from anabranch.broker.http.protocol import Connections
+from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import Probe
-from anabranch.channel.load import LoadTable, SegmentKey
+from anabranch.broker.metrics.node import measure_connections, measure_node
+from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
 from support import steady
 from support.memory_cluster import MemoryNode, memory_cluster

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.channel.log import Entry
+from anabranch.channel.log.entries import Entry
 from anabranch.projections import view as views
 from anabranch.projections.errors import ViewLogError
 from anabranch.projections.store import Family

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from anabranch.channel.codec import encode_entity
-from anabranch.channel.state_sums import StateSums
+from anabranch.channel.snapshots.state_sums import StateSums
 from anabranch.core.bundles.unit import Move, Unit, UnitState
 from anabranch.core.tenants.tenant import Tenant
 from anabranch.projections.errors import SnapshotDamagedError, ViewDamagedError

@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import NewerSchemaError
-from anabranch.channel.log import Entry
+from anabranch.channel.log.entries import Entry
 from anabranch.core.bundles.unit import UnitState
 from anabranch.core.log.digest import to_hex
 from anabranch.core.log.state import Change

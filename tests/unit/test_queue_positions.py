@@ -7,10 +7,10 @@ import struct
 import pytest
 from confluent_kafka import KafkaError
 
-from anabranch.broker import queue_positions
-from anabranch.broker.queue_positions import COORDINATORS_MAX, KafkaPositions
-from anabranch.channel.connection import KafkaConnection
+from anabranch.broker.topics import queue_positions
+from anabranch.broker.topics.queue_positions import COORDINATORS_MAX, KafkaPositions
 from anabranch.channel.errors import KafkaRefusedError
+from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.wire.kafka_protocol import KafkaProtocolError, ResponseReader, text, varint
 
 BROKERS = [("k1", 9092), ("k2", 9092)]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.broker.environment import variable_of
 from anabranch.broker.settings import SETTING_NAMES, SettingsError, load_settings
+from anabranch.broker.settings.environment import variable_of
 
 # Of a Kubernetes service `anabranch` with a port named `http`, and of a Docker link.
 PLATFORM = {

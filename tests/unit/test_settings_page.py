@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from anabranch.broker.cli.main import cli
 from anabranch.broker.settings import SETTING_NAMES, load_settings
-from anabranch.broker.settings_page import BY_POLICY, markdown_table, setting_rows
+from anabranch.broker.settings.page import BY_POLICY, markdown_table, setting_rows
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"

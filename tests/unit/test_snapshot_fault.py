@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.broker.snapshot_fault import first_difference, gap_in_rings
+from anabranch.broker.snapshots.fault import first_difference, gap_in_rings
 from anabranch.core.log.state import Entity
 from support.history import DEFAULT, mixed
 

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.positions import EARLIEST
+from anabranch.channel.segments.positions import EARLIEST
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of

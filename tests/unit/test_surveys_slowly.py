@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from anabranch.broker.errors import UnavailableError
-from anabranch.channel.positions import EARLIEST, Place
+from anabranch.channel.segments.positions import EARLIEST, Place
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from support.kept_topic import NAME, run
 from support.memory_cluster import MemoryCluster, MemoryNode, until

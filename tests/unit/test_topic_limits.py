@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.errors import PreconditionError
-from anabranch.broker.http.scalable_models import TopicStats
+from anabranch.broker.http.models.topics import TopicStats
 from anabranch.broker.topics.policies import check_layout, layout_bytes_max
 from anabranch.broker.topics.watches import RoundRobin, WatchedTopic
 from anabranch.core.topics.layout import initial_segments

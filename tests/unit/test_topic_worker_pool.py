@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.segments.sealing import SegmentTopic
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
 from support.memory_segments import MemorySegments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.broker.trim_watch import TrimWatch
+from anabranch.broker.snapshots.trim_watch import TrimWatch
 from anabranch.core.archives.archive import Archive
 
 ARCHIVES = {

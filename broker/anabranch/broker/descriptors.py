@@ -10,7 +10,7 @@ import resource
 from typing import Final
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.broker.settings import Settings
 
 RESERVED: Final = 512  # for Kafka, the view, and what is just being opened

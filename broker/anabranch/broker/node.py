@@ -18,16 +18,15 @@ from typing import Final
 
 from anabranch.broker.errors import StartError
 from anabranch.broker.feeds import Feed
-from anabranch.broker.figures import measure_node
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import SegmentLoadReporter
-from anabranch.broker.log import get_logger
-from anabranch.broker.metrics import Metrics
+from anabranch.broker.logging import get_logger
+from anabranch.broker.metrics.node import measure_node
+from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.operations import Operations
-from anabranch.broker.queue_positions import KafkaPositions
 from anabranch.broker.runtime import Ended, Runtime
 from anabranch.broker.settings import Settings
-from anabranch.broker.snapshots import Snapshots
+from anabranch.broker.snapshots.writer import Snapshots
 from anabranch.broker.startup import (
     CatchUp,
     check_not_in_use,
@@ -36,16 +35,17 @@ from anabranch.broker.startup import (
     segment_settings,
 )
 from anabranch.broker.topics.build import TopicParts
-from anabranch.channel.compactor import Compactor
+from anabranch.broker.topics.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
-from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
-from anabranch.channel.load import KafkaLoads, LoadChange, LoadTable
-from anabranch.channel.load_probe import LoadProbe
-from anabranch.channel.log import Entry, append_record
-from anabranch.channel.log_end import KafkaLogEnd
-from anabranch.channel.segments import SegmentAdmin
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.load.loads import KafkaLoads, LoadChange, LoadTable
+from anabranch.channel.load.probe import LoadProbe
+from anabranch.channel.log.end import KafkaLogEnd
+from anabranch.channel.log.entries import Entry, append_record
+from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.segments.admin import SegmentAdmin
+from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.errors import AnabranchError
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.projections.view import View

@@ -13,13 +13,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.errors import (
     ConflictError,
     NotFoundError,
     PreconditionError,
 )
 from anabranch.broker.load.build import traffic_inbox
-from anabranch.broker.lookups import LookupService
 from anabranch.broker.proposals import RACES_MAX
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings

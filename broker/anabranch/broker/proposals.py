@@ -27,8 +27,8 @@ from anabranch.broker.errors import (
     PreconditionError,
     UnavailableError,
 )
-from anabranch.broker.log import get_logger
-from anabranch.broker.metrics import Metrics
+from anabranch.broker.logging import get_logger
+from anabranch.broker.metrics.registry import Metrics
 from anabranch.channel.errors import AppendFailedError
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.errors import AnabranchError

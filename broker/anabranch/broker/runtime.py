@@ -14,13 +14,13 @@ from typing import Protocol
 
 import msgspec
 
+from anabranch.broker.bundles.owners import Routes
 from anabranch.broker.digest_watch import DigestWatch, Mismatch
 from anabranch.broker.errors import DeadlineExceededError, UnavailableError
-from anabranch.broker.log import get_logger
-from anabranch.broker.metrics import Metrics, record_kind
+from anabranch.broker.logging import get_logger
+from anabranch.broker.metrics.registry import Metrics, record_kind
 from anabranch.broker.proposals import Append, AskEnd, Proposals, ids
-from anabranch.broker.routes import Routes
-from anabranch.channel.log import Entry
+from anabranch.channel.log.entries import Entry
 from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.effects import (
     AppendRecord,

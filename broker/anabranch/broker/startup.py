@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.broker.settings import Settings
-from anabranch.broker.snapshot_fault import fault_of_snapshot
-from anabranch.channel.bootstrap import SnapshotReader, last_horizon
+from anabranch.broker.snapshots.fault import fault_of_snapshot
 from anabranch.channel.codec import Horizon
-from anabranch.channel.connection import KafkaConnection, read_properties
 from anabranch.channel.errors import LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
-from anabranch.channel.kafka_log import KafkaLogReader
-from anabranch.channel.segments import SegmentSettings
-from anabranch.channel.topics import Topics, TopicSettings, ensure_topics, topic_id
+from anabranch.channel.kafka.connection import KafkaConnection, read_properties
+from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics, topic_id
+from anabranch.channel.log.kafka_log import KafkaLogReader
+from anabranch.channel.segments.admin import SegmentSettings
+from anabranch.channel.snapshots.reader import SnapshotReader, last_horizon
 from anabranch.core.errors import AnabranchError
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.projections.errors import SnapshotDamagedError, ViewLogError

@@ -13,18 +13,18 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from anabranch.channel.bootstrap import SnapshotReader
 from anabranch.channel.codec import is_about_archives, read_state
-from anabranch.channel.connection import KafkaConnection, close_consumer
 from anabranch.channel.errors import (
     AppendError,
     KafkaUnreachableError,
     LogTrimmedError,
     UnreadableError,
 )
-from anabranch.channel.kafka_log import KafkaLogReader, KafkaLogWriter
-from anabranch.channel.log import Entry, append_record, read_until
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.log.entries import Entry, append_record, read_until
+from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.snapshots.reader import SnapshotReader
 from anabranch.core.archives.archive import Archive, ArchiveOp, archive_key
 from anabranch.core.archives.evolve import evolve_archive
 from anabranch.core.errors import AnabranchError

@@ -17,11 +17,11 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from anabranch.channel.codec import decode_heartbeat, encode_heartbeat
-from anabranch.channel.connection import KafkaConnection, ProducerHealth, close_consumer
 from anabranch.channel.errors import KafkaRefusedError, NewerSchemaError, UnreadableError
-from anabranch.channel.kafka_log import is_passing, offsets
+from anabranch.channel.kafka.connection import KafkaConnection, ProducerHealth, close_consumer
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.log.kafka_log import is_passing, offsets
 from anabranch.channel.passed_over import PassedOver
-from anabranch.channel.topics import Topics
 from anabranch.core.sessions.lease import Heartbeat
 
 OnAcked = Callable[[Heartbeat], None]

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from anabranch.broker.cli.flags import settings_of
+from anabranch.broker.cli.shared.flags import settings_of
 from anabranch.core.errors import AnabranchError
 from anabranch.devkit import ports
 from anabranch.devkit.kafka.embedded import EmbeddedKafka

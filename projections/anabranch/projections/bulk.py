@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 from rocksdict import ColumnFamily, WriteBatch
 
-from anabranch.channel.bootstrap import Batch
 from anabranch.channel.codec import Horizon, decode_entity, encode_entity, peek_unit
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
-from anabranch.channel.state_sums import FORM, StateSums
+from anabranch.channel.snapshots.reader import Batch
+from anabranch.channel.snapshots.state_sums import FORM, StateSums
 from anabranch.core.bundles.unit import UNSETTLED, Move, Unit, UnitState
 from anabranch.core.log import digest as digests
 from anabranch.core.log.records import CLUSTER_KEY, topic_key

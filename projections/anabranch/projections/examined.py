@@ -1,7 +1,7 @@
 """A stored state looked at row by row: what it adds up to, and what in it is no state at all.
 
-That takes some ten times as long as adding up its bytes (`channel.state_sums`), so it is done only
-when these do not fit, or when another release took them over other schemas.
+That takes some ten times as long as adding up its bytes (`snapshots.state_sums`), so it is done
+only when these do not fit, or when another release took them over other schemas.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from anabranch.channel.codec import ENTITY_PREFIXES, encode_entity, read_state
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.registry import PREFIX_LENGTH
-from anabranch.channel.state_sums import StateSums, row_check
+from anabranch.channel.snapshots.state_sums import StateSums, row_check
 from anabranch.core.log.digest import Digest, entity_hash
 from anabranch.projections.store import Family, Store, new_batch
 

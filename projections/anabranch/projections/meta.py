@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.channel.state_sums import FORM, StateSums
+from anabranch.channel.snapshots.state_sums import FORM, StateSums
 from anabranch.projections.errors import ViewDamagedError, ViewFormatError
 from anabranch.projections.store import Family, Store
 
@@ -24,7 +24,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
     timestamp_ms: int = 0  # the log's, of the last entry folded
     counts: dict[str, int] = {}  # broker -> units that name it as their broker
     log_id: str = ""  # of the log that was folded; "" until the view is told
-    keys: int = 0  # and the next two: the sums of what is stored (`channel.state_sums`)
+    keys: int = 0  # and the next two: the sums of what is stored (`channel.snapshots.state_sums`)
     check: int = 0
     form: int = 0
 

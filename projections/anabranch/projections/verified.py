@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.channel.state_sums import FORM
+from anabranch.channel.snapshots.state_sums import FORM
 from anabranch.core.log import digest as digests
 from anabranch.projections.errors import ViewDamagedError
 from anabranch.projections.examined import examine, raw_sums

@@ -16,10 +16,10 @@ from typing import Final, Self, cast
 
 from rocksdict import WriteBatch
 
-from anabranch.channel.bootstrap import Batch
 from anabranch.channel.codec import Horizon, encode_entity
-from anabranch.channel.log import Entry
-from anabranch.channel.state_sums import StateSums, row_check
+from anabranch.channel.log.entries import Entry
+from anabranch.channel.snapshots.reader import Batch
+from anabranch.channel.snapshots.state_sums import StateSums, row_check
 from anabranch.core.bundles.unit import LEADERSHIP, UNSETTLED, Unit
 from anabranch.core.cluster.settings import Cluster
 from anabranch.core.log import digest as digests

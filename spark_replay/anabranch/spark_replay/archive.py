@@ -26,8 +26,8 @@ import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
 from anabranch.core.errors import AnabranchError
 from anabranch.jars.java import find_java
 from anabranch.spark_replay.archive_registration import ArchiveRegistration

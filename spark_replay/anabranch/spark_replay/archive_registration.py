@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from anabranch.channel.archives import ArchiveRegistry
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.topics import topic_id
+from anabranch.channel.kafka.topics import topic_id
 from anabranch.spark_replay.archive_identity import (
     ArchiveIdentity,
     new_identity,

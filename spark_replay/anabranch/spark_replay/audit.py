@@ -12,8 +12,8 @@ import msgspec
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.topics import Topics, topic_id
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics, topic_id
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
 from anabranch.jars.java import find_java

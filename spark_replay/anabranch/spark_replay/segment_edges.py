@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from anabranch.channel.connection import LATEST_OFFSET, KafkaConnection, close_consumer
+from anabranch.channel.kafka.connection import LATEST_OFFSET, KafkaConnection, close_consumer
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.spark_replay.checks.order import Bucket, Edge, Edges

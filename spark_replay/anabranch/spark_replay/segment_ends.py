@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from anabranch.channel.connection import LATEST_OFFSET, KafkaConnection, close_consumer
+from anabranch.channel.kafka.connection import LATEST_OFFSET, KafkaConnection, close_consumer
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.spark_replay.checks.segments import SegmentEnds
 from anabranch.spark_replay.checks.topics import SealedSegment, StreamDrain, TopicsLeft

@@ -25,10 +25,10 @@ from anabranch.channel.codec import (
     decode_heartbeat,
     decode_horizon,
 )
-from anabranch.channel.connection import KafkaConnection
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
-from anabranch.channel.kafka_log import offsets
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.log.kafka_log import offsets
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import TENANT_KINDS
 from anabranch.core.sessions.lease import Heartbeat

@@ -18,7 +18,7 @@ from anabranch.broker.topics.consumers import (
     SubscriptionGoneError,
 )
 from anabranch.broker.topics.subscriptions import DeadLetterPolicies, DeadLetterSettings
-from anabranch.channel.positions import EARLIEST, LATEST
+from anabranch.channel.segments.positions import EARLIEST, LATEST
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.state import StateReader
 from anabranch.core.names import full_name, parse_scalable_topic

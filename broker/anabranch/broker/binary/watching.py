@@ -8,7 +8,7 @@ from typing import Final
 
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.binary.handlers import code_of
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.watches import Mark, WatchedTopic, Watches
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name, parse_scalable_topic

@@ -13,29 +13,29 @@ import click
 
 from anabranch.core.errors import AnabranchError
 
-# name: (module, attribute, one line for the list). Only the module of the command run is imported,
-# and by name: so the tools are no part of what a node or the SDK imports.
+# name: (module, where the command is called so, one line for the list). Only the module of the
+# command run is imported, and by name: so the tools are no part of what a node or the SDK imports.
 _COMMANDS: Final = {
-    "dev": ("anabranch.devkit.dev", "dev", "Run an embedded Kafka and some nodes on this machine."),
-    "node": (".node", "node", "Run one node."),
+    "dev": ("anabranch.devkit.dev", "Run an embedded Kafka and some nodes on this machine."),
+    "node": (".node.run", "Run one node."),
     "demo": (
-        *("anabranch.devkit.demo.command", "demo"),
+        "anabranch.devkit.demo.command",
         "Show a cluster at work on a real trace, with failures and an audit.",
     ),
-    "lookup": (".cluster", "lookup", "Say which broker serves a topic."),
-    "tenants": (".tenants", "tenants", "Tenants: list, show, create, update, delete."),
-    "namespaces": (".namespaces", "namespaces", "Namespaces and their bundles: create, split ..."),
-    "bundles": (".cluster", "bundles", "List a namespace's bundles with owners and states."),
-    "brokers": (".cluster", "brokers", "List the brokers, and who leads."),
-    "explain": (".cluster", "explain", "Say what may become of a bundle or a topic now."),
-    "topics": (".topics", "topics", "Scalable topics: create, show, split, merge, produce ..."),
-    "policy": (".policy", "policy", "When topics split and merge by themselves: show, set."),
-    "log": (".log", "log", "Read the log: `log tail`."),
-    "archive": (".spark", "archive", "Copy the log to Parquet, exactly once."),
-    "audit": (".spark", "audit", "Replay the whole log with Spark and check every promise."),
-    "backtest": (".backtest", "backtest", "Try auto-scale policies on loads of the past."),
-    "settings": (".settings", "settings", "List a node's settings, what they mean and default to."),
-    "doctor": (".doctor", "doctor", "Check Java, Kafka, settings, disk and port."),
+    "lookup": (".cluster.queries", "Say which broker serves a topic."),
+    "tenants": (".cluster.tenants", "Tenants: list, show, create, update, delete."),
+    "namespaces": (".cluster.namespaces", "Namespaces and their bundles: create, split ..."),
+    "bundles": (".cluster.queries", "List a namespace's bundles with owners and states."),
+    "brokers": (".cluster.queries", "List the brokers, and who leads."),
+    "explain": (".cluster.queries", "Say what may become of a bundle or a topic now."),
+    "topics": (".topics.commands", "Scalable topics: create, show, split, merge, produce ..."),
+    "policy": (".topics.policy", "When topics split and merge by themselves: show, set."),
+    "log": (".cluster.log", "Read the log: `log tail`."),
+    "archive": (".spark.jobs", "Copy the log to Parquet, exactly once."),
+    "audit": (".spark.jobs", "Replay the whole log with Spark and check every promise."),
+    "backtest": (".spark.backtest", "Try auto-scale policies on loads of the past."),
+    "settings": (".node.settings", "List a node's settings, what they mean and default to."),
+    "doctor": (".node.doctor", "Check Java, Kafka, settings, disk and port."),
 }
 
 # What brings the packages that a command misses; the commands of the SDK miss none.
@@ -79,7 +79,7 @@ class _LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             raise ExtraMissingError(ctx.invoked_subcommand or "", error.name) from error
         except AnabranchError as error:
-            api = sys.modules.get("anabranch.broker.cli.api")  # not there, it raised nothing
+            api = sys.modules.get("anabranch.broker.cli.shared.api")  # not there, it raised nothing
             said = api.told(error) if api else error
             if said is error:
                 raise
@@ -91,17 +91,17 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module, attribute, _ = _COMMANDS[cmd_name]
+        module, _ = _COMMANDS[cmd_name]
         try:
             found = importlib.import_module(module, __package__)
         except ModuleNotFoundError as error:
             raise ExtraMissingError(cmd_name, error.name) from error
-        command: click.Command = getattr(found, attribute)
+        command: click.Command = getattr(found, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, _, about) in _COMMANDS.items()])
+            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -129,8 +129,8 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The entry point: errors that have a remedy are said in words, on standard error."""
-    from anabranch.broker.cli.failures import describe, keep
-    from anabranch.broker.cli.streams import drop_unwritten, open_closed
+    from anabranch.broker.cli.shared.failures import describe, keep
+    from anabranch.broker.cli.shared.streams import drop_unwritten, open_closed
 
     open_closed()
     say: Callable[[], object] | None = None

@@ -11,25 +11,25 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from anabranch.broker.http import (
+from anabranch.broker.http.docs.description import describe
+from anabranch.broker.http.docs.page import docs_page
+from anabranch.broker.http.errors import answer_errors
+from anabranch.broker.http.guards.origins import OriginMiddleware, OriginRules
+from anabranch.broker.http.guards.requests import GuardMiddleware
+from anabranch.broker.http.routes import (
     autoscale,
     brokers,
     bundle_backlogs,
     bundles,
     namespaces,
     reads,
-    scalable,
     segment_subscriptions,
     segments,
     subscriptions,
     tenants,
+    topics,
 )
-from anabranch.broker.http.description import describe
-from anabranch.broker.http.docs_page import docs_page
-from anabranch.broker.http.errors import answer_errors
-from anabranch.broker.http.guard import GuardMiddleware
-from anabranch.broker.http.origins import OriginMiddleware, OriginRules
-from anabranch.broker.metrics import Metrics
+from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.operations import Operations
 from anabranch.broker.settings import Settings
 
@@ -56,7 +56,7 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.include_router(namespaces.router(operations, cluster))
     api.include_router(bundles.router(operations))
     api.include_router(bundle_backlogs.router(operations))
-    api.include_router(scalable.router(operations.topics))
+    api.include_router(topics.router(operations.topics))
     api.include_router(subscriptions.router(operations.topics))
     api.include_router(segments.router(operations.topics))
     api.include_router(autoscale.router(operations.topics.policies))

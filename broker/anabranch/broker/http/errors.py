@@ -21,7 +21,7 @@ from anabranch.broker.errors import (
     PreconditionError,
     UnavailableError,
 )
-from anabranch.broker.http.models import Problem
+from anabranch.broker.http.models.cluster import Problem
 from anabranch.broker.http.routing import mark_if_stale
 from anabranch.core.errors import AnabranchError, InvalidInputError
 

@@ -13,8 +13,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.http.protocol import Connections, protocol_of
-from anabranch.broker.port_settings import DEFAULT_HTTP_LIMITS, HttpLimits
+from anabranch.broker.http.guards.connections import Connections, protocol_of
+from anabranch.broker.settings.ports import DEFAULT_HTTP_LIMITS, HttpLimits
 
 _BACKLOG: Final = 2048
 _STOP_SECONDS_MAX: Final = 5

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from anabranch.broker.load.reporter import Loads, LoadSettings, Probe, SegmentLoadReporter
 from anabranch.broker.load.traffic import TrafficReports
-from anabranch.broker.metrics import Metrics
+from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.settings import Settings
 from anabranch.broker.topics.service import TopicService
-from anabranch.channel.load import LoadTable
+from anabranch.channel.load.loads import LoadTable
 
 
 def load_settings(settings: Settings) -> LoadSettings:

@@ -17,8 +17,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from anabranch.channel.load_probe import CLIENTS_MAX, ActiveGroup
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.load.probe import CLIENTS_MAX, ActiveGroup
+from anabranch.channel.segments.sealing import SegmentTopic
 
 _QUIET_MAX: Final = 8  # groups of a round that have no members
 _ASKED_MAX: Final = CLIENTS_MAX - _QUIET_MAX  # that have; so the next round finds their clients
@@ -29,7 +29,7 @@ _ROUND_S: Final = 5.0
 
 
 class GroupProbe(Protocol):
-    """What is asked of Kafka: `channel.load_probe.LoadProbe`, or its double."""
+    """What is asked of Kafka: `channel.load.probe.LoadProbe`, or its double."""
 
     def groups(self, timeout_s: float) -> list[str]: ...
     def readers(self, groups: list[str], timeout_s: float) -> list[ActiveGroup]: ...

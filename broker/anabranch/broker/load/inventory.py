@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.topics.service import TopicService
-from anabranch.channel.load import LoadTable, SegmentKey
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.load.loads import LoadTable, SegmentKey
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord, Rates, SegmentLoad
 from anabranch.core.autoscale.meter import SegmentMeter
 from anabranch.core.autoscale.schedule import policy_of

@@ -19,10 +19,10 @@ import msgspec
 from anabranch.broker.load.groups import GroupProbe, GroupWatch, SamplingPlan
 from anabranch.broker.load.inventory import Inventory, Measured, MeasuredTopic
 from anabranch.broker.load.traffic import TrafficGrowth, TrafficReports
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.service import TopicService
-from anabranch.channel.load import LoadTable, SegmentKey
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.load.loads import LoadTable, SegmentKey
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord
 from anabranch.wire import clock
 
@@ -36,7 +36,7 @@ _LOOK_S: Final = 0.05
 
 
 class Probe(GroupProbe, Protocol):
-    """What is asked of Kafka: `channel.load_probe.LoadProbe`, or its double."""
+    """What is asked of Kafka: `channel.load.probe.LoadProbe`, or its double."""
 
     def ends(
         self, topics: Collection[SegmentTopic], timeout_s: float
@@ -46,7 +46,7 @@ class Probe(GroupProbe, Protocol):
 
 
 class Loads(Protocol):
-    """Where loads are written: `channel.load.KafkaLoads`, or its double."""
+    """Where loads are written: `channel.load.loads.KafkaLoads`, or its double."""
 
     @property
     def is_whole(self) -> bool: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from anabranch.broker.bundles.lookups import Located, LookupService
 from anabranch.broker.errors import (
     ConflictError,
     ElsewhereError,
@@ -12,7 +13,6 @@ from anabranch.broker.errors import (
     PreconditionError,
     UnavailableError,
 )
-from anabranch.broker.lookups import Located, LookupService
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.service import TopicService
 from anabranch.core.log.records import TopicCause, TopicChange

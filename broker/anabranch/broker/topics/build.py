@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from anabranch.broker.lookups import LookupService
+from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.topics.access import TopicAccess

@@ -18,13 +18,13 @@ from anabranch.broker.errors import (
     PreconditionError,
     UnavailableError,
 )
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.groups import Groups, StartPositionFinder, written_parts
 from anabranch.broker.topics.positions import Group
 from anabranch.broker.topics.service import Attached, ConsumerConnection
 from anabranch.broker.topics.usage import Usage
-from anabranch.channel.positions import EARLIEST
+from anabranch.channel.segments.positions import EARLIEST
 from anabranch.core import names
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.log.state import StateReader

@@ -22,12 +22,12 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.positions import Part, Positions, starting_at
 from anabranch.broker.topics.service import TopicService
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
-from anabranch.channel.positions import EARLIEST, Place
+from anabranch.channel.segments.positions import EARLIEST, Place
 from anabranch.core.names import Namespace
 from anabranch.core.subscriptions.subscription import SegmentPositions
 from anabranch.core.topics.kafka_names import kafka_topic

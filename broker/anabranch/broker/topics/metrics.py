@@ -12,7 +12,7 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.core.autoscale.decisions import Blocked, Merge, NoAction, Split, describe
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.schedule import Evaluation, LoadOf

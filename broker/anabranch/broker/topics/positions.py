@@ -15,7 +15,7 @@ import msgspec
 
 from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
-from anabranch.channel.positions import EARLIEST, LATEST, Place
+from anabranch.channel.segments.positions import EARLIEST, LATEST, Place
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.segment import SegmentInfo
@@ -37,7 +37,7 @@ _NOT_TOLD: Final = (
 
 
 class PositionKeeper(Protocol):
-    """What is needed of Kafka: `channel.positions.GroupPositions`, or its double."""
+    """What is needed of Kafka: `channel.segments.positions.GroupPositions`, or its double."""
 
     def offsets(
         self, places: Iterable[Place], timestamp_ms: int, deadline_s: float

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 import msgspec
 
 from anabranch.broker.errors import OperationError
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.metrics import AutoScaleMetrics, is_rollover
 from anabranch.broker.topics.worker import Failures, WorkerPool

@@ -23,11 +23,11 @@ from anabranch.broker.errors import (
     PreconditionError,
     UnavailableError,
 )
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import ConsumerRequest, Consumers
 from anabranch.broker.topics.groups import StartPositionFinder
-from anabranch.channel.positions import EARLIEST
+from anabranch.channel.segments.positions import EARLIEST
 from anabranch.core.names import full_name, parse_scalable_topic
 from anabranch.core.subscriptions.subscription import (
     DELIVERIES,

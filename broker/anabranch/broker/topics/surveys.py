@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import Consumers
 from anabranch.broker.topics.groups import StrayGroups, written_parts
@@ -39,7 +39,7 @@ from anabranch.broker.topics.positions import (
 from anabranch.broker.topics.usage import Expiry, change_as_read
 from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
-from anabranch.channel.positions import Place
+from anabranch.channel.segments.positions import Place
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.retention import Retention, trims, written_down

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.errors import ConflictError, listed
-from anabranch.broker.log import get_logger
+from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.groups import Groups
 from anabranch.broker.topics.positions import Positions

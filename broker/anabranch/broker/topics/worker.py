@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 
 from anabranch.broker.errors import UnavailableError
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
-from anabranch.channel.sealing import SegmentTopic
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.names import full_name
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.tasks import (
@@ -43,7 +43,7 @@ _TOPICS_MAX: Final = 1_000  # those that failed last are remembered
 
 
 class SegmentKeeper(Protocol):
-    """What a node needs of Kafka for segments: `channel.segments.SegmentAdmin`, or its double."""
+    """What a node needs of Kafka for segments: the channel's `SegmentAdmin`, or its double."""
 
     def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
     def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from anabranch.broker.cli.numbers import Finite
-from anabranch.broker.cli.spark import tidy_when_terminated
+from anabranch.broker.cli.shared.numbers import Finite
+from anabranch.broker.cli.spark.jobs import tidy_when_terminated
 
 
 @click.command(epilog="Example: anabranch demo --data-dir /tmp/demo")

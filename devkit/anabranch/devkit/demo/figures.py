@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from anabranch.broker.cli.output import table
+from anabranch.broker.cli.shared.output import table
 from anabranch.devkit.demo.history import History
 from anabranch.devkit.demo.lookups import LookupClients, LookupSample
 from anabranch.devkit.demo.messages import Checked

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.kafka_log import KafkaLogReader
-from anabranch.channel.topics import Topics
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.core.bundles.unit import Move, Unit, UnitState
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.replica import MemoryReplica

@@ -13,10 +13,10 @@ from typing import Any, Final
 import click
 import msgspec
 
-from anabranch.broker.cli.dag import draw, fitting
-from anabranch.broker.cli.sdk import configure_sdk_log
-from anabranch.channel.connection import KafkaConnection
-from anabranch.channel.topics import Topics
+from anabranch.broker.cli.topics.dag import draw, fitting
+from anabranch.broker.cli.topics.sdk import configure_sdk_log
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
 from anabranch.core.names import full_name
 from anabranch.devkit import ports
 from anabranch.devkit.demo.figures import say_checked, say_figures

@@ -9,7 +9,7 @@ import msgspec
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition
 
-from anabranch.channel.connection import KafkaConnection, close_consumer
+from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
 from anabranch.core.errors import AnabranchError
 from anabranch.devkit.demo.messages import Arrival, TraceMessage
 

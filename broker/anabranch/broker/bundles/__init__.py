@@ -1,0 +1,1 @@
+"""Who owns which bundle: the cache of owners, and look-ups."""

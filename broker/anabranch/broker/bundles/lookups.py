@@ -1,0 +1,154 @@
+"""Look-ups: which broker owns the bundle of a topic, assigning it when nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from anabranch.broker.bundles.owners import owner_to_name
+from anabranch.broker.errors import DeadlineExceededError, NotFoundError, OperationError
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings import Settings
+from anabranch.core.bundles import propose
+from anabranch.core.bundles.unit import Unit, UnitState
+from anabranch.core.names import Namespace, Topic
+from anabranch.core.ring import topic_hash
+from anabranch.wire import clock
+
+# With no broker to take a bundle, there is no event to wait for that is sure to come.
+_NOBODY_S: Final = 0.25
+
+
+class Located(msgspec.Struct, frozen=True):
+    """The owner of a topic's bundle; `stale`: this node has lost touch, so it may have changed."""
+
+    broker: str
+    web_url: str
+    service_url: str
+    stale: bool = False
+
+
+class LookupService:
+    """Answers look-ups from the view, and sees to it that there is an answer."""
+
+    def __init__(self, runtime: Runtime, settings: Settings) -> None:
+        self._proposals = runtime.proposals
+        self._runtime = runtime
+        self._timeout_s = settings.lookup_timeout_millis / 1000
+        self._located: dict[str, Located] = {}
+        self._generation = -1
+        self._assigning: set[str] = set()
+        self._chosen: Counter[str] = Counter()  # by own assignments that have no verdict yet
+
+    def locate_cached(self, topic: str, namespace: str) -> Located | None:
+        """The answer if it is known at once; costs about a microsecond."""
+        runtime = self._runtime
+        owner = runtime.routes.owner(topic, namespace)
+        if not owner:
+            return None
+        if self._generation != runtime.generation:
+            self._located.clear()
+            self._generation = runtime.generation
+        located = self._located.get(owner) or self._locate(owner)
+        if located is None:
+            return None
+        runtime.metrics.fast_lookups += 1
+        if runtime.has_lease:
+            return located
+        return msgspec.structs.replace(located, stale=True)
+
+    async def lookup(self, topic: Topic, namespace: Namespace) -> Located:
+        """As `find`, of the log as it was when it was asked, or later."""
+        return await self._proposals.decided(lambda: self.find(topic, namespace))
+
+    async def find(self, topic: Topic, namespace: Namespace) -> Located:
+        """The owner; assigns the bundle if nobody owns it, and waits while it moves."""
+        located = self.locate_cached(topic, namespace)
+        if located is not None:
+            return located
+        deadline = self._proposals.deadline(self._timeout_s)
+        position = topic_hash(topic)
+        outcome = "failed"
+        try:
+            while located is None:
+                found = self._runtime.view.bundle_at(namespace, position)
+                if found is None:
+                    raise NotFoundError(f"Namespace {namespace} does not exist")
+                self._proposals.actor()  # what is not known needs the log
+                name, unit = found
+                if unit.state is UnitState.FREE:
+                    await self.assigned(name, unit, deadline)
+                else:
+                    what = f"bundle {name} is {_situation(unit)} and was not served anew"
+                    await self._runtime.until_changed(name, deadline, what)
+                located = self.locate_cached(topic, namespace)
+            outcome = "waited"
+        except OperationError as error:
+            outcome = type(error).__name__.removesuffix("Error").lower()
+            raise
+        finally:
+            self._runtime.metrics.lookups.labels(outcome).inc()
+        return located
+
+    async def assigned(self, name: str, unit: Unit, deadline: float) -> None:
+        """One step towards an owner of a free bundle; the caller looks at what came of it."""
+        if name in self._assigning or self._assign(name, unit):
+            what = (
+                f"bundle {name} found no owner: brokers are starting, stopping or out of touch "
+                "with the log, and it was not assigned"
+            )
+            await self._runtime.until_changed(name, deadline, what)
+            return
+        await asyncio.sleep(_NOBODY_S)
+        if asyncio.get_running_loop().time() >= deadline:
+            raise DeadlineExceededError(
+                f"no broker can take bundle {name}: all are starting, stopping or out of touch "
+                "with the log; try again"
+            )
+
+    def _assign(self, name: str, unit: Unit) -> bool:
+        """Proposes an owner, for all who wait; False without a broker to take the bundle."""
+        runtime = self._runtime
+        counts = runtime.core.candidates(clock.now())
+        for broker, chosen in self._chosen.items():
+            if broker in counts:
+                counts[broker] += chosen
+        record = propose.assign(runtime.core.actor(), name, unit, counts, self._proposals.new_id())
+        if record is None:
+            return False
+        target = record.broker
+        self._assigning.add(name)
+        self._chosen[target] += 1
+
+        def over() -> None:
+            self._assigning.discard(name)
+            self._chosen[target] -= 1
+
+        self._proposals.cast(record, self._timeout_s, over)
+        return True
+
+    def _locate(self, owner: str) -> Located | None:
+        runtime = self._runtime
+        session = runtime.view.session(owner)
+        if session is None or not session.open:
+            return None
+        if owner == runtime.core.me:
+            mine = runtime.core.settings
+            located = Located(owner, mine.web_url, mine.service_url)
+        else:
+            beat = runtime.core.liveness.beat_of(owner)
+            if beat is None:
+                return None
+            located = Located(owner, beat.web_url, beat.service_url)
+        self._located[owner] = located
+        return located
+
+
+def _situation(unit: Unit) -> str:
+    owner = owner_to_name(unit)
+    if owner:
+        return f"owned by {owner}, which is out of reach,"
+    return f"{unit.state.name.lower()}" + (f" to {unit.broker}" if unit.broker else "")

@@ -1,0 +1,245 @@
+"""`anabranch log tail`: the log, decoded, with the verdict that every reader gives each record."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from enum import IntEnum
+from itertools import chain
+from typing import Any, Final
+
+import click
+import msgspec
+
+from anabranch.broker.cli.shared.api import json_lines_option
+from anabranch.broker.cli.shared.flags import setting_flags, settings_of
+from anabranch.broker.snapshots.fault import snapshot_state
+from anabranch.broker.startup import connect
+from anabranch.channel.errors import SnapshotLostError
+from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
+from anabranch.channel.kafka.topics import Topics, check_kafka
+from anabranch.channel.log.entries import Entry, read_until
+from anabranch.channel.log.kafka_log import KafkaLogReader, offsets
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.log.records import (
+    ClusterSettings,
+    Record,
+    SessionChange,
+    SubscriptionChange,
+    TopicChange,
+    UnitMove,
+)
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import TopicMove
+
+_BATCH_MAX: Final = 5_000
+_POLL_S: Final = 0.25
+_KAFKA_S_MAX: Final = 10.0
+_LISTED_MAX: Final = 8
+
+
+@click.group(epilog="Example: anabranch log tail --no-follow")
+def log() -> None:
+    """Read the log."""
+
+
+@log.command(
+    epilog="Example: anabranch log tail --bootstrap-servers localhost:9092 --from 0 --json"
+)
+@setting_flags
+@click.option(
+    "--from",
+    "start",
+    metavar="OFFSET",
+    help="First offset to print, or `end` for new records only; the oldest there is if left.",
+)
+@click.option(
+    "--follow/--no-follow", default=True, show_default=True, help="Whether to go on at the end."
+)
+@json_lines_option
+def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
+    """Print the log's records, winners and losers, each with its verdict.
+
+    Verdicts depend on all that came before, so the log is folded from its beginning, or from the
+    snapshot where its beginning was trimmed, whatever --from says. What the log still holds of the
+    time before that snapshot is shown without verdicts (`?`, or null).
+    """
+    settings = settings_of(**given)
+    connection = connect(settings)
+    topics = Topics(settings.topic_prefix)
+    check_kafka(connection, _KAFKA_S_MAX)  # a consumer does not hear that it is not let in
+    probe = connection.consumer()
+    try:
+        first, end = offsets(connection, probe, topics.wal, _KAFKA_S_MAX)
+    finally:
+        close_consumer(probe, _KAFKA_S_MAX)
+    replica = _replica(connection, topics, first)
+    begin, notes = shown_from(start, first, replica.next_offset, end)
+    for note in notes:
+        click.echo(f"anabranch: {note}", err=True)
+    reader = KafkaLogReader(
+        connection,
+        topics.wal,
+        max(first, min(begin, replica.next_offset)),
+        passed_over=settings.passed_over,
+        to_end=not follow,
+    )
+    entries = (
+        _endless(reader)
+        if follow
+        else read_until(reader, end, lambda: connection.unreachable(f"to read {topics.wal}"))
+    )
+    try:
+        for shown in _judged(chain.from_iterable(entries), replica):
+            if shown.offset >= begin:
+                sys.stdout.write(_json(shown) if as_json else _line(shown))
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass  # the way to end it
+    finally:
+        reader.close()
+    return 0
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A line: an entry of the log and, where that is known, its verdict."""
+
+    offset: int
+    timestamp_ms: int
+    record: Record | None
+    verdict: Verdict | None
+
+
+def shown_from(start: str | None, first: int, judged: int, end: int) -> tuple[int, list[str]]:
+    """The first offset to print, and what to say about it. Raises InvalidInputError.
+
+    `first`: that the log holds; `judged`: where verdicts begin, since the snapshot stands for it.
+    """
+    if start == "end":
+        return end, []
+    if start is not None and not start.isdecimal():
+        raise InvalidInputError(f"--from {start!r} is neither an offset nor `end`")
+    asked = 0 if start is None else int(start)
+    if asked > end:
+        return asked, [f"--from {asked} lies behind the end of the log, which is {end}"]
+    notes = []
+    if asked < first:
+        notes.append(f"the log begins at offset {first}: what came before was trimmed")
+    begin = max(asked, first)
+    if begin < judged:
+        notes.append(
+            f"offsets {begin} to {judged - 1} are shown without verdicts: these depend on what was "
+            f"trimmed, and the snapshot, from which they are known, stands for offset {judged}"
+        )
+    return begin, notes
+
+
+def _replica(connection: KafkaConnection, topics: Topics, first_offset: int) -> MemoryReplica:
+    """The state from which the verdicts of the rest follow."""
+    replica = MemoryReplica()
+    if first_offset == 0:
+        return replica
+    entities, horizon = snapshot_state(connection, topics)
+    if horizon is None:
+        raise SnapshotLostError(
+            f"{topics.wal} begins at {first_offset} and {topics.snapshot} holds no snapshot: "
+            "what the records before it did is not known, so no verdict is"
+        )
+    replica.load(entities.items(), horizon.next_offset)
+    return replica
+
+
+def _endless(reader: KafkaLogReader) -> Iterator[list[Entry]]:
+    """What comes, until somebody ends it."""
+    while True:
+        yield reader.poll(_BATCH_MAX, _POLL_S)
+
+
+def _judged(entries: Iterable[Entry], replica: MemoryReplica) -> Iterator[LogLine]:
+    """What bytes of no schema are told needs no state; every other verdict does."""
+    for entry in entries:
+        record = entry.record()
+        verdict = Verdict.UNREADABLE if record is None else None
+        if entry.offset >= replica.next_offset:
+            verdict = replica.read(record, entry.offset, entry.timestamp_ms).outcome.verdict
+        yield LogLine(entry.offset, entry.timestamp_ms, record, verdict)
+
+
+def _json(shown: LogLine) -> str:
+    record = shown.record
+    fields = {
+        "offset": shown.offset,
+        "timestampMs": shown.timestamp_ms,
+        "verdict": shown.verdict.name if shown.verdict is not None else None,
+        "key": record.key if record else None,
+        "type": type(record).__name__ if record else None,
+        "record": _fields(record) if record else None,
+    }
+    return msgspec.json.encode(fields).decode() + "\n"
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    """A record's fields; what is a number in the log is a name here."""
+    return {name: _shown(value) for name, value in msgspec.structs.asdict(record).items()}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, IntEnum):
+        return value.name
+    if isinstance(value, SegmentInfo):
+        return {name: _shown(each) for name, each in msgspec.structs.asdict(value).items()}
+    return [_shown(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _line(shown: LogLine) -> str:
+    when = datetime.fromtimestamp(shown.timestamp_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+    verdict = shown.verdict.name if shown.verdict is not None else "?"
+    what = sentence(shown.record) if shown.record else "bytes of no known schema"
+    return f"{shown.offset:>8}  {when}  {verdict:<16}  {what}\n"
+
+
+def sentence(record: Record) -> str:
+    """What a record asks for, in words."""
+    match record:
+        case UnitMove():
+            target = f" to {record.broker}" if record.broker else ""
+            parts = f" into {', '.join(record.children)}" if record.children else ""
+            what = f"{record.move.name} {record.unit}{target}{parts}"
+        case SessionChange():
+            what = f"SESSION {record.op.name} {record.broker}"
+        case ClusterSettings():
+            what = f"CLUSTER {record.cluster}"
+        case TopicChange():
+            what = f"{record.move.name} {record.key}{_of_topic(record)}"
+        case SubscriptionChange():
+            who = f" {record.consumer}" if record.consumer else ""
+            what = f"{record.op.name}{who} {record.key}{_listed(record.segment_ids)}"
+        case _:
+            what = f"{record.op.name} {record.key}"
+    cause = getattr(record, "cause", None)
+    why = f", {cause.name.lower()}" if cause is not None else ""
+    return f"{what}  (version {record.version}, by {record.actor}{why})"
+
+
+def _of_topic(record: TopicChange) -> str:
+    """What a move is about: segments by descriptor or id."""
+    into = ", ".join(part.descriptor for part in record.segments)
+    match record.move:
+        case TopicMove.CREATE:
+            return (
+                f" of {len(record.segments)} segments" if len(record.segments) > 4 else f" {into}"
+            )
+        case TopicMove.BEGIN:
+            return f" {record.operation.name}{_listed(record.parents)} into {into}"
+        case TopicMove.COMMIT:
+            return f" with end offsets{_listed(record.end_offsets)}"
+        case _:
+            return _listed(record.segment_ids)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = ",".join(str(number) for number in numbers[:_LISTED_MAX])
+    return f" {shown}{',...' if len(numbers) > _LISTED_MAX else ''}" if numbers else ""

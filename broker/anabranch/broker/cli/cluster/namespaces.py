@@ -1,0 +1,123 @@
+"""`anabranch namespaces`: what topics are grouped in, and how their bundles are divided."""
+
+from __future__ import annotations
+
+import itertools
+
+import click
+
+from anabranch.broker.cli.shared.api import connect, json_option, url_option
+from anabranch.broker.cli.shared.output import write_json
+from anabranch.broker.cli.topics.words import count_of
+
+
+@click.group(epilog="Example: anabranch namespaces create acme/shop --bundles 2")
+def namespaces() -> None:
+    """Namespaces, and their bundles: ranges of the ring that topics' names fall into.
+
+    NAMESPACE is tenant/name. A bundle has one owner; `anabranch bundles` lists them.
+    """
+
+
+@namespaces.command("list", epilog="Example: anabranch namespaces list acme")
+@click.argument("tenant", default="public")
+@url_option
+@json_option
+def list_(tenant: str, url: str, as_json: bool) -> None:
+    """List the namespaces of TENANT (public if left out)."""
+    found = sorted(connect(url).namespaces.get_namespaces(tenant))
+    if as_json:
+        write_json(found)
+    else:
+        click.echo("".join(f"{name}\n" for name in found), nl=False)
+
+
+@namespaces.command(epilog="Example: anabranch namespaces show acme/shop")
+@click.argument("namespace")
+@url_option
+@json_option
+def show(namespace: str, url: str, as_json: bool) -> None:
+    """Show the policies of NAMESPACE."""
+    found = connect(url).namespaces.get_policies(namespace)
+    if as_json:
+        write_json(found)
+        return
+    click.echo(f"bundles: {found.bundles.num_bundles}, {', '.join(found.bundles.boundaries)}")
+    click.echo(f"clusters: {', '.join(found.replication_clusters)}")
+
+
+@namespaces.command(epilog="Example: anabranch namespaces create acme/shop --bundles 2")
+@click.argument("namespace")
+@click.option(
+    "--bundles",
+    type=click.IntRange(1),
+    help="How many, of equal size.  [setting: defaultNumberOfNamespaceBundles]",
+)
+@url_option
+def create(namespace: str, bundles: int | None, url: str) -> None:
+    """Create NAMESPACE; its tenant must be there."""
+    connect(url).namespaces.create_namespace(namespace, bundles)
+    click.echo(f"namespace {namespace} is created")
+
+
+@namespaces.command(epilog="Example: anabranch namespaces delete acme/shop")
+@click.argument("namespace")
+@url_option
+def delete(namespace: str, url: str) -> None:
+    """Delete NAMESPACE, which must have no scalable topics left."""
+    connect(url).namespaces.delete_namespace(namespace)
+    click.echo(f"namespace {namespace} is deleted")
+
+
+@namespaces.command(
+    epilog="Example: anabranch namespaces unload acme/shop 0x80000000_0xffffffff --to node-2:8080"
+)
+@click.argument("namespace")
+@click.argument("bundle", required=False)
+@click.option("--to", metavar="HOST:PORT", help="The broker that shall own the bundle next.")
+@url_option
+def unload(namespace: str, bundle: str | None, to: str | None, url: str) -> None:
+    """Take a bundle of NAMESPACE from its owner, or all of them.
+
+    BUNDLE is a range, as `anabranch bundles` has it. Who looks one of its topics up next is served
+    by whichever broker then gets it, or by the one named.
+    """
+    admin = connect(url)
+    if bundle is None:
+        if to:
+            raise click.UsageError("--to is for one bundle: name it")
+        admin.namespaces.unload(namespace)
+        click.echo(f"all bundles of {namespace} are unloaded")
+        return
+    admin.bundles.unload_bundle(namespace, bundle, to or "")
+    done = f"belongs to {to}" if to else "is unloaded"
+    click.echo(f"bundle {bundle} of {namespace} {done}")
+
+
+@namespaces.command(
+    epilog="Example: anabranch namespaces split acme/shop 0x80000000_0xffffffff --at 3221225472"
+)
+@click.argument("namespace")
+@click.argument("bundle")
+@click.option(
+    "--at",
+    "positions",
+    type=int,
+    multiple=True,
+    metavar="POSITION",
+    help="Where to cut, on the ring of 32 bits; may be repeated. In halves if left.",
+)
+@click.option("--unload", is_flag=True, help="Take the parts from their owner, too.")
+@url_option
+def split(namespace: str, bundle: str, positions: tuple[int, ...], unload: bool, url: str) -> None:
+    """Divide a bundle of NAMESPACE; its owner keeps the parts.
+
+    BUNDLE is a range, as `anabranch bundles` has it.
+    """
+    admin = connect(url)
+    admin.bundles.split_bundle(namespace, bundle, positions, unload=unload)
+    lower, _, upper = bundle.partition("_")
+    edges = admin.bundles.get_bundles(namespace).boundaries
+    inside = [edge for edge in edges if int(lower, 16) <= int(edge, 16) <= int(upper, 16)]
+    parts = [f"{one}_{other}" for one, other in itertools.pairwise(inside)]
+    click.echo(f"bundle {bundle} is split into {count_of(len(parts), 'part')}: {', '.join(parts)}")

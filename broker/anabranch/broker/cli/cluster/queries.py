@@ -1,0 +1,103 @@
+"""Questions to a running cluster over HTTP: `lookup`, `bundles`, `brokers`."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from anabranch.admin import NotFoundError
+from anabranch.broker.cli.shared.api import connect, json_option, refused, url_option
+from anabranch.broker.cli.shared.output import table, write_json
+from anabranch.core.names import SCALABLE_DOMAIN, full_name, parse_scalable_topic, parse_topic
+
+
+@click.command(epilog="Example: anabranch lookup public/default/orders --url http://node-1:8080")
+@click.argument("topic")
+@url_option
+@json_option
+def lookup(topic: str, url: str, as_json: bool) -> None:
+    """Say which broker serves TOPIC ([domain://]tenant/namespace/name).
+
+    Without a domain it is a scalable topic, topic://, as everywhere; the answer is its controller,
+    or that there is no such topic. Of other domains no topics are on record: the answer is who owns
+    the bundle that the name falls into. Assigns that to a broker if nobody has it yet.
+    """
+    name, _ = parse_topic(topic)
+    admin = connect(url)
+    if name.startswith(f"{SCALABLE_DOMAIN}://"):
+        scalable = parse_scalable_topic(name)
+        try:
+            admin.scalable_topics.get_metadata(scalable)
+        except NotFoundError as error:
+            hint = f"`anabranch topics create {full_name(scalable)}` makes it"
+            raise refused(error, hint if "opic" in error.reason else "") from error
+    found = admin.lookups.lookup_topic(name)
+    bundle = admin.lookups.get_bundle_range(name)
+    if as_json:
+        write_json({"topic": name, "bundle": bundle, **msgspec.to_builtins(found)})
+    else:
+        click.echo(f"{name} is served by {found.http_url} (bundle {bundle})")
+
+
+@click.command(epilog="Example: anabranch bundles public/default")
+@click.argument("namespace", default="public/default")
+@url_option
+@json_option
+def bundles(namespace: str, url: str, as_json: bool) -> None:
+    """List the bundles of NAMESPACE (tenant/name; public/default if left out)."""
+    found = connect(url).bundles.get_ownership(namespace)
+    if as_json:
+        write_json(found)
+        return
+    rows = [
+        (item.bundle, item.state, item.broker or "-", str(item.version)) for item in found.bundles
+    ]
+    table(("BUNDLE", "STATE", "BROKER", "VERSION"), rows)
+
+
+@click.command(epilog="Example: anabranch brokers --json")
+@url_option
+@json_option
+def brokers(url: str, as_json: bool) -> None:
+    """List the brokers that serve now, with how many bundles each owns, and who leads."""
+    admin = connect(url)
+    status = admin.brokers.get_status()
+    found = [
+        {
+            "brokerId": broker,
+            "bundles": len(admin.brokers.get_owned_namespaces(status.cluster_name, broker)),
+            "leader": broker == status.leader,
+        }
+        for broker in admin.brokers.get_active_brokers()
+    ]
+    if as_json:
+        write_json({"clusterName": status.cluster_name, "brokers": found})
+        return
+    rows = [
+        (str(item["brokerId"]), str(item["bundles"]), "leader" if item["leader"] else "")
+        for item in found
+    ]
+    table(("BROKER", "BUNDLES", ""), rows)
+
+
+@click.command(epilog="Example: anabranch explain topic://public/default/orders")
+@click.argument("name")
+@url_option
+@json_option
+def explain(name: str, url: str, as_json: bool) -> None:
+    """Say what may become of NAME now, and what forbids the rest.
+
+    NAME is a scalable topic, [topic://]tenant/namespace/name, a bundle, tenant/namespace/range, or
+    `leadership`. Each move of its state machine is tried, in thought, by every broker: possible
+    moves tell where they lead and who may propose them, others the first rule in their way.
+    """
+    found = connect(url).brokers.explain(name)
+    if as_json:
+        write_json(found)
+        return
+    click.echo(f"{found.name} is {found.state}, at version {found.version}")
+    rows = [
+        (each.move, each.end or "-", ", ".join(each.by) or f"unless {each.forbidden_by}")
+        for each in found.moves
+    ]
+    table(("MOVE", "LEADS TO", "BY"), rows)

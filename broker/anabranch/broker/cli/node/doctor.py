@@ -1,0 +1,163 @@
+"""`anabranch doctor`: everything a node needs, looked at one by one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from anabranch.broker.cli.shared.api import json_option
+from anabranch.broker.cli.shared.flags import setting_flags, setting_help, settings_of
+from anabranch.broker.cli.shared.output import table, write_json
+from anabranch.broker.cli.topics.words import count_of
+from anabranch.broker.http.server import bind
+from anabranch.broker.settings import Settings, SettingsError
+from anabranch.broker.startup import connect, topic_settings
+from anabranch.channel.kafka.topics import Topics, inspect_topics
+from anabranch.core.errors import AnabranchError
+from anabranch.jars import cache
+from anabranch.jars.artifacts import JAR_SETS, Artifact, JarSet
+from anabranch.jars.errors import JarsUnavailableError
+from anabranch.jars.java import find_java
+
+_DISK_BYTES_MIN: Final = 1 << 30
+_JAVA_SECONDS_MAX: Final = 60.0
+_KAFKA_SECONDS_MAX: Final = 10.0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One check: what was looked at, whether it is well, and what was found or is to be done."""
+
+    check: str
+    ok: bool
+    found: str
+
+
+@click.command(
+    epilog="Example: anabranch doctor --config node.toml --bootstrap-servers localhost:9092"
+)
+@setting_flags
+@click.option(
+    "--http-port",
+    type=click.IntRange(1, 65_535),
+    help=setting_help("Port of look-ups and administration.", "web_service_port"),
+)
+@json_option
+def doctor(as_json: bool, **given: Any) -> int:
+    """Check Java, the Kafka jars, settings, disk, port and Kafka for a node with these flags.
+
+    Kafka is asked only where its address is given. Changes nothing and fetches nothing.
+
+    Exit status 0: all is well. 1: something is not.
+    """
+    findings = list(_examine(**given))
+    if as_json:
+        write_json(findings)
+    else:
+        rows = [(item.check, "ok" if item.ok else "FAILED", item.found) for item in findings]
+        table(("CHECK", "", "FOUND"), rows)
+    return 0 if all(item.ok for item in findings) else 1
+
+
+def _examine(**given: Any) -> Iterator[Finding]:
+    yield _checked("java", _java)
+    for jar_set in JAR_SETS:
+        yield _checked(f"jars ({jar_set})", partial(_jars, jar_set))
+    try:
+        settings = settings_of(**given)
+    except SettingsError as error:
+        yield Finding("settings", ok=False, found="; ".join(error.problems))
+        return
+    given_names = sorted(settings.model_fields_set)
+    yield Finding("settings", ok=True, found=f"{len(given_names)} given, the rest defaults")
+    yield _checked("disk", lambda: _disk(settings.data_dir))
+    yield _checked("port", lambda: _port(settings))
+    if "bootstrap_servers" in settings.model_fields_set:
+        yield _checked("kafka", lambda: _kafka(settings))
+    else:
+        yield Finding("kafka", ok=True, found="not asked: name it with --bootstrap-servers")
+
+
+class _NotWellError(AnabranchError):
+    """What is to be done."""
+
+
+def _checked(check: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(check, ok=True, found=look())
+    except AnabranchError as error:
+        return Finding(check, ok=False, found=str(error))
+    except OSError as error:
+        return Finding(check, ok=False, found=f"{error.strerror or error}")
+
+
+def _java() -> str:
+    path = find_java()
+    answer = subprocess.run(
+        [path, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS_MAX, check=False
+    )
+    return f"{path}: {(answer.stderr + answer.stdout).splitlines()[0]}"
+
+
+def _jars(jar_set: JarSet) -> str:
+    def refuse(_artifacts: Sequence[Artifact], _folder: Path) -> None:
+        raise JarsUnavailableError("not fetched yet; `make jars` fetches them, or the first use")
+
+    found = cache.resolve(jar_set, fetch=refuse)
+    return f"{len(found)} jars in {found[0].parent}"
+
+
+def _disk(data_dir: Path) -> str:
+    there = data_dir.absolute()
+    while not there.exists():
+        there = there.parent
+    if not os.access(there, os.W_OK):
+        raise _NotWellError(f"{there} is not writable; name another dataDir")
+    free = shutil.disk_usage(there).free
+    if free < _DISK_BYTES_MIN:
+        raise _NotWellError(
+            f"{there} has {free >> 20} MiB left, a node wants {_DISK_BYTES_MIN >> 20}; make room "
+            "or name another dataDir"
+        )
+    return f"{there} has {free >> 30} GiB left"
+
+
+def _port(settings: Settings) -> str:
+    address = settings.bind_address
+    wanted = {
+        "webServicePort": settings.web_service_port,
+        "brokerServicePort": settings.broker_service_port,
+    }
+    for setting, port in wanted.items():
+        bind(address, port, setting).close()
+    return " and ".join(f"{port} of {address}" for port in wanted.values()) + " free"
+
+
+def _kafka(settings: Settings) -> str:
+    connection = connect(settings)
+    topics = Topics(settings.topic_prefix)
+    found = inspect_topics(connection, topics, topic_settings(settings), _KAFKA_SECONDS_MAX)
+    _check_replicas(settings, found.brokers)
+    told = [f"{settings.bootstrap_servers} answers", count_of(found.brokers, "broker")]
+    if found.sound:
+        told.append(f"{count_of(len(found.sound), 'topic')} there and sound")
+    if found.missing:
+        told.append(f"{count_of(len(found.missing), 'topic')} that a node would make")
+    return ", ".join(told)
+
+
+def _check_replicas(settings: Settings, brokers: int) -> None:
+    """The cluster's topics may be there with more: those of segments are made anew all the time."""
+    if settings.replication_factor > brokers:
+        raise _NotWellError(
+            f"replicationFactor is {settings.replication_factor}, but "
+            f"{settings.bootstrap_servers} has {count_of(brokers, 'broker')}, so no scalable topic "
+            "can be made: start more Kafka brokers, or set replicationFactor to what there are"
+        )

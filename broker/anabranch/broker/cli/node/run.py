@@ -1,0 +1,108 @@
+"""`anabranch node`: one node, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from typing import Any
+
+import click
+
+from anabranch.broker.cli.shared.flags import setting_flags, setting_help, settings_of
+from anabranch.broker.settings import Settings
+
+
+@click.command(
+    epilog="Example: anabranch node --bootstrap-servers kafka-1:9092,kafka-2:9092 "
+    "--data-dir /var/lib/anabranch --set clusterName=river"
+)
+@setting_flags
+@click.option(
+    "--http-port",
+    type=click.IntRange(1, 65_535),
+    help=setting_help("Port of look-ups and administration.", "web_service_port"),
+)
+@click.option(
+    "--service-port",
+    type=click.IntRange(0, 65_535),
+    help=setting_help("Port for clients; 0: any free one.", "broker_service_port"),
+)
+@click.option("--end-with-parent", is_flag=True, hidden=True)
+def node(end_with_parent: bool, **given: Any) -> int:
+    """Run one node.
+
+    Settings come from --config, then the environment (ANABRANCH_ and the setting's name), then
+    flags; later ones win. SIGTERM or Ctrl-C hands every bundle over before it ends (a second
+    signal ends it at once). Log lines go to standard error.
+
+    Exit status 0: stopped as asked. 1: ended by itself, or bundles were left. 2: did not start.
+    """
+    from anabranch.broker.logging import configure_logging
+
+    if end_with_parent:
+        threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    settings = settings_of(**given)
+    configure_logging(settings)
+    import uvloop
+
+    return uvloop.run(run(settings))
+
+
+async def run(settings: Settings) -> int:
+    """Starts the node and its two ports; returns the exit status once all have ended."""
+    from anabranch.broker.binary.sessions import sessions
+    from anabranch.broker.descriptors import fit_connections
+    from anabranch.broker.http.app import create_app
+    from anabranch.broker.http.server import HttpServer, bind
+    from anabranch.broker.metrics.node import measure_connections
+    from anabranch.broker.node import Node
+    from anabranch.wire.server import serve
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, stopping)
+    address = settings.bind_address
+    with (
+        bind(address, settings.web_service_port) as held,
+        bind(address, settings.broker_service_port, "brokerServicePort") as binary,
+    ):
+        # Others must be told the port that was free, not that any would do.
+        settings = settings.model_copy(update={"broker_service_port": binary.getsockname()[1]})
+        settings = fit_connections(settings)
+        running = Node(settings)
+        await running.start()
+        app = create_app(running.operations, settings, running.metrics)
+        server = HttpServer(app, held, settings.http_limits)
+        try:
+            await server.start()
+            served = sessions(running.operations, settings)
+            wire = await serve(served, held=binary, limits=settings.wire_limits)
+            measure_connections(lambda: len(wire.peers), server.connections, running.metrics)
+            ended = asyncio.create_task(running.wait_ended())
+            asked = asyncio.create_task(stopping.wait())
+            await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
+            how = await running.stop() if asked.done() else await ended
+            await wire.stop()
+            await server.stop()
+        finally:
+            await running.close()
+    if not how.clean:
+        click.echo(f"anabranch: {how.reason}", err=True)
+    return 0 if how.clean else 1
+
+
+def _end_with_parent() -> None:
+    """Ends the process once nobody holds the other end of stdin."""
+    while os.read(0, 64):
+        pass
+    os._exit(1)
+
+
+def _stop(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
+    stopping.set()

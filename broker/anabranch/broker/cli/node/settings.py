@@ -1,0 +1,45 @@
+"""`anabranch settings`: what a node can be told."""
+
+from __future__ import annotations
+
+import click
+
+from anabranch.broker.cli.shared.api import json_option
+from anabranch.broker.cli.shared.output import table, write_json
+from anabranch.broker.settings.page import SettingRow, markdown_table, setting_rows
+
+
+@click.command(epilog="Example: anabranch settings lease")
+@click.argument("words", nargs=-1, metavar="[WORD]...")
+@click.option("--markdown", is_flag=True, help="Print the table of docs/settings.md.")
+@json_option
+def settings(words: tuple[str, ...], markdown: bool, as_json: bool) -> None:
+    """List the settings of a node, or those whose name or meaning has each WORD.
+
+    A setting goes into the file of --config, or the environment under the variable's name, or into
+    --set NAME=VALUE. CHANGES says when it takes effect: at a node's start; by a policy, for a topic
+    or a namespace, also while nodes run (`anabranch policy`).
+    """
+    rows = [row for row in setting_rows() if all(_has(row, word.lower()) for word in words)]
+    if as_json:
+        write_json(rows)
+    elif markdown:
+        click.echo(markdown_table(rows), nl=False)
+    elif words:
+        _explain(rows)
+    elif rows:
+        cells = [(row.name, row.default or "-", row.changes, row.meaning) for row in rows]
+        table(("NAME", "DEFAULT", "CHANGES", "MEANING"), cells)
+
+
+def _has(row: SettingRow, word: str) -> bool:
+    return any(word in text.lower() for text in (row.name, row.variable, row.meaning))
+
+
+def _explain(rows: list[SettingRow]) -> None:
+    """All that is known of a few."""
+    for row in rows:
+        click.echo(row.name)
+        click.echo(f"  {row.meaning}")
+        click.echo(f"  default {row.default or '-'}; {row.values}; changes: {row.changes}")
+        click.echo(f"  {row.variable}")

@@ -1,0 +1,1 @@
+"""Commands that run Spark: archive, audit and back-test."""

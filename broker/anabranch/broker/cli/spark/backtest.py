@@ -1,0 +1,156 @@
+"""`anabranch backtest`: auto-scale policies, tried on loads of the past."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from anabranch.broker.cli.shared.flags import report_flags
+from anabranch.broker.cli.shared.numbers import NOT_NEGATIVE, POSITIVE
+from anabranch.broker.cli.spark.jobs import tidy_when_terminated
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_LOAD = click.Path(path_type=Path)
+
+
+@click.command(
+    epilog="Example: anabranch backtest --load load.parquet --policy default "
+    "--policy 'eager={\"splitCooldownSeconds\": 0}' --html backtest.html"
+)
+@click.option(
+    "--load",
+    multiple=True,
+    type=_LOAD,
+    help="Parquet, or CSV, with topic, time and rates; may be repeated.  [default: a sample of "
+    "real loads, scaled so that policies have something to do]",
+)
+@click.option(
+    "--load-archive",
+    type=_FOLDER,
+    help="What a cluster has recorded: the directory of `archive --loads`.",
+)
+@click.option(
+    "--archive-dir",
+    type=_FOLDER,
+    help="The archive of that cluster's log, which tells where on the ring segments lay.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="NAME[=FILE]",
+    help="`default`, NAME=FILE or NAME={...}: JSON of what differs from it; may be repeated.  "
+    "[default: default; with the sample, one that merges later beside it]",
+)
+@report_flags
+@click.option("--factor", type=POSITIVE, help="Multiply all rates.")
+@click.option(
+    "--mean-rate", type=POSITIVE, help="Scale each topic to that mean of messages a second."
+)
+@click.option(
+    "--step",
+    type=click.IntRange(1),
+    default=60,
+    show_default=True,
+    help="Seconds between evaluations.",
+)
+@click.option(
+    "--spread",
+    default="uniform",
+    show_default=True,
+    help="Of the load over the ring: uniform, hot:SHARE, zipf:EXPONENT or zipf:EXPONENT:KEYS.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of where the spread's keys lie.")
+@click.option(
+    "--segments", default=1, show_default=True, type=click.IntRange(1), help="To begin with."
+)
+@click.option(
+    "--consumers",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Of one stream subscription, where the load has no column `consumers`.",
+)
+@click.option(
+    "--operation-seconds",
+    default=0.0,
+    show_default=True,
+    type=NOT_NEGATIVE,
+    help="From a decision to its effect.",
+)
+@click.option(
+    "--flap-window",
+    default=1_800.0,
+    show_default=True,
+    type=NOT_NEGATIVE,
+    help="Seconds within which an operation that is undone counts as flapping.",
+)
+@click.option(
+    "--retention",
+    default=604_800.0,
+    show_default=True,
+    type=NOT_NEGATIVE,
+    help="Seconds that sealed segments stay in the layout.",
+)
+@click.option(
+    "--message-bytes",
+    default=1_000.0,
+    show_default=True,
+    type=POSITIVE,
+    help="Of a message, where the load does not say bytes_rate_in.",
+)
+@click.option(
+    "--subscriptions",
+    default=1.0,
+    show_default=True,
+    type=NOT_NEGATIVE,
+    help="That read everything, where the load does not say rates out.",
+)
+def backtest(
+    load: tuple[Path, ...],
+    policies: tuple[str, ...],
+    json_path: str,
+    html_path: Path | None,
+    factor: float | None,
+    mean_rate: float | None,
+    message_bytes: float,
+    subscriptions: float,
+    **given: Any,
+) -> int:
+    """Replay loads of the past through the auto-scale rules, and compare policies.
+
+    Exit status 0: done. 2: could not run, or something was left out, which standard error names.
+    """
+    tidy_when_terminated()
+    if mean_rate is not None and factor is not None:
+        raise click.UsageError("give --factor or --mean-rate, not both")
+    if given["archive_dir"] is not None and given["load_archive"] is None:
+        raise click.UsageError("--archive-dir goes with --load-archive")
+    from anabranch.spark_replay.backtest.model import Rules
+    from anabranch.spark_replay.backtest.run import BacktestOptions, run_backtest
+    from anabranch.spark_replay.backtest.traces import TraceDefaults
+
+    options = BacktestOptions(
+        load=load,
+        load_archive=given["load_archive"],
+        archive_dir=given["archive_dir"],
+        policies=policies,
+        json_path=json_path,
+        html_path=html_path,
+        step_s=given["step"],
+        factor=factor,
+        mean_rate=mean_rate,
+        spread=given["spread"],
+        seed=given["seed"],
+        assumed=TraceDefaults(message_bytes, subscriptions),
+        rules=Rules(
+            given["operation_seconds"],
+            given["retention"],
+            given["flap_window"],
+            given["segments"],
+            given["consumers"],
+        ),
+    )
+    return run_backtest(options)

@@ -1,0 +1,162 @@
+"""`anabranch archive` and `anabranch audit`: the Spark jobs over the log."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import click
+
+from anabranch.broker.cli.shared.flags import report_flags, setting_flags, settings_of
+from anabranch.broker.cli.shared.numbers import NOT_NEGATIVE, Finite
+from anabranch.broker.settings import Settings
+
+_KAFKA_S_MAX: Final = 10.0
+_ARCHIVE_DIR = click.Path(file_okay=False, path_type=Path)
+
+
+def tidy_when_terminated() -> None:
+    """Makes SIGTERM end the command as Ctrl-C does, which leaves no files of Spark's behind.
+
+    The bridge to Spark (py4j) logs a trace of what interrupts a call, and raises it as well.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    logging.getLogger().addFilter(_tells_more_than_that_it_was_interrupted)
+
+
+def _tells_more_than_that_it_was_interrupted(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _kafka(settings: Settings) -> dict[str, Any]:
+    """Where Kafka is, once it has answered: Spark would not say why it is not let in."""
+    from anabranch.broker.startup import connect
+    from anabranch.channel.kafka.topics import check_kafka
+
+    connection = connect(settings)
+    check_kafka(connection, _KAFKA_S_MAX)
+    return {
+        "bootstrap_servers": connection.bootstrap_servers,
+        "kafka_properties": connection.security,
+        "topic_prefix": settings.topic_prefix,
+    }
+
+
+@click.command(
+    epilog="Example: anabranch archive --bootstrap-servers localhost:9092 --archive-dir /srv/river"
+)
+@setting_flags
+@click.option("--archive-dir", type=_ARCHIVE_DIR, help="Where the Parquet goes.")
+@click.option("--once", is_flag=True, help="Archive what is there, then end.")
+@click.option(
+    "--interval",
+    default=10.0,
+    show_default=True,
+    type=Finite(0.1),
+    help="Seconds between two looks at the log.",
+)
+@click.option(
+    "--loads",
+    is_flag=True,
+    help="Archive what segments' loads were, for `backtest`, not the log; in a directory of its "
+    "own.",
+)
+@click.option(
+    "--list", "listed", is_flag=True, help="Show the archives that the log knows, and how far."
+)
+@click.option(
+    "--retire",
+    metavar="ID",
+    help="Let the log forget an archive that is gone for good: nothing is kept for it any more.",
+)
+def archive(
+    archive_dir: Path | None,
+    once: bool,
+    interval: float,
+    loads: bool,
+    listed: bool,
+    retire: str | None,
+    **given: Any,
+) -> int:
+    """Copy the log to Parquet, each record exactly once, until stopped.
+
+    May be killed at any time; the next run goes on where this one ended. The log knows each
+    archive, and only what all of them hold is trimmed from it.
+
+    Exit status 0: stopped, or done with --once, --list, --retire. 2: could not go on.
+    """
+    settings = settings_of(**given)
+    if (archive_dir is not None) + listed + (retire is not None) != 1:
+        raise click.UsageError("give one of --archive-dir, --list and --retire")
+    if archive_dir is None:
+        from anabranch.broker.cli.spark.archives import list_archives, retire_archive
+
+        return list_archives(settings) if retire is None else retire_archive(settings, retire)
+    tidy_when_terminated()
+    from anabranch.spark_replay.archive import ArchiveOptions, run_archive
+
+    options = ArchiveOptions(
+        archive_dir=archive_dir.absolute(),
+        loads=loads,
+        once=once,
+        interval_s=interval,
+        passed_over=settings.passed_over,
+        **_kafka(settings),
+    )
+    return run_archive(options)
+
+
+@click.command(
+    epilog="Example: anabranch audit --bootstrap-servers localhost:9092 --archive-dir /srv/river "
+    "--html audit.html"
+)
+@setting_flags
+@click.option("--archive-dir", type=_ARCHIVE_DIR, help="The archive's Parquet, if there is one.")
+@report_flags
+@click.option(
+    "--stuck-after",
+    default=120.0,
+    show_default=True,
+    type=NOT_NEGATIVE,
+    help="Seconds that a bundle may be on the move.",
+)
+@click.option(
+    "--orphaned-after",
+    default=30.0,
+    show_default=True,
+    type=NOT_NEGATIVE,
+    help="Seconds that a bundle may belong to a broker whose session is over.",
+)
+def audit(
+    archive_dir: Path | None,
+    json_path: str,
+    html_path: Path | None,
+    stuck_after: float,
+    orphaned_after: float,
+    **given: Any,
+) -> int:
+    """Replay the whole log with Spark, archive and Kafka as one, and check every promise.
+
+    Exit status 0: sound. 1: violations found. 2: could not run. 3: no violations, but a gap.
+    """
+    tidy_when_terminated()
+    settings = settings_of(**given)
+    from anabranch.spark_replay.audit import AuditOptions, run_audit
+
+    options = AuditOptions(
+        archive_dir=archive_dir.absolute() if archive_dir else None,
+        json_path=json_path,
+        html_path=html_path,
+        stuck_after_s=stuck_after,
+        orphaned_after_s=orphaned_after,
+        passed_over=settings.passed_over,
+        **_kafka(settings),
+    )
+    return run_audit(options)

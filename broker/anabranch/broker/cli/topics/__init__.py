@@ -1,0 +1,1 @@
+"""Commands about scalable topics: their segments, subscriptions, messages and policies."""

@@ -1,0 +1,266 @@
+"""`anabranch topics consume`: messages become lines."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import click
+import msgspec
+
+from anabranch.broker.cli.shared.api import json_lines_option, url_option
+from anabranch.broker.cli.shared.numbers import POSITIVE
+from anabranch.broker.cli.shared.output import said_as
+from anabranch.broker.cli.topics.sdk import (
+    client_options,
+    open_client,
+    run_stoppable,
+    unless_stopped,
+)
+from anabranch.client import (
+    Checkpoint,
+    CheckpointConsumer,
+    DeadlineError,
+    Message,
+    QueueConsumer,
+    StreamConsumer,
+)
+from anabranch.core.errors import InvalidInputError
+
+_BATCH_MAX: Final = 1_000
+_SAVE_S: Final = 0.5  # at most so much is received again after a crash
+_QUIET: Final = 3  # exit status: nothing came for as long as may be waited
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+class _Reader(Protocol):
+    """One kind of consumer, as this command uses it."""
+
+    async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
+        """What has come. Raises DeadlineError where that is nothing for so long."""
+        ...
+
+    async def done(self) -> None:
+        """What was read so far has been printed."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@click.command(
+    epilog="Example: anabranch topics consume public/default/orders --subscription billing --max 10"
+)
+@click.argument("topic")
+@click.option("--subscription", required=True, help="Made, from the first message on, if needed.")
+@click.option("--name", default="", help="Of this consumer; a name keeps its share for a minute.")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(("stream", "queue", "checkpoint")),
+    default="stream",
+    show_default=True,
+    help="Of the subscription. stream: in order by key, positions in Kafka. queue: each message to "
+    "any consumer. checkpoint: in order, positions in a file.",
+)
+@click.option(
+    "--checkpoint", "file", type=_FILE, help="Begins at the positions in it, if it is there."
+)
+@click.option("--max", "most", type=click.IntRange(1), help="Ends after so many messages.")
+@click.option(
+    "--timeout",
+    "wait_s",
+    type=POSITIVE,
+    metavar="SECONDS",
+    help="Ends with status 3 when nothing came for so long.",
+)
+@client_options
+@url_option
+@json_lines_option
+def consume(
+    topic: str,
+    subscription: str,
+    name: str,
+    kind: str,
+    file: Path | None,
+    most: int | None,
+    wait_s: float | None,
+    service_url: str | None,
+    kafka_properties: Path | None,
+    url: str,
+    as_json: bool,
+) -> int:
+    """Print the messages of TOPIC, each with its place: SEGMENT/BUCKET@OFFSET, key and value.
+
+    Several that run with one --subscription share the messages. What was printed is acknowledged.
+    Goes on until --max, --timeout or Ctrl-C, and gives this consumer's share to the others at once.
+    With --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too.
+
+    Exit status 0: --max or Ctrl-C. 1: refused. 2: could not go on. 3: --timeout.
+    """
+    if (kind == "checkpoint") != (file is not None):
+        raise click.UsageError("--type checkpoint and --checkpoint FILE go together")
+    show = print_json if as_json else print_line
+    known = stored(file) if file and file.exists() else None
+
+    async def main(stopping: asyncio.Event) -> DeadlineError | None:
+        async with open_client(topic, url, service_url, kafka_properties) as client:
+            reader: _Reader
+            if kind == "queue":
+                reader = _Queue(await client.subscribe_queue(topic, subscription, name))
+            elif file is None:
+                reader = _Stream(await client.subscribe(topic, subscription, name))
+            else:
+                begun = await client.subscribe_checkpoint(
+                    topic, subscription, name, checkpoint=known
+                )
+                reader = _Saved(begun, file, known)
+            quiet = await _print_all(reader, most, wait_s, show, stopping)
+            await reader.close()
+            return quiet
+
+    quiet = run_stoppable(main)
+    if quiet is not None:
+        click.echo(f"anabranch: {quiet}", err=True)
+    return 0 if quiet is None else _QUIET
+
+
+async def _print_all(
+    reader: _Reader,
+    most: int | None,
+    wait_s: float | None,
+    show: Callable[[Message], None],
+    stopping: asyncio.Event,
+) -> DeadlineError | None:
+    """Until so many, or until it is stopped; or until nothing comes, which is returned."""
+    left = most
+    while left != 0:
+        part = _BATCH_MAX if left is None else min(left, _BATCH_MAX)
+        try:
+            messages = await unless_stopped(reader.read(part, wait_s), stopping)
+        except DeadlineError as quiet:
+            return quiet
+        if messages is None:
+            break
+        for message in messages:
+            show(message)
+            left = None if left is None else left - 1
+        await reader.done()
+    return None
+
+
+def stored(file: Path) -> Checkpoint:
+    """What an earlier run has written. Raises InvalidInputError, which names the file."""
+    try:
+        return Checkpoint.from_json(file.read_bytes())
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{file}: {error}; delete it to begin at the first message again"
+        ) from error
+
+
+class _Stream:
+    def __init__(self, consumer: StreamConsumer) -> None:
+        self._consumer = consumer
+
+    async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
+        return await self._consumer.receive_many(most, timeout_s=wait_s)
+
+    async def done(self) -> None:
+        self._consumer.acknowledge_all()
+
+    async def close(self) -> None:
+        await self._consumer.close()
+
+
+class _Queue:
+    def __init__(self, consumer: QueueConsumer) -> None:
+        self._consumer = consumer
+
+    async def read(self, _most: int, wait_s: float | None) -> Iterable[Message]:
+        return (await self._consumer.receive(wait_s),)
+
+    async def done(self) -> None:
+        self._consumer.acknowledge_all()
+
+    async def close(self) -> None:
+        await self._consumer.close()
+
+
+class _Saved:
+    """Keeps the file: what was read in earlier runs, and what this one has read since."""
+
+    def __init__(self, consumer: CheckpointConsumer, file: Path, known: Checkpoint | None) -> None:
+        self._consumer = consumer
+        self._file = file
+        self._known = known
+        self._written: Checkpoint | None = None
+        self._save_at = 0.0
+
+    async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
+        try:
+            return await self._consumer.receive_many(most, timeout_s=_SAVE_S)
+        except DeadlineError:
+            self._save()
+        return await self._consumer.receive_many(most, timeout_s=wait_s)
+
+    async def done(self) -> None:
+        if time.monotonic() >= self._save_at:
+            self._save()
+
+    async def close(self) -> None:
+        self._save()
+        await self._consumer.close()
+
+    def _save(self) -> None:
+        self._save_at = time.monotonic() + _SAVE_S
+        now = self._consumer.checkpoint()
+        if now == self._written or not now.positions:
+            return
+        self._known = merged(self._known, now)  # what it does not name stays as it was stored
+        fresh = self._file.with_name(self._file.name + ".new")
+        fresh.write_bytes(self._known.to_json())
+        fresh.replace(self._file)
+        self._consumer.saved(now)
+        self._written = now
+
+
+def merged(before: Checkpoint | None, now: Checkpoint) -> Checkpoint:
+    """Positions of now, and of before where now has none; those of another topic are no use.
+
+    >>> merged(Checkpoint(7, {0: {0: 4, 1: 5}}), Checkpoint(7, {0: {1: 9}, 2: {0: 1}})).positions
+    {0: {0: 4, 1: 9}, 2: {0: 1}}
+    """
+    positions: dict[int, dict[int, int]] = {}
+    for each in (before, now):
+        if each is not None and each.incarnation == now.incarnation:
+            for segment_id, buckets in each.positions.items():
+                positions[segment_id] = {**positions.get(segment_id, {}), **buckets}
+    return Checkpoint(now.incarnation, positions)
+
+
+def print_line(message: Message) -> None:
+    """With its place, between tabs."""
+    where = f"{message.segment_id}/{message.bucket}@{message.offset}"
+    key = "-" if message.key is None else _text(message.key)
+    click.echo(f"{where}\t{key}\t{_text(message.value)}")
+
+
+def print_json(message: Message) -> None:
+    """As a document of its own."""
+    said = {
+        **said_as("key", message.key),
+        **said_as("value", message.value),
+        "headers": [[name, _text(value)] for name, value in message.headers],
+        "eventTimeMs": message.event_time_ms,
+        "segmentId": message.segment_id,
+        "bucket": message.bucket,
+        "offset": message.offset,
+    }
+    click.echo(msgspec.json.encode(said).decode())
+
+
+def _text(data: Any) -> str | None:
+    return None if data is None else data.decode(errors="replace")

@@ -1,0 +1,243 @@
+"""`anabranch topics produce`: lines become messages."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import click
+import msgspec
+
+from anabranch.broker.cli.shared.api import json_lines_option, url_option
+from anabranch.broker.cli.shared.output import said_as
+from anabranch.broker.cli.topics.sdk import (
+    client_options,
+    open_client,
+    run_stoppable,
+    unless_stopped,
+)
+from anabranch.broker.cli.topics.words import count_of
+from anabranch.client import ClientError, DeliveryResult, Producer, TopicNotFoundError
+from anabranch.core.errors import InvalidInputError
+
+_CHUNK_BYTES: Final = 64 * 1024
+_CHUNKS_MAX: Final = 8
+_FAILURES_TOLD: Final = 10  # one by one
+_LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+@click.command(
+    epilog="Example: anabranch topics produce public/default/orders --key eve --verbose < lines.txt"
+)
+@click.argument("topic")
+@click.option(
+    "--file", "file", type=click.File("rb"), default="-", help="Lines; standard input if left."
+)
+@click.option("--key", help="Of all messages; lines are then values as they are.")
+@click.option(
+    "--header", "given", multiple=True, metavar="K=V", help="Of all messages; may be repeated."
+)
+@click.option("--verbose", is_flag=True, help="Print where each message is.")
+@client_options
+@url_option
+@json_lines_option
+def produce(
+    topic: str,
+    file: BinaryIO,
+    key: str | None,
+    given: tuple[str, ...],
+    verbose: bool,
+    service_url: str | None,
+    kafka_properties: Path | None,
+    url: str,
+    as_json: bool,
+) -> int:
+    """Send each line to TOPIC, as KEY<TAB>VALUE, or without a key as VALUE.
+
+    Ends at the end of the input, or with Ctrl-C, once Kafka has all that was read. --json prints a
+    document for each message, as --verbose prints a line; a key that is no UTF-8 is in keyBase64
+    too.
+
+    Exit status 0: all are sent. 1: some, told on standard error, are not. 2: could not begin.
+    """
+    headers = [_header(one) for one in given]
+    sender = _Sender(None if key is None else key.encode(), headers, verbose, as_json)
+
+    async def main(stopping: asyncio.Event) -> None:
+        async with open_client(topic, url, service_url, kafka_properties) as client:
+            sender.producer = await client.create_producer(topic)
+            sender.stopping = stopping
+            async for line in _lines(file, stopping):
+                await sender.send(line)
+            if stopping.is_set():
+                sender.say_what_is_left()
+            await sender.producer.close()
+
+    try:
+        run_stoppable(main)
+    finally:
+        sender.say_what_failed()
+    if sender.unheard is not None:
+        raise sender.unheard
+    if not (verbose or as_json):
+        click.echo(f"sent {count_of(sender.sent, 'message')}")
+    return 1 if sender.failed else 0
+
+
+class _Sender:
+    """Sends lines, and says what became of each."""
+
+    producer: Producer
+    stopping: asyncio.Event  # set where nobody hears what became of them any more
+
+    def __init__(
+        self, key: bytes | None, headers: list[tuple[str, str]], verbose: bool, as_json: bool
+    ) -> None:
+        self.sent = 0
+        self.failed = 0
+        self.unheard: OSError | None = None  # of the first line that could not be written
+        self._number = 0
+        self._key = key
+        self._headers = headers
+        self._verbose = verbose
+        self._as_json = as_json
+
+    async def send(self, line: bytes) -> None:
+        self._number += 1
+        number = self._number
+        key, value = split_line(line, self._key)
+
+        def settled(result: DeliveryResult | None, error: Exception | None) -> None:
+            if result is None:
+                self._refused(number, error)
+                return
+            self.sent += 1
+            if self._as_json:
+                self._say(msgspec.json.encode(_document(number, key, result)).decode())
+            elif self._verbose:
+                self._say(
+                    f"{number}  {_text(key) or '-'}  segment {result.segment_id}, bucket "
+                    f"{result.bucket}, offset {result.offset}"
+                )
+
+        try:
+            await self.producer.post(value, key, headers=self._headers, on_delivery=settled)
+        except TopicNotFoundError:
+            raise
+        except (ClientError, InvalidInputError) as error:
+            self._refused(number, error)
+
+    def _say(self, line: str) -> None:
+        """A delivery's callback must not raise: the end of the output ends the input instead."""
+        if self.unheard is not None:
+            return
+        try:
+            click.echo(line)
+        except OSError as error:
+            self.unheard = error
+            self.stopping.set()
+
+    def _refused(self, number: int, error: Exception | None) -> None:
+        self.failed += 1
+        if self.failed <= _FAILURES_TOLD:
+            click.echo(f"anabranch: line {number}: {error}", err=True)
+
+    def say_what_is_left(self) -> None:
+        """Why the command does not end at once after Ctrl-C."""
+        left = self.producer.under_way
+        if left and self.unheard is None:
+            click.echo(
+                f"waiting for Kafka to take {count_of(left, 'message')}; Ctrl-C "
+                f"again gives {'it' if left == 1 else 'them'} up",
+                err=True,
+            )
+
+    def say_what_failed(self) -> None:
+        """How many, where not each was told of."""
+        if self.failed > _FAILURES_TOLD:
+            click.echo(
+                f"anabranch: {self.failed} lines are not sent, or not known to be; the first "
+                f"{_FAILURES_TOLD} are named above ({self.sent} are sent)",
+                err=True,
+            )
+
+
+def split_line(line: bytes, key: bytes | None) -> tuple[bytes | None, bytes]:
+    r"""Key and value of a line without its end.
+
+    >>> split_line(b"eve\tone\ttwo", None), split_line(b"one", None), split_line(b"a\tb", b"k")
+    ((b'eve', b'one\ttwo'), (None, b'one'), (b'k', b'a\tb'))
+    """
+    if key is not None:
+        return key, line
+    before, tab, after = line.partition(b"\t")
+    return (before, after) if tab else (None, line)
+
+
+def _document(number: int, key: bytes | None, result: DeliveryResult) -> dict[str, object]:
+    """Named as `topics consume --json` and the REST interface name things."""
+    return {
+        "line": number,
+        **said_as("key", key),
+        "topic": result.topic,
+        "segmentId": result.segment_id,
+        "bucket": result.bucket,
+        "offset": result.offset,
+        "eventTimeMs": result.timestamp_ms,
+    }
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, sep, value = text.partition("=")
+    if not sep or not name:
+        raise click.BadParameter(f"{text!r} is not of the form k=v", param_hint="--header")
+    return name, value
+
+
+def _text(key: bytes | None) -> str | None:
+    return None if key is None else key.decode(errors="replace")
+
+
+async def _lines(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes]:
+    """Lines without their ends, as they come; a thread reads, which nobody waits for."""
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    room = threading.Semaphore(_CHUNKS_MAX)
+
+    def read() -> None:
+        more = True
+        while more:
+            room.acquire()
+            # Not by the file: its lock, held by this thread, would break the interpreter's end.
+            chunk: bytes | OSError
+            try:
+                chunk = os.read(file.fileno(), _CHUNK_BYTES)
+            except ValueError:  # the file was closed: nobody reads on
+                return
+            except OSError as error:  # a directory, say
+                chunk = error
+            more = isinstance(chunk, bytes) and len(chunk) > 0
+            try:
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+            except RuntimeError:  # the loop was closed: nobody reads on
+                return
+
+    threading.Thread(target=read, name="lines", daemon=True).start()
+    rest = b""
+    while chunk := await unless_stopped(chunks.get(), stopping):
+        if isinstance(chunk, OSError):
+            raise chunk
+        room.release()
+        *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _LINE_BYTES_MAX:
+            raise InvalidInputError(f"a line has more than {_LINE_BYTES_MAX} bytes")
+        for line in whole:
+            if stopping.is_set():
+                return
+            yield line.removesuffix(b"\r")
+    if rest and not stopping.is_set():
+        yield rest

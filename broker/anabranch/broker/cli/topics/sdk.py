@@ -1,0 +1,156 @@
+"""What the commands that use the SDK have in common: where the nodes are, how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, TextIO, TypeVar
+
+import click
+
+from anabranch.admin import Admin, AdminError
+from anabranch.broker.cli.shared.api import CommandRefusedError, connect
+from anabranch.channel.errors import KafkaUnreachableError
+from anabranch.channel.kafka.connection import KafkaConnection, read_properties
+from anabranch.channel.kafka.topics import check_kafka
+from anabranch.client import (
+    Client,
+    ConsumerBusyError,
+    RefusedByNodeError,
+    SubscriptionError,
+    TopicNotFoundError,
+)
+from anabranch.core.errors import AnabranchError
+from anabranch.wire.logging import ROOT as LOG_ROOT
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
+_KNOCK_S_MAX: Final = 5.0
+_NODES_MAX: Final = 3  # that a client is told of, so that it does not hang on one
+_REFUSALS: Final = (
+    TopicNotFoundError,
+    RefusedByNodeError,
+    ConsumerBusyError,
+    SubscriptionError,
+)
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+_OPTIONS: Final = (
+    click.option(
+        "--service-url",
+        metavar="pulsar://HOST:PORT[,...]",
+        help="Nodes' port for clients; asked of --url if left.",
+    ),
+    click.option("--kafka-properties", type=_FILE, help="File of librdkafka security properties."),
+)
+
+
+class NoServiceError(AnabranchError):
+    """A node does not say where clients connect to."""
+
+
+def client_options(command: _F) -> _F:
+    """Adds the options that `open_client` needs."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@contextlib.asynccontextmanager
+async def open_client(
+    topic: str, url: str, service_url: str | None, kafka_properties: Path | None
+) -> AsyncIterator[Client]:
+    """A client for one topic while the block runs. What a node refuses is a CommandRefusedError, as
+    over REST; that Kafka does not let us in is a KafkaUnreachableError.
+    """
+    configure_sdk_log(sys.stderr)
+    nodes = service_url if service_url else await asyncio.to_thread(_service_urls, url)
+    properties = read_properties(kafka_properties)
+    try:
+        async with Client(nodes, kafka=properties) as client:
+            watch = await client.watch(topic)
+            layout = watch.layout
+            await watch.close()
+            connection = KafkaConnection(layout.bootstrap_servers, properties)
+            await asyncio.to_thread(_knock, connection)
+            yield client
+    except _REFUSALS as error:
+        raise CommandRefusedError(str(error)) from error
+
+
+def _knock(connection: KafkaConnection) -> None:
+    """Tells soon what the SDK, which goes on trying, would tell after its time-outs or never.
+
+    Raises KafkaUnreachableError where Kafka does not let us in. One that is not there may come.
+    """
+    try:
+        check_kafka(connection, _KNOCK_S_MAX)
+    except KafkaUnreachableError as error:
+        if connection.refusals.last:
+            raise
+        click.echo(f"anabranch: {error}. Waiting for it", err=True)
+
+
+def configure_sdk_log(to: TextIO, level: int = logging.ERROR) -> None:
+    """What the SDK logs goes there, never between the lines of a command's output."""
+    handler = logging.StreamHandler(to)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    log = logging.getLogger(LOG_ROOT)
+    log.handlers[:] = [handler]
+    log.setLevel(level)
+    log.propagate = False
+
+
+def run_stoppable(main: Callable[[asyncio.Event], Coroutine[Any, Any, _T]]) -> _T:
+    """Runs it with an event that SIGINT and SIGTERM set; a second signal ends the process."""
+
+    async def watched() -> _T:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def stop(number: signal.Signals) -> None:
+            stopping.set()
+            loop.remove_signal_handler(number)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number)
+        return await main(stopping)
+
+    return asyncio.run(watched())
+
+
+async def unless_stopped(what: Awaitable[_T], stopping: asyncio.Event) -> _T | None:
+    """What it returns, or None when the event came first; then it is cancelled."""
+    working = asyncio.ensure_future(what)
+    asked = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((working, asked), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, asked):
+            if not task.done():
+                task.cancel()
+        await asyncio.gather(working, asked, return_exceptions=True)
+
+
+def _service_urls(url: str) -> str:
+    """The client port of the node asked first, then those of others that run."""
+    admin = connect(url)
+    found = [_service_url(admin, url)]
+    me = admin.brokers.get_status().broker_id
+    for broker in admin.brokers.get_active_brokers():
+        if broker != me and len(found) < _NODES_MAX:
+            with contextlib.suppress(AdminError, NoServiceError):
+                found.append(_service_url(connect(broker), broker))
+    return found[0] + "".join("," + each.partition("://")[2] for each in found[1:])
+
+
+def _service_url(admin: Admin, name: str) -> str:
+    found = admin.brokers.get_status().service_url
+    if not found:
+        raise NoServiceError(f"{name} does not say its port for clients; give --service-url")
+    return found

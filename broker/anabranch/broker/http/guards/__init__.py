@@ -1,0 +1,1 @@
+"""What stands before every route: limits of connections and bodies, and who may ask."""

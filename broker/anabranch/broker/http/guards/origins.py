@@ -1,0 +1,132 @@
+"""Pages of other sites: what they have the browser of a visitor send is refused.
+
+A browser says in `Origin` which site's page sends a request that can change something. It must be
+the node's own, by the name in `Host`, or one that is allowed. That is not enough where a site has
+its own name point to the node's address (DNS rebinding): then both are the site's. So what comes
+from a browser must also be for a name that the node has, or an address, or localhost, which nobody
+can have point elsewhere. Programs send no `Origin`, and may know the node by any name, such as that
+of a load balancer, unless the allowed names are listed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from anabranch.broker.http.errors import refusal
+from anabranch.broker.http.guards.refused import Refused
+from anabranch.broker.settings import Settings
+from anabranch.broker.settings.ports import ANY, listed_words
+
+_SAFE: Final = ("GET", "HEAD")
+_BROWSERS: Final = b"Mozilla/"  # so all of them begin to say what they are
+_CROSS: Final = b"cross-site"
+_PORTS: Final = {"http": 80, "https": 443}
+_REMEMBERED_MAX: Final = 1_024
+
+_Reason = tuple[HTTPStatus, str]
+
+
+class OriginRules:
+    """What is the node's own, and what is allowed besides."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.origins: Final = frozenset(listed_words(settings.web_service_allowed_origins))
+        hosts = listed_words(settings.web_service_allowed_hosts)
+        self._is_listed = bool(hosts)
+        self._takes_any = ANY in hosts or ANY in self.origins
+        own = [settings.advertised_address.strip("[]"), settings.bind_address, "localhost"]
+        named = [urlsplit(each).hostname or "" for each in self.origins]
+        self._names = frozenset(each.lower() for each in (*own, *hosts, *named))
+        self._known: dict[bytes, bool] = {}
+
+    def refuses(self, method: str, headers: list[tuple[bytes, bytes]]) -> _Reason | None:
+        """Status and reason; None for a request that may be served."""
+        said_of = dict(headers)
+        host = said_of.get(b"host", b"")
+        origin = said_of.get(b"origin")
+        site = said_of.get(b"sec-fetch-site")
+        is_browsers = (
+            origin is not None
+            or site is not None
+            or said_of.get(b"user-agent", b"").startswith(_BROWSERS)
+        )
+        if (is_browsers or self._is_listed) and not self._takes_any and not self._knows(host):
+            return HTTPStatus.MISDIRECTED_REQUEST, (
+                f"this node has no name {_plain(host)!r}: if it is one of its own, list it in "
+                "webServiceAllowedHosts"
+            )
+        if ANY in self.origins:
+            return None
+        if origin is not None and not self._is_ours(origin.decode("latin-1"), host):
+            said = origin.decode("latin-1")
+        elif origin is None and site == _CROSS and method not in _SAFE:
+            said = "another site"
+        else:
+            return None
+        return HTTPStatus.FORBIDDEN, (
+            f"a page of {said} may not send requests here: if it shall, list its origin in "
+            "webServiceAllowedOrigins"
+        )
+
+    def _knows(self, host: bytes) -> bool:
+        known = self._known.get(host)
+        if known is None:
+            if len(self._known) >= _REMEMBERED_MAX:
+                self._known.clear()
+            known = self._known[host] = self._is_name_of_ours(_plain(host))
+        return known
+
+    def _is_name_of_ours(self, name: str) -> bool:
+        return name in self._names or name.endswith(".localhost") or _is_address(name)
+
+    def _is_ours(self, origin: str, host: bytes) -> bool:
+        if origin in self.origins:
+            return True
+        try:
+            page = urlsplit(origin)
+            here = urlsplit(f"//{host.decode('latin-1')}")
+            default = _PORTS.get(page.scheme)
+            ports = (page.port or default, here.port or default)
+        except ValueError:
+            return False
+        return bool(page.hostname) and page.hostname == here.hostname and ports[0] == ports[1]
+
+
+class OriginMiddleware:
+    """ASGI: hands on to `app` what no other site's page has sent."""
+
+    def __init__(self, app: ASGIApp, site: OriginRules) -> None:
+        self._app = app
+        self._site = site
+        self._refused = Refused()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            refused = self._site.refuses(scope["method"], scope["headers"])
+            if refused is not None:
+                status, why = refused
+                self._refused.note(status.name, path=scope["path"], why=why)
+                await refusal(*refused)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _plain(host: bytes) -> str:
+    """The name in a Host header, without its port."""
+    try:
+        return urlsplit(f"//{host.decode('latin-1')}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Bodies of requests and answers, by the field names of Pulsar's REST."""

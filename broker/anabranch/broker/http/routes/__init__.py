@@ -1,0 +1,1 @@
+"""The routes of the REST interface, a module for each subject."""

@@ -1,0 +1,204 @@
+"""Brokers and this node's own state: `/admin/v2/brokers`, health, metrics."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import PlainTextResponse
+
+from anabranch.broker.errors import NotFoundError, PreconditionError, UnavailableError
+from anabranch.broker.http.errors import problems
+from anabranch.broker.http.models.cluster import (
+    Explanation,
+    LeaderBroker,
+    MoveNow,
+    NamespaceOwnershipStatus,
+    NodeStatus,
+)
+from anabranch.broker.http.routing import DecidingRoute, Marked
+from anabranch.broker.operations import Operations
+from anabranch.broker.settings import SETTING_NAMES, Settings
+from anabranch.core import names
+from anabranch.core.bundles.unit import LEADERSHIP
+from anabranch.core.effects import BrokerState
+
+
+def router(operations: Operations, settings: Settings, version: str) -> APIRouter:
+    """The routes of brokers."""
+    routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/brokers", tags=["brokers"])
+    _add_this_node(routes, operations, settings, version)
+    _add_configuration(routes, settings)
+    cluster_name = settings.cluster_name
+
+    @routes.get("", dependencies=[Marked])
+    async def list_brokers() -> list[str]:
+        """Ids, host:port, of the brokers that serve now."""
+        return operations.brokers()
+
+    @routes.get("/leaderBroker", dependencies=[Marked], responses=problems(404))
+    async def get_leader() -> LeaderBroker:
+        """The broker that leads."""
+        leader = operations.leader()
+        if not leader:
+            raise NotFoundError("Couldn't find leader broker: an election is under way; ask again")
+        return LeaderBroker(brokerId=leader, serviceUrl=f"http://{leader}")
+
+    @routes.get("/explain", dependencies=[Marked], responses=problems(404, 412))
+    async def explain(
+        name: Annotated[
+            str, Query(description="`leadership`, tenant/namespace/range, or a scalable topic.")
+        ] = LEADERSHIP,
+    ) -> Explanation:
+        """What may become of it now, and what forbids the rest (Anabranch's own)."""
+        found = operations.explain(name)
+        return Explanation(
+            name=found.name,
+            state=found.state,
+            version=found.version,
+            moves=[
+                MoveNow(
+                    move=each.move, end=each.end, by=list(each.by), forbiddenBy=each.forbidden_by
+                )
+                for each in found.moves
+            ],
+        )
+
+    @routes.get("/{cluster}", dependencies=[Marked], responses=problems(404))
+    async def list_brokers_of_cluster(cluster: str) -> list[str]:
+        """The same, for a cluster by its name."""
+        _check_cluster(cluster, cluster_name)
+        return operations.brokers()
+
+    @routes.get(
+        "/{cluster}/{broker}/ownedNamespaces",
+        dependencies=[Marked],
+        responses=problems(404, 412),
+    )
+    async def list_owned(cluster: str, broker: str) -> dict[str, NamespaceOwnershipStatus]:
+        """The bundles that a broker owns."""
+        _check_cluster(cluster, cluster_name)
+        owned = operations.owned(names.broker_id(broker))
+        return {unit: NamespaceOwnershipStatus() for unit, _ in owned}
+
+    return routes
+
+
+def _add_this_node(
+    routes: APIRouter, operations: Operations, settings: Settings, version: str
+) -> None:
+    @routes.get("/health", response_class=PlainTextResponse, responses=problems(503))
+    async def check_health() -> str:
+        """`ok` while this node holds its lease and follows the log, so that it may own bundles.
+
+        What people should look at all the same follows, a line each.
+        """
+        return "\n".join((_ok(operations), *operations.concerns()))
+
+    @routes.get("/ready", response_class=PlainTextResponse, responses=problems(503))
+    async def check_ready() -> str:
+        """`ok` once this node serves requests."""
+        return _ok(operations)
+
+    @routes.get("/version", response_class=PlainTextResponse)
+    async def get_version() -> str:
+        """This node's version."""
+        return version
+
+    @routes.get("/status")
+    async def get_status() -> NodeStatus:
+        """This node's mode, its lease, and its place in the log (Anabranch's own)."""
+        found = operations.position()
+        return NodeStatus(
+            brokerId=settings.broker_id,
+            clusterName=settings.cluster_name,
+            serviceUrl=settings.service_url,
+            version=version,
+            mode=found.mode,
+            leader=operations.leader(),
+            nextOffset=found.next_offset,
+            digest=found.digest,
+            horizon=found.horizon,
+            leaseMillis=found.lease_remaining_ms,
+            concerns=operations.concerns(),
+        )
+
+
+def _add_configuration(routes: APIRouter, settings: Settings) -> None:
+    path = "/configuration"
+
+    @routes.get(path)
+    async def list_dynamic_settings() -> list[str]:
+        """Settings that can be changed while a node runs: none. Policies can."""
+        return []
+
+    @routes.get(path + "/values")
+    async def get_dynamic_settings() -> dict[str, str]:
+        """Settings that were changed while nodes run: none."""
+        return {}
+
+    @routes.get(path + "/runtime")
+    async def get_settings() -> dict[str, str]:
+        """The settings that this node runs with, as text."""
+        values = settings.model_dump(mode="json", by_alias=True)
+        return {name: _plain(value) for name, value in values.items() if value is not None}
+
+    @routes.post(path + "/{setting}/{value}", responses=problems(412))
+    async def change_setting(setting: str, value: str) -> None:
+        """Always refused: a node reads its settings when it starts."""
+        raise _fixed(setting)
+
+    @routes.delete(path + "/{setting}", responses=problems(412))
+    async def reset_setting(setting: str) -> None:
+        """Always refused: nothing was changed since the node started."""
+        raise _fixed(setting)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _fixed(setting: str) -> PreconditionError:
+    known = "" if setting in SETTING_NAMES else f"; there is no setting {setting}, either"
+    return PreconditionError(
+        f"Can't update non-dynamic configuration {setting}: give it to each node when it starts, "
+        f"in its file, its environment or a flag, and restart it{known}"
+    )
+
+
+def probes(operations: Operations) -> APIRouter:
+    """What load balancers and container platforms ask."""
+    routes = APIRouter(route_class=DecidingRoute, tags=["probes"])
+
+    @routes.get("/livez", response_class=PlainTextResponse)
+    async def check_alive() -> str:
+        """`ok` while the process answers at all."""
+        return "ok"
+
+    @routes.get("/readyz", response_class=PlainTextResponse, responses=problems(503))
+    async def check_ready() -> str:
+        """The same as /admin/v2/brokers/ready."""
+        return _ok(operations)
+
+    @routes.get("/status.html", response_class=PlainTextResponse, responses=problems(503))
+    async def check_status_page() -> str:
+        """`OK` when ready: the page that load balancers in front of Pulsar ask for."""
+        return _ok(operations).upper()
+
+    return routes
+
+
+def _ok(operations: Operations) -> str:
+    position = operations.position()
+    if position.mode != BrokerState.SERVING.value or not position.lease_remaining_ms:
+        raise UnavailableError(f"this node does not serve now: its mode is {position.mode}")
+    return "ok"
+
+
+def _check_cluster(cluster: str, mine: str) -> None:
+    if cluster != mine:
+        raise NotFoundError(
+            f"there is no path of that name here, nor a cluster {cluster}: this one is {mine}, and "
+            "/openapi.json lists all paths"
+        )

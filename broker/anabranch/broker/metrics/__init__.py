@@ -1,0 +1,1 @@
+"""What a node counts and measures, for Prometheus."""

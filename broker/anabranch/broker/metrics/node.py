@@ -1,0 +1,78 @@
+"""What a node shows of itself: who it is to the others, and its place in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anabranch.broker.http.guards.connections import Connections
+from anabranch.broker.metrics.registry import Metrics
+from anabranch.broker.operations import Operations
+from anabranch.broker.runtime import Runtime
+from anabranch.core.effects import BrokerState
+from anabranch.wire import clock
+
+
+def measure_node(runtime: Runtime, operations: Operations, metrics: Metrics) -> None:
+    """Registers the gauges; each is asked for when the metrics are read."""
+    core = runtime.core
+    metrics.gauge(
+        "anabranch_owned_bundles",
+        "Bundles that this node owns.",
+        lambda: runtime.view.unit_count(core.me),
+    )
+    metrics.gauge(
+        "anabranch_is_leader", "1 while this node leads.", lambda: float(core.is_leader())
+    )
+    metrics.gauge(
+        "anabranch_serving",
+        "1 while this node may own bundles.",
+        lambda: float(core.mode is BrokerState.SERVING),
+    )
+    metrics.gauge(
+        "anabranch_lease_remaining_seconds",
+        "Time for which this node may act without another acknowledged heartbeat.",
+        lambda: core.lease.remaining_s(clock.now()),
+    )
+    metrics.gauge(
+        "anabranch_fold_lag_records",
+        "Records that another node has read and this one has not.",
+        lambda: max(0, runtime.ahead - runtime.view.next_offset),
+    )
+    metrics.gauge(
+        "anabranch_log_next_offset",
+        "The first log offset that is not read yet.",
+        lambda: runtime.view.next_offset,
+    )
+    metrics.gauge(
+        "anabranch_snapshot_horizon_offset",
+        "The log offset that the newest known snapshot stands for; -1 for none.",
+        lambda: runtime.view.horizon,
+    )
+    metrics.gauge(
+        "anabranch_concerns",
+        "What people should look at though this node serves; `/admin/v2/brokers/health` says it.",
+        lambda: len(operations.concerns()),
+    )
+    metrics.gauge(
+        "anabranch_waiting_lookups",
+        "Requests that wait for a bundle to settle.",
+        lambda: runtime.watching,
+    )
+    metrics.gauge("anabranch_brokers", "Brokers that take part.", lambda: len(operations.brokers()))
+
+
+def measure_connections(
+    connections: Callable[[], int], http: Connections, metrics: Metrics
+) -> None:
+    """Registers how many clients are connected."""
+    metrics.gauge("anabranch_http_connections", "Connections to the HTTP port.", lambda: http.count)
+    metrics.total(
+        "anabranch_http_refused",
+        "HTTP connections that ended by a limit: too many, too large, too slow or malformed.",
+        lambda: sum(http.refused.counts.values()),
+    )
+    metrics.gauge(
+        "anabranch_client_connections",
+        "Connections of clients to the binary port.",
+        connections,
+    )

@@ -1,0 +1,383 @@
+"""A node's settings: a TOML file, overruled by the environment, overruled by flags.
+
+Names are those of PIP-192 and of Pulsar's broker.conf where those have one; ours are written the
+same way. `load_settings` is pure but for reading the file; it reports every problem at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import socket
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from anabranch.broker.settings.autoscale import AutoScaleFields
+from anabranch.broker.settings.environment import from_environment
+from anabranch.broker.settings.ports import PortFields
+from anabranch.core.effects import NodeSettings
+from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.core.names import BrokerId, broker_id
+from anabranch.core.quantities import durations, plain_form, without_unit
+from anabranch.core.ring import BUNDLES_MAX
+
+# Clocks may differ by this in rate, and a heartbeat may be late by this share of the lease.
+_LIVENESS_MARGIN: Final = 1.2
+_BEATS_PER_LEASE_MIN: Final = 3
+
+
+class SettingsError(AnabranchError):
+    """Settings that cannot be used; `problems` has a sentence for each, with its remedy."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("the settings cannot be used:\n" + "\n".join(f"  {p}" for p in problems))
+
+
+class Settings(PortFields, AutoScaleFields):
+    """What a node can be told. People write the names in camelCase, as `to_camel` makes them."""
+
+    cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")
+    bootstrap_servers: str = Field(
+        "localhost:9092", min_length=1, description="Kafka nodes to connect to first, host:port,..."
+    )
+    kafka_properties_file: Path | None = Field(
+        None, description="File of librdkafka properties (name=value), for security above all."
+    )
+    topic_prefix: str = Field(
+        "anabranch.",
+        pattern=r"^[a-zA-Z0-9._-]{1,200}$",
+        description="First part of the names of the cluster's Kafka topics.",
+    )
+    replication_factor: int = Field(
+        3, ge=1, le=32767, description="Copies of each Kafka topic, when it is created."
+    )
+    min_insync_replicas: int = Field(
+        2, ge=1, le=32767, description="Copies that must hold a record before it counts as written."
+    )
+    data_dir: Path = Field(Path("data"), description="Directory of this node's view of the log.")
+    bind_address: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104
+    advertised_address: str = Field(
+        default_factory=socket.gethostname,
+        pattern=r"^[-.\w:\[\]]+$",
+        description="Host name or address by which others reach this node; the host's own if left.",
+    )
+    web_service_port: int = Field(
+        8080, ge=1, le=65535, description="Port of look-ups, administration and metrics."
+    )
+    broker_service_port: int = Field(
+        6650,
+        ge=0,
+        le=65535,
+        description="Port of the binary protocol, which clients speak; 0: any free one.",
+    )
+    default_number_of_namespace_bundles: int = Field(
+        4, ge=1, le=BUNDLES_MAX, description="Bundles of a namespace that is created without any."
+    )
+    broker_shutdown_timeout_ms: int = Field(
+        60_000, ge=0, description="How long a graceful stop may take before the node just ends."
+    )
+    heartbeat_interval_millis: int = Field(
+        500, ge=10, description="Time between a node's heartbeats; the same on every node."
+    )
+    lease_millis: int = Field(
+        4_000, ge=100, description="How long a heartbeat lets its node act; the same on every node."
+    )
+    liveness_timeout_millis: int = Field(
+        6_000, ge=200, description="Silence after which a node counts as dead; the same everywhere."
+    )
+    lookup_timeout_millis: int = Field(
+        10_000, ge=1, description="How long a look-up waits for a bundle that is moving."
+    )
+    operation_timeout_millis: int = Field(
+        30_000, ge=1, description="How long an administrative request waits to be done."
+    )
+    max_concurrent_lookup_request: int = Field(
+        50_000, ge=1, description="Look-ups that may wait for a bundle at once; more are refused."
+    )
+    snapshot_interval_records: int = Field(
+        10_000, ge=1, description="Log records after which the leader writes a snapshot."
+    )
+    snapshot_interval_seconds: float = Field(
+        60.0, ge=0.1, description="Time after which the leader writes a snapshot of what changed."
+    )
+    archive_stalled_seconds: float = Field(
+        3_600.0,
+        gt=0,
+        description="How long an archive may not move, though the log goes on, before it is told.",
+    )
+    passed_over_log_offsets: str = Field(
+        "",
+        pattern=r"^([0-9]{1,18}(,[0-9]{1,18})*)?$",
+        description="Offsets, a comma between two, of log records that claim to be of a newer "
+        "release and are not, so that they stop nobody; the same on every node.",
+    )
+    load_balancer_service_unit_state_tombstone_delay_time_in_seconds: int = Field(
+        3600, ge=30, description="How long a bundle that was split stays on record as deleted."
+    )
+    load_balancer_in_flight_service_unit_state_waiting_time_in_millis: int = Field(
+        30_000, ge=1, description="How long a bundle may be on the move before the leader acts."
+    )
+    load_balancer_service_unit_state_monitor_interval_in_seconds: float = Field(
+        60.0, gt=0, description="Time between the leader's searches for stuck or deleted bundles."
+    )
+    load_balancer_debug_mode_enabled: bool = Field(
+        False, description="Log every decision of the load balancer, not only what came of it."
+    )
+    scalable_topic_enabled: bool = Field(
+        True, description="Whether topics are made, watched, consumed and scaled."
+    )
+    scalable_topic_consumer_session_grace_period_seconds: float = Field(
+        60.0,
+        gt=0,
+        le=86_400,
+        description="How long a consumer that is away keeps its share of a topic.",
+    )
+    scalable_topic_consumer_session_timeout_seconds: float = Field(
+        10.0,
+        ge=2,  # else there would be no time in which a commit may begin
+        le=3_600,
+        description="Time without an answer after which a consumer stops to serve its share.",
+    )
+    scalable_topic_retention_seconds: int = Field(
+        604_800,
+        ge=-1,
+        le=3_153_600_000,
+        description="How long messages are kept that every subscription has read; -1: for ever.",
+    )
+    scalable_topic_unread_retention_seconds: int = Field(
+        -1,
+        ge=-1,
+        le=3_153_600_000,
+        description="How long messages are kept that a subscription has yet to read; -1: for ever.",
+    )
+    scalable_topic_unread_retention_bytes: int = Field(
+        -1,
+        ge=-1,
+        description="Bytes of an entry bucket from which its oldest messages go, read or not; "
+        "-1: any number.",
+    )
+    scalable_topic_subscription_expiry_seconds: int = Field(
+        -1,
+        ge=-1,
+        le=3_153_600_000,
+        description="How long a subscription is kept that nobody uses; -1: for ever.",
+    )
+    scalable_topic_survey_interval_seconds: float = Field(
+        60.0,
+        ge=0.1,
+        le=3_600,
+        description="Time between two looks at how far each subscription has read.",
+    )
+    max_message_size: int = Field(
+        1_048_588,
+        ge=1_024,
+        le=1 << 30,
+        description="Most bytes of a batch of messages that Kafka takes on a scalable topic.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severity that is logged."
+    )
+    log_format: Literal["json", "text"] = Field("text", description="How log lines are written.")
+
+    @property
+    def broker_id(self) -> BrokerId:
+        """host:webPort, by which the cluster knows this node."""
+        return broker_id(f"{self.advertised_address}:{self.web_service_port}")
+
+    @property
+    def web_url(self) -> str:
+        """Where others send their HTTP requests to."""
+        return f"http://{self.broker_id}"
+
+    @property
+    def service_url(self) -> str:
+        """Where clients connect to; "" while the port is not known."""
+        if not self.broker_service_port:
+            return ""
+        return f"pulsar://{self.advertised_address}:{self.broker_service_port}"
+
+    @property
+    def view_dir(self) -> Path:
+        """Directory of the RocksDB view."""
+        return self.data_dir / "view"
+
+    @property
+    def passed_over(self) -> frozenset[int]:
+        """`passed_over_log_offsets` as numbers."""
+        return frozenset(map(int, filter(None, self.passed_over_log_offsets.split(","))))
+
+    def node_settings(self) -> NodeSettings:
+        """The part that the core decides by."""
+        return NodeSettings(
+            broker=self.broker_id,
+            cluster=self.cluster_name,
+            web_url=self.web_url,
+            service_url=self.service_url,
+            heartbeat_s=self.heartbeat_interval_millis / 1000,
+            lease_s=self.lease_millis / 1000,
+            liveness_timeout_s=self.liveness_timeout_millis / 1000,
+            default_bundles=self.default_number_of_namespace_bundles,
+            stuck_after_s=(
+                self.load_balancer_in_flight_service_unit_state_waiting_time_in_millis / 1000
+            ),
+            monitor_interval_s=self.load_balancer_service_unit_state_monitor_interval_in_seconds,
+            tombstone_delay_s=self.load_balancer_service_unit_state_tombstone_delay_time_in_seconds,
+        )
+
+
+SETTING_NAMES: Final = tuple(to_camel(name) for name in Settings.model_fields)
+_NAMES: Final = frozenset(SETTING_NAMES)
+_SPELLINGS: Final = (*SETTING_NAMES, *map(without_unit, durations(SETTING_NAMES)))
+_TOMBSTONE_DELAY: Final = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
+_GRACE: Final = "scalableTopicConsumerSessionGracePeriodSeconds"
+_SESSION: Final = "scalableTopicConsumerSessionTimeoutSeconds"
+_READ: Final = "scalableTopicRetentionSeconds"
+_UNREAD: Final = "scalableTopicUnreadRetentionSeconds"
+_SESSION_SHARE_MAX: Final = 0.75
+_IN_FLIGHT: Final = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
+
+
+def load_settings(
+    file: Path | None, environment: Mapping[str, str], overrides: Mapping[str, object]
+) -> Settings:
+    """Settings from all three sources; `overrides` are flags, by their camelCase names.
+
+    Raises SettingsError with every problem found.
+    """
+    problems: list[str] = []
+    given: dict[str, object] = {}
+    origin: dict[str, str] = {}
+    sources = (
+        (str(file), _from_file(file, problems)),
+        ("environment", from_environment(environment, _SPELLINGS, problems, _near)),
+        ("flag", overrides),
+    )
+    for source, values in sources:
+        here: set[str] = set()
+        for written, said in values.items():
+            try:
+                name, value = plain_form(written, said, _NAMES)
+            except InvalidInputError as error:
+                problems.append(f"{written} ({source}): {error}")
+                continue
+            if name not in _NAMES:
+                problems.append(f"{name} ({source}) is no setting{_near(name)}")
+                continue
+            if name in here:
+                problems.append(f"{name} ({source}) is given twice, by either of its names")
+            here.add(name)
+            given[name], origin[name] = value, source
+    settings, invalid = _validated(given, origin, problems)
+    for names, problem in _contradictions(settings):
+        if invalid.isdisjoint(names):
+            problems.append(problem)
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def _from_file(file: Path | None, problems: list[str]) -> Mapping[str, object]:
+    if file is None:
+        return {}
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        problems.append(f"the settings file {file} cannot be read: {error.strerror}")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(f"the settings file {file} is not TOML: {error}")
+    return {}
+
+
+def _near(name: str, prefix: str = "") -> str:
+    plain = {known.lower(): known for known in SETTING_NAMES}
+    wanted = name.lower().replace("_", "").replace("-", "")
+    matches = difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)
+    if not matches:
+        return "; remove it"
+    return "; did you mean " + " or ".join(prefix + plain[match] for match in matches) + "?"
+
+
+def _validated(
+    given: Mapping[str, object], origin: Mapping[str, str], problems: list[str]
+) -> tuple[Settings, set[str]]:
+    """The settings with defaults in place of what is invalid, and the names of that."""
+    try:
+        return Settings.model_validate(given), set()
+    except ValidationError as error:
+        invalid = set()
+        for found in error.errors(include_url=False):
+            name = str(found["loc"][0])
+            invalid.add(name)
+            problems.append(f"{name} ({origin[name]}) is {given[name]!r}: {found['msg']}")
+        valid = {name: value for name, value in given.items() if name not in invalid}
+        return Settings.model_validate(valid), invalid
+
+
+def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Settings that are fine alone but not together: the names involved and what to do."""
+    beat = settings.heartbeat_interval_millis
+    lease = settings.lease_millis
+    timeout = settings.liveness_timeout_millis
+    if beat * _BEATS_PER_LEASE_MIN > lease:
+        yield (
+            ("heartbeatIntervalMillis", "leaseMillis"),
+            (
+                f"leaseMillis is {lease}, too short for heartbeatIntervalMillis of {beat}: give at "
+                f"least {_BEATS_PER_LEASE_MIN} heartbeats, {beat * _BEATS_PER_LEASE_MIN}"
+            ),
+        )
+    if lease * _LIVENESS_MARGIN > timeout:
+        yield (
+            ("leaseMillis", "livenessTimeoutMillis"),
+            (
+                f"livenessTimeoutMillis is {timeout}, too close to leaseMillis of {lease}: clocks "
+                f"may run at different rates, give at least {round(lease * _LIVENESS_MARGIN)}"
+            ),
+        )
+    delay = settings.load_balancer_service_unit_state_tombstone_delay_time_in_seconds
+    waiting = settings.load_balancer_in_flight_service_unit_state_waiting_time_in_millis
+    if delay * 1000 <= waiting:
+        yield (
+            (_TOMBSTONE_DELAY, _IN_FLIGHT),
+            (
+                f"{_TOMBSTONE_DELAY} is {delay}: times 1000 it must be bigger than {_IN_FLIGHT}, "
+                f"{waiting}"
+            ),
+        )
+    grace = settings.scalable_topic_consumer_session_grace_period_seconds
+    session = settings.scalable_topic_consumer_session_timeout_seconds
+    if session > grace * _SESSION_SHARE_MAX:
+        yield (
+            (_GRACE, _SESSION),
+            (
+                f"{_SESSION} is {session:g}, too long for {_GRACE} of {grace:g}: a consumer must "
+                "have stopped before its share is given away; give at most "
+                f"{grace * _SESSION_SHARE_MAX:g}"
+            ),
+        )
+    read = settings.scalable_topic_retention_seconds
+    unread = settings.scalable_topic_unread_retention_seconds
+    if unread >= 0 and not 0 <= read <= unread:
+        yield (
+            (_READ, _UNREAD),
+            (
+                f"{_UNREAD} is {unread}, less than {_READ}, {'for ever' if read < 0 else read}: "
+                "what is yet to be read must be kept as long as what has been read, at least"
+            ),
+        )
+    wrong = settings.auto_scale_problem()
+    if wrong:
+        yield tuple(map(to_camel, AutoScaleFields.model_fields)), f"scalableTopic...: {wrong}"
+    if settings.min_insync_replicas > settings.replication_factor:
+        yield (
+            ("minInsyncReplicas", "replicationFactor"),
+            (
+                f"minInsyncReplicas is {settings.min_insync_replicas}, more than "
+                f"replicationFactor, {settings.replication_factor}: nothing could ever be written"
+            ),
+        )

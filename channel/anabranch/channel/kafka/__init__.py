@@ -1,0 +1,1 @@
+"""Kafka itself: how clients reach it and wait for it, and the cluster's own topics."""

@@ -1,0 +1,117 @@
+"""Waiting for Kafka's answers until one deadline, and telling what to try again from what not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from anabranch.channel.errors import (
+    KafkaAccessError,
+    KafkaPolicyError,
+    KafkaRefusedError,
+    ReplicasMissingError,
+)
+from anabranch.channel.kafka.connection import KafkaConnection
+
+_T = TypeVar("_T")
+
+_POLL_S_MIN: Final = 0.002  # oftener keeps Kafka from what is waited for
+_POLL_S_MAX: Final = 0.1
+_REFRESH_S: Final = 0.25
+_POLL_SHARE: Final = 0.1  # so that what is noticed late is late by a twentieth on average
+
+_ACCESS: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)
+_POLICY: Final = frozenset(
+    {
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.TOPIC_EXCEPTION,  # the name is not valid
+        KafkaError.TOPIC_DELETION_DISABLED,
+    }
+)
+_OTHERS: Final = frozenset(
+    {
+        KafkaError.INVALID_REQUEST,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError._INVALID_ARG,
+    }
+)
+
+
+class Deadline:
+    """One deadline for many questions. `doing` says what is lacking when it passes.
+
+    `refresh` asks Kafka anew who leads, and is called now and then while an answer is waited for:
+    librdkafka waits for a Kafka broker that it once took for the controller also when that one is
+    gone, for minutes.
+    """
+
+    def __init__(
+        self, connection: KafkaConnection, seconds: float, refresh: Callable[[], None]
+    ) -> None:
+        self._connection = connection
+        self._refresh = refresh
+        self._began = time.monotonic()
+        self._deadline = self._began + seconds
+        self._last: KafkaError | None = None
+
+    def left_s(self, doing: str) -> float:
+        """Seconds left. Raises KafkaUnreachableError when there are none."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            why = f"{doing}; Kafka said last: {self._last.str()}" if self._last else doing
+            raise self._connection.unreachable(why)
+        return left
+
+    def answer(self, future: Future[_T], doing: str) -> _T | KafkaError:
+        """The result, or an error that may go away. Raises KafkaRefusedError for one that won't."""
+        while True:
+            try:
+                return future.result(min(self.left_s(doing), _REFRESH_S))
+            except FutureTimeoutError:
+                self._refresh()
+            except KafkaException as error:
+                return self.passing(error.args[0], doing)
+
+    def passing(self, error: KafkaError, doing: str) -> KafkaError:
+        """The error itself if it may go away. Raises KafkaRefusedError if it won't."""
+        refused = refusal(error, doing, self._connection.bootstrap_servers)
+        if refused is not None:
+            raise refused
+        self._last = error
+        return error
+
+    def pause(self, doing: str) -> None:
+        """Waits before another try, a tenth of what was waited for already."""
+        waited_s = time.monotonic() - self._began
+        pause_s = min(max(_POLL_SHARE * waited_s, _POLL_S_MIN), _POLL_S_MAX)
+        time.sleep(min(pause_s, self.left_s(doing)))
+
+
+def refusal(error: KafkaError, doing: str, servers: str) -> KafkaRefusedError | None:
+    """The error of ours for what trying again does not mend; None for all else."""
+    code, said = error.code(), error.str()
+    if code in _ACCESS:
+        return KafkaAccessError(servers, doing, said)
+    if code == KafkaError.INVALID_REPLICATION_FACTOR:
+        return ReplicasMissingError(servers, doing, said)
+    if code in _POLICY:
+        return KafkaPolicyError(servers, doing, said)
+    if code in _OTHERS:
+        return KafkaRefusedError(f"Kafka at {servers} refused {doing}: {said}")
+    return None

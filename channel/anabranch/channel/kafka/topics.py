@@ -1,0 +1,373 @@
+"""The four topics of a cluster: their names, how they are made, and whether they are sound.
+
+A topic with wrong settings is never mended silently: somebody made it so, and what it lacks may
+have been lost already. The error names the topic, the setting and the remedy.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Final, TypeVar
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from anabranch.channel.errors import (
+    KafkaRefusedError,
+    KafkaTooOldError,
+    KafkaUnreachableError,
+    WrongTopicError,
+)
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.deadline import refusal
+from anabranch.core.errors import AnabranchError, InvalidInputError
+
+_T = TypeVar("_T")
+
+_PREFIX: Final = re.compile(r"[-._A-Za-z0-9]{1,200}")
+_POLL_S: Final = 0.05
+RECORD_BYTES_MAX: Final = 8 << 20  # of a record or state; a topic of 65,536 segments takes 3 MB
+_AT_LEAST: Final = ("max.message.bytes",)  # settings that may be higher than asked for
+_KAFKA_OLDEST: Final = (4, 0)
+# Kafka 4 no longer has this setting; before, it tells which release the brokers speak as.
+_OLD_KAFKA_SETTING: Final = "inter.broker.protocol.version"
+
+
+class Topics(msgspec.Struct, frozen=True):
+    """Names, all made from one prefix. Raises InvalidInputError."""
+
+    prefix: str
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.fullmatch(self.prefix):
+            raise InvalidInputError(
+                f"topicPrefix {self.prefix!r} is not valid: use 1 to 200 letters, digits and . _ -"
+            )
+
+    @property
+    def wal(self) -> str:
+        """Every proposal, in one total order."""
+        return f"{self.prefix}wal"
+
+    @property
+    def snapshot(self) -> str:
+        """The folded state and its horizon."""
+        return f"{self.prefix}snapshot"
+
+    @property
+    def load(self) -> str:
+        """Load data."""
+        return f"{self.prefix}load"
+
+    @property
+    def brokers(self) -> str:
+        """Heartbeats."""
+        return f"{self.prefix}brokers"
+
+    @property
+    def compactor_id(self) -> str:
+        """The transactional id that fences a deposed leader's compactor."""
+        return f"{self.prefix}compactor"
+
+    def archive_group(self, archive: str) -> str:
+        """The consumer group whose committed offset says how far this archive has got."""
+        return f"{self.prefix}archive.{archive}"
+
+
+class TopicSettings(msgspec.Struct, frozen=True):
+    """What a cluster's operator decides about the topics."""
+
+    replication_factor: int = 1
+    min_insync_replicas: int = 1
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """How a topic is made: `must` is checked on a topic that exists, `may` is not."""
+
+    must: Mapping[str, str]
+    may: Mapping[str, str]
+
+
+# A load that does not change is written once: what is older than this is of no use even so.
+_LOAD_KEPT_MS: Final = 7 * 86_400_000
+_COMPACT: Final = {"segment.bytes": "67108864", "min.cleanable.dirty.ratio": "0.2"}
+
+
+def _wanted(topics: Topics) -> dict[str, _Wanted]:
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    kept = {"retention.ms": "-1", "retention.bytes": "-1"}
+    safe = {
+        "unclean.leader.election.enable": "false",
+        "max.message.bytes": str(RECORD_BYTES_MAX),
+    }
+    return {
+        topics.wal: _Wanted({"cleanup.policy": "delete", **kept, **stamped, **safe}, {}),
+        topics.snapshot: _Wanted({"cleanup.policy": "compact", **safe}, _COMPACT),
+        topics.load: _Wanted(
+            {"cleanup.policy": "compact,delete", **stamped},
+            {"retention.ms": str(_LOAD_KEPT_MS), **_COMPACT},
+        ),
+        topics.brokers: _Wanted({"cleanup.policy": "compact", **stamped}, _COMPACT),
+    }
+
+
+def ensure_topics(
+    connection: KafkaConnection, topics: Topics, settings: TopicSettings, deadline_s: float
+) -> list[str]:
+    """Makes the topics that are missing and checks all; returns the names of those it made.
+
+    Several nodes may do this at once. Raises KafkaUnreachableError, KafkaTooOldError,
+    KafkaRefusedError or WrongTopicError.
+    """
+    keeper = _Keeper(connection, time.monotonic() + deadline_s)
+    keeper.check_release()
+    wanted = _wanted(topics)
+    there = keeper.partitions(list(wanted))
+    made = [
+        name
+        for name, topic in wanted.items()
+        if name not in there and keeper.create(name, topic, settings)
+    ]
+    found = keeper.partitions(list(wanted))
+    while len(found) < len(wanted):
+        time.sleep(_POLL_S)  # metadata of what was just made spreads through the cluster
+        found = keeper.partitions(list(wanted))
+    configs = keeper.configs(list(wanted))
+    for name, topic in wanted.items():
+        check_topic(name, found[name], configs[name], topic.must, settings)
+    return made
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """What a node would find: how many brokers Kafka has, sound topics, and those it would make."""
+
+    brokers: int
+    sound: list[str]
+    missing: list[str]
+
+
+def inspect_topics(
+    connection: KafkaConnection, topics: Topics, settings: TopicSettings, deadline_s: float
+) -> Inspection:
+    """What `ensure_topics` would find, without making anything: Kafka only says if it would.
+
+    Raises what that would raise.
+    """
+    keeper = _Keeper(connection, time.monotonic() + deadline_s)
+    brokers = keeper.check_release()
+    wanted = _wanted(topics)
+    there = keeper.partitions(list(wanted))
+    configs = keeper.configs(list(there))
+    for name, replicas in there.items():
+        check_topic(name, replicas, configs[name], wanted[name].must, settings)
+    missing = [name for name in wanted if name not in there]
+    for name in missing:
+        keeper.create(name, wanted[name], settings, only_asked=True)
+    return Inspection(brokers, list(there), missing)
+
+
+def check_kafka(connection: KafkaConnection, deadline_s: float) -> int:
+    """How many brokers Kafka has. Raises KafkaUnreachableError, KafkaTooOldError or ..Refused."""
+    return _Keeper(connection, time.monotonic() + deadline_s).check_release()
+
+
+def topic_id(connection: KafkaConnection, topic: str, deadline_s: float) -> str:
+    """Kafka's own id of a topic: another one once the topic was deleted and made anew.
+
+    Raises KafkaUnreachableError or KafkaRefusedError.
+    """
+    return _Keeper(connection, time.monotonic() + deadline_s).topic_id(topic)
+
+
+def check_topic(
+    name: str,
+    replicas: list[int],
+    config: Mapping[str, str],
+    must: Mapping[str, str],
+    settings: TopicSettings,
+) -> None:
+    """Raises WrongTopicError unless the topic is fit; `replicas` has one count per partition."""
+    if len(replicas) != 1:
+        raise WrongTopicError(
+            f"topic {name} has {len(replicas)} partitions, not 1: a total order needs exactly one. "
+            "Partitions cannot be taken away: choose another topicPrefix, or delete the topic if "
+            "nothing in it is needed, and start again"
+        )
+    if replicas[0] < settings.replication_factor:
+        raise WrongTopicError(
+            f"topic {name} has replication factor {replicas[0]}, expected at least "
+            f"{settings.replication_factor}: reassign it with kafka-reassign-partitions.sh, or set "
+            f"the cluster's replicationFactor to {replicas[0]}"
+        )
+    for setting, expected in must.items():
+        found = config.get(setting, "")
+        if setting in _AT_LEAST and found and int(found) >= int(expected):
+            continue
+        if set(found.split(",")) != set(expected.split(",")):
+            raise WrongTopicError(_wrong(name, setting, found, expected))
+    in_sync = config.get("min.insync.replicas", "1")
+    if int(in_sync) < settings.min_insync_replicas:
+        raise WrongTopicError(
+            _wrong(name, "min.insync.replicas", in_sync, str(settings.min_insync_replicas))
+        )
+
+
+def _wrong(name: str, setting: str, found: str, expected: str) -> str:
+    value = f"[{expected}]" if "," in expected else expected
+    return (
+        f"topic {name} has {setting}={found or '(none)'}, expected {expected}. If the topic is "
+        "meant for this cluster and nothing was lost under that setting, mend it with "
+        f"kafka-configs.sh --alter --entity-type topics --entity-name {name} "
+        f"--add-config {setting}={value}; otherwise choose another topicPrefix"
+    )
+
+
+def check_release(settings: Mapping[str, str], servers: str) -> None:
+    """Raises KafkaTooOldError if a broker's own settings are those of an old release."""
+    spoken = settings.get(_OLD_KAFKA_SETTING)
+    if spoken:
+        oldest = ".".join(map(str, _KAFKA_OLDEST))
+        raise KafkaTooOldError(
+            f"Kafka at {servers} speaks as release {spoken.partition('-')[0]}; Anabranch needs "
+            f"{oldest} or newer: upgrade the brokers, or name others in bootstrapServers"
+        )
+
+
+class _Keeper:
+    """Questions to and changes of a cluster's metadata, all before one deadline."""
+
+    def __init__(self, connection: KafkaConnection, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._admin: AdminClient = connection.admin()
+
+    def _left_s(self, doing: str) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise self._unreachable(doing)
+        return left
+
+    def _unreachable(self, doing: str) -> KafkaUnreachableError:
+        self._admin.poll(0)  # whether it is not let in, it only says when it is asked
+        return self._connection.unreachable(doing)
+
+    def _explained(self, error: KafkaException, doing: str) -> AnabranchError:
+        self._admin.poll(0)
+        return self._connection.explained(error, doing)
+
+    def _answer(self, future: Future[_T], doing: str) -> _T:
+        try:
+            return future.result(self._left_s(doing))
+        except FutureTimeoutError:
+            raise self._unreachable(doing) from None
+        except KafkaException as error:
+            raise self._explained(error, doing) from None
+
+    def partitions(self, names: list[str]) -> dict[str, list[int]]:
+        """Returns the replica count of each partition of each topic that exists and can be used."""
+        doing = "to list topics"
+        try:
+            topics = self._admin.list_topics(timeout=self._left_s(doing)).topics
+        except KafkaException as error:
+            raise self._explained(error, doing) from None
+        return {
+            name: [len(partition.replicas) for partition in topics[name].partitions.values()]
+            for name in names
+            if name in topics
+            and topics[name].error is None
+            and topics[name].partitions
+            and all(partition.leader >= 0 for partition in topics[name].partitions.values())
+        }
+
+    def create(
+        self, name: str, topic: _Wanted, settings: TopicSettings, *, only_asked: bool = False
+    ) -> bool:
+        """Whether this call made the topic; False when somebody else was faster.
+
+        `only_asked`: Kafka looks whether it would, and makes nothing.
+        """
+        new = NewTopic(
+            name,
+            num_partitions=1,
+            replication_factor=settings.replication_factor,
+            config={
+                **topic.must,
+                **topic.may,
+                "min.insync.replicas": str(settings.min_insync_replicas),
+            },
+        )
+        doing = f"to create topic {name}"
+        asked = self._admin.create_topics([new], validate_only=only_asked)
+        future: Future[Any] = asked[name]
+        try:
+            future.result(self._left_s(doing))
+        except FutureTimeoutError:
+            raise self._unreachable(doing) from None
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            known = refusal(error.args[0], doing, self._connection.bootstrap_servers)
+            raise known or self._explained(error, doing) from None
+        return True
+
+    def configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """The settings in force of each topic."""
+
+        def ask(name: str) -> Future[Mapping[str, Any]]:
+            resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+            future: Future[Mapping[str, Any]] = self._admin.describe_configs([resource])[resource]
+            return future
+
+        return {name: _values(self._of_topic(name, ask)) for name in names}
+
+    def topic_id(self, name: str) -> str:
+        """Returns the topic's id as Kafka's own tools print it."""
+
+        def ask(name: str) -> Future[Any]:
+            found: dict[str, Future[Any]] = self._admin.describe_topics(TopicCollection([name]))
+            return found[name]
+
+        return str(self._of_topic(name, ask).topic_id)
+
+    def _of_topic(self, name: str, ask: Callable[[str], Future[_T]]) -> _T:
+        """The answer of a Kafka node that knows the topic: not all hear of a new one at once."""
+        doing = f"to describe topic {name}"
+        while True:
+            try:
+                return ask(name).result(self._left_s(doing))
+            except FutureTimeoutError:
+                raise self._unreachable(doing) from None
+            except KafkaException as error:
+                unknown = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                if not unknown or time.monotonic() + _POLL_S > self._deadline:
+                    raise self._explained(error, doing) from None
+            time.sleep(_POLL_S)
+
+    def check_release(self) -> int:
+        """How many brokers there are. Raises KafkaTooOldError, unless their settings are hidden."""
+        doing = "to say who is there"
+        try:
+            brokers = self._admin.list_topics(timeout=self._left_s(doing)).brokers
+        except KafkaException as error:
+            raise self._explained(error, doing) from None
+        broker = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
+        future = self._admin.describe_configs([broker])[broker]
+        try:
+            settings = _values(self._answer(future, "to describe a broker"))
+        except KafkaRefusedError:
+            return len(brokers)
+        check_release(settings, self._connection.bootstrap_servers)
+        return len(brokers)
+
+
+def _values(entries: Mapping[str, Any]) -> dict[str, str]:
+    return {name: entry.value or "" for name, entry in entries.items()}

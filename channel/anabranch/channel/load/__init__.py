@@ -1,0 +1,1 @@
+"""The load of segments: measured at Kafka, and told to all nodes."""

@@ -1,0 +1,232 @@
+"""`LoadProbe`: what Kafka is asked about segments' traffic: ends, sizes, groups' positions.
+
+Blocking calls, to be made by one thread, each with a deadline. What cannot be told now is left out
+of the answer: whoever asks, asks again. One request goes to each Kafka broker for many partitions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from anabranch.channel.kafka.connection import LATEST_OFFSET, KafkaConnection, close_consumer
+from anabranch.channel.segments.sealing import SegmentTopic
+
+_PARTITIONS_AT_ONCE: Final = 2_000  # of one request
+_FIRST_SHARE: Final = 0.7  # of the time for ends: what is left is for what must be learnt first
+_GROUPS_AT_ONCE: Final = 200
+CLIENTS_MAX: Final = 32  # one for each group that was asked about last
+_LEARNED_SINGLY: Final = 20  # topics; of more, it is quicker to ask for all that there are
+_NEWEST: Final = 8  # messages of a partition whose sizes stand for all
+_CLOSE_S: Final = 1.0
+
+Totals = dict[str, int]  # by Kafka topic, all partitions together
+
+
+class ActiveGroup(msgspec.Struct, frozen=True):
+    """A consumer group and the topics that its members read now."""
+
+    group: str
+    topics: frozenset[str]
+
+
+class LoadProbe:
+    """Asks Kafka; reads a few messages, commits nothing, joins no group."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._connection = connection
+        self._admin = connection.admin()
+        self._consumer: Consumer = connection.consumer(
+            auto_offset_reset="earliest", fetch_message_max_bytes=65_536, queued_min_messages=1
+        )
+        self._groups: OrderedDict[str, Consumer] = OrderedDict()
+
+    def close(self) -> None:
+        """Ends all clients."""
+        for consumer in (self._consumer, *self._groups.values()):
+            close_consumer(consumer, _CLOSE_S)
+
+    def ends(self, topics: Iterable[SegmentTopic], timeout_s: float) -> dict[str, tuple[int, ...]]:
+        """Asks each partition's end offset, of the topics that Kafka tells all of."""
+        deadline = time.monotonic() + timeout_s
+        found, unknown = self._ends(list(topics), timeout_s * _FIRST_SHARE)
+        left_s = deadline - time.monotonic()
+        if unknown and left_s > 0 and self._learn(unknown, left_s):
+            found.update(self._ends(unknown, max(0.1, deadline - time.monotonic()))[0])
+        return found
+
+    def _ends(
+        self, topics: Sequence[SegmentTopic], timeout_s: float
+    ) -> tuple[dict[str, tuple[int, ...]], list[SegmentTopic]]:
+        """What is told, and the topics that librdkafka takes to be not there.
+
+        Everything is asked before anything is awaited: what one Kafka broker does not answer costs
+        nobody else's answer.
+        """
+        # Not a consumer's offsets_for_times: that refuses all for the sake of one without a leader.
+        offsets = {topic.name: [-1] * topic.partitions for topic in topics}
+        futures: dict[TopicPartition, Any] = {}
+        for some in _together(topics):
+            asked = {
+                TopicPartition(topic.name, number): LATEST_OFFSET
+                for topic in some
+                for number in range(topic.partitions)
+            }
+            with suppress(KafkaException):
+                futures.update(self._admin.list_offsets(asked, request_timeout=timeout_s))
+        unknown: set[str] = set()
+        deadline = time.monotonic() + timeout_s
+        for place, future in futures.items():
+            try:
+                answer = future.result(max(0.0, deadline - time.monotonic()))
+            except FutureTimeoutError:
+                continue
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    unknown.add(place.topic)
+                continue
+            offsets[place.topic][place.partition] = answer.offset
+        ends = {name: tuple(each) for name, each in offsets.items() if min(each) >= 0}
+        return ends, [topic for topic in topics if topic.name in unknown]
+
+    def _learn(self, topics: Sequence[SegmentTopic], timeout_s: float) -> bool:
+        """Has librdkafka ask for topics again.
+
+        It does not by itself: what it once heard to be not there, because the Kafka broker that it
+        asked had not heard of a new topic yet, it answers from memory ever after.
+        """
+        few = len(topics) <= _LEARNED_SINGLY
+        try:
+            for name in [topic.name for topic in topics] if few else [None]:
+                self._admin.list_topics(name, timeout=timeout_s)
+        except KafkaException:
+            return False
+        return True
+
+    def sizes(self, ends: Mapping[str, Sequence[int]], timeout_s: float) -> dict[str, float]:
+        """The average size of the newest messages' values in each topic, in bytes.
+
+        `ends`: the partitions' end offsets. Of a topic whose newest messages cannot be read in time
+        there is nothing.
+        """
+        deadline = time.monotonic() + timeout_s
+        busiest = {topic: max(range(len(e)), key=e.__getitem__) for topic, e in ends.items() if e}
+        places = [
+            TopicPartition(topic, number, max(0, ends[topic][number] - _NEWEST))
+            for topic, number in busiest.items()
+            if ends[topic][number]
+        ]
+        wanted = {place.topic for place in places}
+        sizes: dict[str, list[int]] = {}
+        if not places:
+            return {}
+        self._consumer.assign(places)
+        try:
+            while wanted and (left_s := deadline - time.monotonic()) > 0:
+                first = self._consumer.poll(left_s)
+                if first is None:
+                    break
+                for message in (first, *self._consumer.consume(_NEWEST * len(places), 0)):
+                    topic, offset = message.topic() or "", message.offset()
+                    if message.error() is not None or offset is None:
+                        wanted.discard(topic)
+                        continue
+                    sizes.setdefault(topic, []).append(len(message))
+                    if offset + 1 >= ends[topic][busiest[topic]]:
+                        wanted.discard(topic)
+        except KafkaException:
+            pass
+        finally:
+            self._consumer.unassign()
+        return {topic: sum(each) / len(each) for topic, each in sizes.items()}
+
+    def committed(self, group: str, topics: Sequence[SegmentTopic], timeout_s: float) -> Totals:
+        """What the group has committed, in all partitions of each topic together."""
+        asked = [
+            TopicPartition(topic.name, number)
+            for topic in topics
+            for number in range(topic.partitions)
+        ]
+        try:
+            answers = self._client(group).committed(asked, timeout=timeout_s)
+        except KafkaException:
+            return {}
+        totals = dict.fromkeys((topic.name for topic in topics), 0)
+        for each in answers:
+            if each.error is not None:
+                totals.pop(each.topic, None)
+            elif each.offset > OFFSET_INVALID and each.topic in totals:
+                totals[each.topic] += max(0, each.offset)
+        return totals
+
+    def groups(self, timeout_s: float) -> list[str]:
+        """The consumer groups that have members."""
+        states = {ConsumerGroupState.STABLE}
+        try:
+            future = self._admin.list_consumer_groups(states=states, request_timeout=timeout_s)
+            return [each.group_id for each in future.result(timeout_s).valid]
+        except (KafkaException, FutureTimeoutError):
+            return []
+
+    def readers(self, groups: Collection[str], timeout_s: float) -> list[ActiveGroup]:
+        """Returns those of the groups whose members read something."""
+        found = []
+        wanted = list(groups)[:_GROUPS_AT_ONCE]
+        if not wanted:
+            return []
+        try:
+            described_soon: dict[str, Any] = self._admin.describe_consumer_groups(
+                wanted, request_timeout=timeout_s
+            )
+        except KafkaException:
+            return []
+        for group, future in described_soon.items():
+            try:
+                described = future.result(timeout_s)
+            except (KafkaException, FutureTimeoutError):
+                continue
+            read = frozenset(
+                each.topic
+                for member in described.members
+                if member.assignment is not None
+                for each in member.assignment.topic_partitions
+            )
+            if read:
+                found.append(ActiveGroup(group, read))
+        return found
+
+    def _client(self, group: str) -> Consumer:
+        """A client for the group, of which it is no member; the one asked last goes last."""
+        client = self._groups.pop(group, None)
+        while len(self._groups) >= CLIENTS_MAX:
+            close_consumer(self._groups.popitem(last=False)[1], _CLOSE_S)
+        self._groups[group] = client or self._connection.consumer(group_id=group)
+        return self._groups[group]
+
+
+def _together(topics: Iterable[SegmentTopic]) -> Iterable[list[SegmentTopic]]:
+    """The topics in as few runs as requests should hold."""
+    run: list[SegmentTopic] = []
+    count = 0
+    for topic in topics:
+        if run and count + topic.partitions > _PARTITIONS_AT_ONCE:
+            yield run
+            run, count = [], 0
+        run.append(topic)
+        count += topic.partitions
+    if run:
+        yield run

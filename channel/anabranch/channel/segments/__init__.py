@@ -1,0 +1,1 @@
+"""Segments in Kafka: made, sealed and deleted, and how far their subscriptions have read."""

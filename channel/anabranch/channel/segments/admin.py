@@ -1,0 +1,334 @@
+"""Kafka's side of a scalable topic: the topics of its segments, and its subscriptions' groups.
+
+Blocking calls, all idempotent, each with a deadline, to be made by one thread. What Kafka refuses
+for good is a KafkaRefusedError that names the topic and the remedy; everything else is tried again
+until the deadline, and then is a KafkaUnreachableError. How a segment is sealed is in `sealing`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import (
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from anabranch.channel.errors import KafkaPolicyError, SegmentExistsError
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.segments.sealing import Sealer, SegmentTopic
+from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
+
+_TOPICS_AT_ONCE: Final = 2_000  # of one request
+# Kafka makes at most 10,000 records of one request: for each topic, each setting, each partition.
+_RECORDS_AT_ONCE: Final = 9_000
+_RECORDS_OF_TOPIC: Final = 10  # settings included
+
+_BROKER_S: Final = 1.0  # one that does not answer is asked again, unless Kafka misses it too
+_NAMES_REFRESHED: Final = 2  # an operation has two parents at most
+_REFRESH_S_MAX: Final = 0.5
+
+_PAST_MS_MIN: Final = 86_400_000  # a message may wait for its producer that long
+
+_Answers = dict[str, Any]
+
+
+class SegmentSettings(msgspec.Struct, frozen=True):
+    """What an operator decides about the Kafka topics of segments; -1: without a limit.
+
+    `retention_bytes`: of a partition. `oldest_ms`: older messages are refused: what is as old as
+    that may be deleted as soon as it is there.
+    """
+
+    replication_factor: int = 1
+    min_insync_replicas: int = 1
+    max_message_bytes: int = 1_048_588
+    retention_ms: int = -1
+    retention_bytes: int = -1
+    oldest_ms: int = -1
+
+
+class SegmentAdmin:
+    """Makes, seals and deletes what a controller tells it to. To be used by one thread."""
+
+    def __init__(self, connection: KafkaConnection, settings: SegmentSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._admin = connection.admin()
+        self._sealer = Sealer(connection, self._admin)
+
+    def close(self) -> None:
+        """Ends the clients; waits for a bounded time."""
+        self._sealer.close()
+
+    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
+        """Makes the topics that are missing; returns when Kafka has written down that they exist.
+
+        One request makes all, or as many as Kafka takes in one. Raises SegmentExistsError for one
+        that is there with another number of partitions, other KafkaRefusedErrors, or
+        KafkaUnreachableError.
+        """
+        deadline = self._deadline(deadline_s, [topic.name for topic in topics])
+        for some in _together(topics):
+            there = self._create(some, deadline)
+            self._await_leaders([topic for topic in some if topic.name in there], deadline)
+
+    def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
+        """Returns when every partition of the topics has a leader. Raises as `create`."""
+        deadline = self._deadline(deadline_s, [topic.name for topic in topics])
+        for some in _together(topics):
+            self._await_leaders(some, deadline)
+
+    def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
+        """Lets each share group begin at the first record of whatever it consumes.
+
+        Where Kafka has the settings (from 4.3), it also makes known at once who consumes a new
+        segment, which by default it collects for a second; and it discards a message only after ten
+        deliveries, not five. No broker's default can be more.
+        """
+        deadline = self._deadline(deadline_s, groups)
+        earliest = {"share.auto.offset.reset": "earliest"}
+        quick = {**earliest, "share.assignment.interval.ms": "0"}
+        often = {**quick, "share.delivery.count.limit": "10"}
+        for group in groups:  # librdkafka takes one group a call
+            self._set_up_share_group(group, (often, quick, earliest), deadline)
+            self._await_setting(group, "share.auto.offset.reset", "earliest", deadline)
+
+    def _set_up_share_group(
+        self, group: str, choices: Sequence[Mapping[str, str]], deadline: Deadline
+    ) -> None:
+        """Sets the group up by the first choice that Kafka knows and no operator forbids."""
+        for settings in choices:
+            try:
+                self._set_of_group(group, settings, deadline)
+            except KafkaPolicyError:
+                if settings is choices[-1]:
+                    raise
+            else:
+                return
+
+    def _set_of_group(self, group: str, settings: Mapping[str, str], deadline: Deadline) -> None:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=entries)
+
+        def ask(_: Collection[str]) -> dict[str, Future[Any]]:
+            futures = self._admin.incremental_alter_configs([resource])
+            return {found.name: future for found, future in futures.items()}
+
+        self._each([group], ask, "to set up share group", set(), deadline)
+
+    def _await_setting(self, group: str, name: str, value: str, deadline: Deadline) -> None:
+        """Returns once every Kafka broker knows.
+
+        Whichever leads the group begins it by what it knows then, and by default at the end.
+        """
+        doing = f"to set up share group {group}"
+        knowing: set[int] = set()
+        while True:
+            asked = self._admin.describe_cluster(request_timeout=_BROKER_S)
+            cluster = deadline.answer(asked, doing)
+            if not isinstance(cluster, KafkaError):
+                brokers = {node.id for node in cluster.nodes}  # one that is gone soon is not named
+                answers = {each: self._group_at(each, group) for each in brokers - knowing}
+                for broker, answer in answers.items():
+                    found = deadline.answer(answer, doing)
+                    if not isinstance(found, KafkaError) and found[name].value == value:
+                        knowing.add(broker)
+                if brokers and brokers <= knowing:
+                    return
+            deadline.pause(doing)
+
+    def _group_at(self, broker: int, group: str) -> Future[Any]:
+        """What one broker says of the group's settings: asked with its own, that one is asked."""
+        own = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+        resource = ConfigResource(ConfigResource.Type.GROUP, group)
+        asked = self._admin.describe_configs([own, resource], request_timeout=_BROKER_S)
+        found: Future[Any] = asked[resource]
+        return found
+
+    def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
+        """Makes Kafka refuse every append, and returns each partition's end offset, now final.
+
+        Raises KafkaRefusedError or KafkaUnreachableError; the topics may then be sealed in part,
+        and sealing again goes on.
+        """
+        deadline = self._deadline(deadline_s, [topic.name for topic in topics])
+        return self._sealer.seal(topics, deadline)
+
+    def retain(self, topics: Iterable[str], deadline_s: float) -> None:
+        """Has Kafka keep messages of those that are there as the settings say now."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in self._kept().items()
+        ]
+        names = list(topics)
+        deadline = self._deadline(deadline_s, names)
+
+        def ask(left: Collection[str]) -> dict[str, Future[Any]]:
+            kind = ConfigResource.Type.TOPIC
+            asked = [ConfigResource(kind, each, incremental_configs=entries) for each in left]
+            futures = self._admin.incremental_alter_configs(asked)
+            return {found.name: future for found, future in futures.items()}
+
+        for start in range(0, len(names), _TOPICS_AT_ONCE):
+            self._each(
+                names[start : start + _TOPICS_AT_ONCE],
+                ask,
+                "to set the retention of topic",
+                {KafkaError.UNKNOWN_TOPIC_OR_PART},
+                deadline,
+            )
+
+    def delete(self, topics: Iterable[str], deadline_s: float) -> None:
+        """Deletes the topics that are there."""
+        names = list(topics)
+        deadline = self._deadline(deadline_s, names)
+        for start in range(0, len(names), _TOPICS_AT_ONCE):
+            self._each(
+                names[start : start + _TOPICS_AT_ONCE],
+                lambda left: self._admin.delete_topics(list(left)),
+                "to delete topic",
+                {KafkaError.UNKNOWN_TOPIC_OR_PART},
+                deadline,
+            )
+
+    def delete_groups(self, groups: Iterable[str], deadline_s: float) -> list[str]:
+        """Deletes the groups that are there; returns those that still have members.
+
+        Those go by themselves once their members have left and their offsets have expired.
+        """
+        names = list(groups)
+        deadline = self._deadline(deadline_s, names)
+        answers = self._each(
+            names,
+            lambda left: self._admin.delete_consumer_groups(list(left)),
+            "to delete group",
+            {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP},
+            deadline,
+        )
+        return [
+            group
+            for group, answer in answers.items()
+            if isinstance(answer, KafkaError) and answer.code() == KafkaError.NON_EMPTY_GROUP
+        ]
+
+    # --- steps --------------------------------------------------------------------------
+
+    def _deadline(self, seconds: float, names: Sequence[str]) -> Deadline:
+        def refresh() -> None:
+            # Any name will do to hear who controls; of what is sealed, also who leads it.
+            self._admin.poll(0)  # whether it is not let in, it only says when it is asked
+            for name in names[:_NAMES_REFRESHED]:
+                with contextlib.suppress(KafkaException):
+                    self._admin.list_topics(name, timeout=_REFRESH_S_MAX)
+
+        return Deadline(self._connection, seconds, refresh)
+
+    def _each(
+        self,
+        names: Collection[str],
+        ask: Callable[[Collection[str]], Mapping[str, Future[Any]]],
+        doing: str,
+        fine: set[int],
+        deadline: Deadline,
+    ) -> _Answers:
+        """Asks again for those names that failed otherwise than with a `fine` error."""
+        answers: _Answers = {}
+        left = list(names)
+        while left:
+            for name, future in ask(left).items():
+                answer = deadline.answer(future, f"{doing} {name}")
+                if not isinstance(answer, KafkaError) or answer.code() in fine:
+                    answers[name] = answer
+            left = [name for name in left if name not in answers]
+            if left:
+                deadline.pause(f"{doing} {left[0]}")
+        return answers
+
+    def _create(self, topics: Sequence[SegmentTopic], deadline: Deadline) -> set[str]:
+        """The topics that were there already, from an earlier attempt or from elsewhere."""
+        new = {topic.name: self._new(topic) for topic in topics}
+        answers = self._each(
+            new,
+            lambda left: self._admin.create_topics([new[name] for name in left]),
+            "to create topic",
+            {KafkaError.TOPIC_ALREADY_EXISTS},
+            deadline,
+        )
+        return {name for name, answer in answers.items() if isinstance(answer, KafkaError)}
+
+    def _new(self, topic: SegmentTopic) -> NewTopic:
+        settings = self._settings
+        kept = {}
+        if settings.oldest_ms >= 0:
+            # By event time it would be deleted at once: better that Kafka refuses it.
+            oldest_ms = max(settings.oldest_ms, _PAST_MS_MIN)
+            kept = {"message.timestamp.before.max.ms": str(oldest_ms)}
+        return NewTopic(
+            topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=settings.replication_factor,
+            config={
+                "cleanup.policy": "delete",
+                **self._kept(),
+                "max.message.bytes": str(settings.max_message_bytes),
+                "min.insync.replicas": str(settings.min_insync_replicas),
+                "message.timestamp.type": "CreateTime",
+                "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
+                "unclean.leader.election.enable": "false",
+                **kept,
+            },
+        )
+
+    def _kept(self) -> dict[str, str]:
+        """How long Kafka keeps messages, whoever has read them."""
+        return {
+            "retention.ms": str(self._settings.retention_ms),
+            "retention.bytes": str(self._settings.retention_bytes),
+        }
+
+    def _await_leaders(self, topics: Sequence[SegmentTopic], deadline: Deadline) -> None:
+        waiting = {topic.name: topic.partitions for topic in topics}
+        while waiting:
+            doing = f"to find the leaders of topic {next(iter(waiting))}"
+            futures = self._admin.describe_topics(TopicCollection(list(waiting)))
+            for name, future in futures.items():
+                found = deadline.answer(future, doing)
+                if isinstance(found, KafkaError):
+                    continue
+                if len(found.partitions) != waiting[name]:
+                    raise SegmentExistsError(name, len(found.partitions), waiting[name])
+                if all(partition.leader is not None for partition in found.partitions):
+                    del waiting[name]
+            if waiting:
+                deadline.pause(doing)
+
+
+def _together(topics: Sequence[SegmentTopic]) -> Iterator[Sequence[SegmentTopic]]:
+    """The topics in as few runs as requests may hold."""
+    run: list[SegmentTopic] = []
+    records = 0
+    for topic in topics:
+        more = topic.partitions + _RECORDS_OF_TOPIC
+        if run and records + more > _RECORDS_AT_ONCE:
+            yield run
+            run, records = [], 0
+        run.append(topic)
+        records += more
+    if run:
+        yield run

@@ -1,0 +1,186 @@
+"""Where segments begin and end, and where a subscription's group stands in them, by Kafka.
+
+Blocking calls, each with a deadline, to be made by one thread. Errors are those of `segments`.
+
+A group's positions are read by a client that names the group and never joins it, as the SDK's
+consumers do; they alone write them. The admin client's own question for positions
+(`list_consumer_group_offsets`) ends the process with librdkafka 2.16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    OffsetSpec,
+)
+
+from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
+from anabranch.channel.kafka.deadline import Deadline
+
+Place = tuple[str, int]  # Kafka topic and partition
+
+EARLIEST: Final = -2  # in the place of a time, as in Kafka's own protocol
+LATEST: Final = -1
+_AT_ONCE: Final = 2_000  # partitions of one request
+_NOT_THERE: Final = KafkaError.OFFSET_OUT_OF_RANGE
+_UNUSED: Final = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+_CLOSE_S: Final = 2.0
+_REFRESH_S: Final = 0.5
+
+
+class GroupPositions:
+    """Questions on offsets. To be used by one thread."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._connection = connection
+        self._admin = connection.admin()
+
+    def close(self) -> None:
+        """Nothing is left open: the admin client ends with its last reference."""
+
+    def offsets(
+        self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
+    ) -> dict[Place, int]:
+        """Asks each partition's first offset of that time or later; -1 where there is none.
+
+        EARLIEST: the first that Kafka still has; LATEST: the one that comes next. Raises
+        KafkaRefusedError or KafkaUnreachableError.
+        """
+        asked = list(places)
+        deadline = self._deadline(deadline_s, asked)
+        found: dict[Place, int] = {}
+        for some in _together(asked):
+            self._ask(some, timestamp_ms, deadline, found)
+        return found
+
+    def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
+        """The group's committed offsets, of the partitions that have one. Raises as `offsets`."""
+        asked = list(places)
+        deadline = self._deadline(deadline_s, asked)
+        doing = f"to read the committed offsets of group {group}"
+        consumer: Consumer = self._connection.consumer(group_id=group)
+        try:
+            found: dict[Place, int] = {}
+            for some in _together(asked):
+                given = [TopicPartition(*place) for place in some]
+                for each in self._answered(deadline, doing, consumer.committed, given):
+                    if each.offset >= 0:
+                        found[each.topic, each.partition] = each.offset
+            return found
+        finally:
+            close_consumer(consumer, _CLOSE_S)
+
+    def trim(self, up_to: Mapping[Place, int], deadline_s: float) -> None:
+        """Deletes the records of each partition below its offset. Raises as `offsets`.
+
+        What is deleted already is as good.
+        """
+        deadline = self._deadline(deadline_s, list(up_to))
+        for some in _together(up_to):
+            left = set(some)
+            while left:
+                doing = f"to delete old records of topic {some[0][0]}"
+                asked = [TopicPartition(*place, up_to[place]) for place in left]
+                for partition, future in self._admin.delete_records(asked).items():
+                    answer = deadline.answer(future, doing)
+                    if not isinstance(answer, KafkaError) or answer.code() == _NOT_THERE:
+                        left.discard((partition.topic, partition.partition))
+                if left:
+                    deadline.pause(doing)
+
+    def has_members(self, group: str, deadline_s: float) -> bool:
+        """Whether somebody consumes it as a member, of whatever kind. Raises as `offsets`."""
+        states = self._states(self._deadline(deadline_s, []))
+        return states.get(group, ConsumerGroupState.EMPTY) not in _UNUSED
+
+    def brokers(self, deadline_s: float) -> list[tuple[str, int]]:
+        """Hosts and ports of all Kafka brokers. Raises as `offsets`."""
+        deadline, doing = self._deadline(deadline_s, []), "to list the brokers"
+        while True:
+            answer = deadline.answer(self._admin.describe_cluster(), doing)
+            if not isinstance(answer, KafkaError):
+                return [(node.host, node.port) for node in answer.nodes]
+            deadline.pause(doing)
+
+    def unused_groups(self, head: str, deadline_s: float) -> list[str]:
+        """The groups without members whose names begin with `head`. Raises as `offsets`."""
+        deadline = self._deadline(deadline_s, [])
+        states = self._states(deadline)
+        return [
+            group for group, state in states.items() if group.startswith(head) and state in _UNUSED
+        ]
+
+    def _states(self, deadline: Deadline) -> dict[str, ConsumerGroupState]:
+        doing = "to list groups"
+        while True:
+            answer = deadline.answer(self._admin.list_consumer_groups(), doing)
+            if not isinstance(answer, KafkaError):
+                return {each.group_id: each.state for each in answer.valid}
+            deadline.pause(doing)
+
+    def _deadline(self, deadline_s: float, places: Sequence[Place]) -> Deadline:
+        def refresh() -> None:
+            for topic, _ in places[:1]:
+                with suppress(KafkaException):
+                    self._admin.list_topics(topic, timeout=_REFRESH_S)
+
+        return Deadline(self._connection, deadline_s, refresh)
+
+    def _ask(
+        self,
+        places: Sequence[Place],
+        timestamp_ms: int,
+        deadline: Deadline,
+        found: dict[Place, int],
+    ) -> None:
+        doing = f"to find offsets of topic {places[0][0]}"
+        spec: Any = OffsetSpec
+        at = {EARLIEST: spec.earliest, LATEST: spec.latest}.get(
+            timestamp_ms, lambda: spec.for_timestamp(timestamp_ms)
+        )()
+        left = list(places)
+        while left:
+            asked = {TopicPartition(*place): at for place in left}
+            for partition, future in self._admin.list_offsets(asked).items():
+                answer = deadline.answer(future, doing)
+                if not isinstance(answer, KafkaError):
+                    found[partition.topic, partition.partition] = answer.offset
+            left = [place for place in left if place not in found]
+            if left:
+                deadline.pause(doing)
+
+    def _answered(
+        self,
+        deadline: Deadline,
+        doing: str,
+        call: Any,  # of confluent-kafka, which has no types for it
+        asked: list[TopicPartition],
+    ) -> list[TopicPartition]:
+        while True:
+            try:
+                answers: list[TopicPartition] = call(asked, timeout=deadline.left_s(doing))
+            except KafkaException as error:
+                deadline.passing(error.args[0], doing)
+            else:
+                wrong = [each.error for each in answers if each.error is not None]
+                if not wrong:
+                    return answers
+                deadline.passing(wrong[0], doing)
+            deadline.pause(doing)
+
+
+def _together(places: Iterable[Place]) -> Iterable[list[Place]]:
+    left = iter(places)
+    while some := list(islice(left, _AT_ONCE)):
+        yield some

@@ -1,0 +1,318 @@
+"""How a segment is sealed: Kafka is made to refuse every append, and then says where it ends.
+
+`max.message.bytes` of 0 refuses every append. Each partition's leader obeys at a time of its own,
+so each is *probed* until it does. The probe is an append that Kafka stores in no case: its
+time-stamp is too far in the future, for which an open segment refuses it (INVALID_TIMESTAMP), but
+Kafka looks at the size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE). Metadata
+is ordered: a leader that refuses for the size has read of the seal, and every later leader will
+have read of it before it leads.
+
+What was accepted before may not be replicated yet, and what Kafka calls the end (the high
+watermark) does not count it, though it will be acknowledged. So the end is asked for in another way
+as well: to a consumer that is put behind it, under its leader's epoch, the leader says how far its
+own log reaches ("truncation detected"). Only when both agree, and agree again, is that the end. The
+leader's word and what comes after it must be later than the seal, the first look need not.
+
+Tried and dropped: an oversized probe, which open and sealed partitions refuse alike; asking for the
+topic's settings, which tells what one Kafka broker has read and not what the leader does; reading
+the end twice, which proves nothing about a follower that is slow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+import msgspec
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ListOffsetsResultInfo,
+)
+
+from anabranch.channel.errors import SegmentExistsError
+from anabranch.channel.kafka.connection import (
+    LATEST_OFFSET,
+    NO_GROUP,
+    KafkaConnection,
+    close_consumer,
+)
+from anabranch.channel.kafka.deadline import Deadline
+from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
+
+PROBE_HEADER: Final = "anabranch-probe"
+_PROBE_TIMESTAMP_MS: Final = 1 << 55
+_SEALED: Final = {
+    "max.message.bytes": "0",
+    # Without these two Kafka would store the probe while the segment is still open.
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
+}
+_UNKNOWN_TOPIC: Final = KafkaError.UNKNOWN_TOPIC_OR_PART
+_ANSWER_S: Final = 0.1  # the leader's word on its log; silence means that it is longer
+_CLOSE_S: Final = 2.0
+_LOOK_S_MIN: Final = 0.5
+
+_OPEN_OR_SEALED: Final = (KafkaError.INVALID_TIMESTAMP, KafkaError.MSG_SIZE_TOO_LARGE)
+
+_Place = tuple[str, int]
+_Look = dict[TopicPartition, Future[ListOffsetsResultInfo]]
+
+
+class SegmentTopic(msgspec.Struct, frozen=True):
+    """A segment's Kafka topic and how many partitions it has."""
+
+    name: str
+    partitions: int
+
+
+class Sealer:
+    """Seals topics, and finds their final ends. To be used by one thread."""
+
+    def __init__(self, connection: KafkaConnection, admin: AdminClient) -> None:
+        self._admin = admin
+        # Without sequence numbers, so that refusals leave nothing behind, and for the leader alone.
+        self._producer: Producer = connection.producer(
+            enable_idempotence=False, acks=1, message_send_max_retries=0, message_timeout_ms=5_000
+        )
+        self._consumer: Consumer = connection.consumer()
+
+    def close(self) -> None:
+        """Ends both clients."""
+        self._producer.flush(_CLOSE_S)
+        close_consumer(self._consumer, _CLOSE_S)
+
+    def seal(
+        self, topics: Sequence[SegmentTopic], deadline: Deadline
+    ) -> dict[str, tuple[int, ...]]:
+        """End offsets of every partition of every topic, once none takes appends any more.
+
+        A topic that is not there any more ends where it began.
+        """
+        gone = self._configure([topic.name for topic in topics], deadline)
+        places = [
+            (topic.name, number)
+            for topic in topics
+            if topic.name not in gone
+            for number in range(topic.partitions)
+        ]
+        # A Kafka broker obeys for all partitions that it leads at once, and has the children's logs
+        # to make first: until one partition refuses, asking the others would only keep it busy.
+        self._probe(places[:1], deadline)
+        look = self._look(places, deadline)  # comes while the others are asked
+        if not self._probe(places[1:], deadline):
+            look = self._look(places, deadline)
+        ends = self._ends(places, look, deadline)
+        return {
+            topic.name: tuple(
+                ends.get((topic.name, number), 0) for number in range(topic.partitions)
+            )
+            for topic in topics
+        }
+
+    # --- making it refuse ---------------------------------------------------------------
+
+    def _configure(self, names: Sequence[str], deadline: Deadline) -> set[str]:
+        """Tells Kafka to refuse appends. Returns the topics that somebody has deleted.
+
+        Kafka's controller itself says so, which is never behind: those take nothing any more.
+        """
+        gone: set[str] = set()
+        left = list(names)
+        while left:
+            doing = f"to seal topic {left[0]}"
+            resources = [
+                ConfigResource(
+                    ConfigResource.Type.TOPIC,
+                    name,
+                    incremental_configs=[
+                        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                        for key, value in _SEALED.items()
+                    ],
+                )
+                for name in left
+            ]
+            futures = self._admin.incremental_alter_configs(resources)
+            self._get_acquainted(left, deadline)  # while Kafka is at it
+            answers = {
+                resource.name: deadline.answer(future, f"to seal topic {resource.name}")
+                for resource, future in futures.items()
+            }
+            failed = {n: each for n, each in answers.items() if isinstance(each, KafkaError)}
+            gone |= {n for n, error in failed.items() if error.code() == _UNKNOWN_TOPIC}
+            left = [name for name in failed if name not in gone]
+            if left:
+                deadline.pause(doing)
+        return gone
+
+    def _get_acquainted(self, names: Iterable[str], deadline: Deadline) -> None:
+        """Tells both clients who leads: the consumer would find out in its own time, a second."""
+        for name in names:
+            _find_leaders((self._consumer, self._producer), name, deadline)
+
+    def _probe(self, places: Sequence[_Place], deadline: Deadline) -> bool:
+        """Returns once all of them refuse appends; whether they did so at once."""
+        left = list(places)
+        at_once = True
+        while left:
+            name, number = left[0]
+            doing = f"to probe whether topic {name}, partition {number}, is sealed"
+            answers = self._append(left, deadline.left_s(doing))
+            for place, error in answers.items():
+                if error is not None and error.code() not in _OPEN_OR_SEALED:
+                    deadline.passing(error, f"{doing}, {place[0]}")
+            for topic in {place[0] for place, error in answers.items() if _is_unknown(error)}:
+                self._must_be_there(topic, places, deadline)
+            left = [place for place in left if not _is_sealed(answers.get(place))]
+            if left:
+                at_once = False
+                deadline.pause(doing)
+        return at_once
+
+    def _append(self, places: Iterable[_Place], seconds: float) -> dict[_Place, KafkaError | None]:
+        """What a probe of each partition was answered with, as far as it was in time."""
+        answers: dict[_Place, KafkaError | None] = {}
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            answers[message.topic() or "", message.partition() or 0] = error
+
+        for topic, partition in places:
+            try:
+                self._producer.produce(
+                    topic,
+                    value=b"",
+                    partition=partition,
+                    timestamp=_PROBE_TIMESTAMP_MS,
+                    headers=[(PROBE_HEADER, b"")],
+                    on_delivery=answered,
+                )
+            except KafkaException as error:  # of a partition that it knows not to be there
+                answers[topic, partition] = error.args[0]
+        self._producer.flush(seconds)
+        return answers
+
+    def _must_be_there(self, name: str, places: Iterable[_Place], deadline: Deadline) -> None:
+        """Raises SegmentExistsError if the topic has fewer partitions than these.
+
+        Somebody has deleted it, and it was made anew: nobody knows where what is lacking ended.
+        """
+        expected = 1 + max(number for topic, number in places if topic == name)
+        doing = f"to count the partitions of topic {name}"
+        try:
+            found = self._producer.list_topics(name, timeout=deadline.left_s(doing)).topics[name]
+        except KafkaException as error:
+            deadline.passing(error.args[0], doing)
+            return
+        if found.error is None and len(found.partitions) < expected:
+            raise SegmentExistsError(name, len(found.partitions), expected)
+
+    # --- where it ends ------------------------------------------------------------------
+
+    def _ends(self, places: Sequence[_Place], look: _Look, deadline: Deadline) -> dict[_Place, int]:
+        """Where the logs of partitions that refuse appends end. `look` may be from before that:
+        it only says what the leaders are asked to confirm.
+        """
+        if not places:
+            return {}
+        doing = f"to find where topic {places[0][0]} ends"
+        while True:
+            ends = self._latest(places, look, deadline, doing)
+            if self._nothing_beyond(ends, deadline, doing):
+                again = self._latest(places, self._look(places, deadline), deadline, doing)
+                if again == ends:
+                    return {place: offset for place, (offset, _) in ends.items()}
+            deadline.pause(doing)
+            self._get_acquainted({topic for topic, _ in places}, deadline)  # leaders may be gone
+            look = self._look(places, deadline)
+
+    def _look(self, places: Iterable[_Place], deadline: Deadline) -> _Look:
+        """Asks what the latest offsets are, and does not wait for the answers.
+
+        A leader that is gone does not answer, and librdkafka asks no other one instead: the
+        question is given up in time for another.
+        """
+        asked = {TopicPartition(*place): LATEST_OFFSET for place in places}
+        if not asked:
+            return {}
+        seconds = max(_LOOK_S_MIN, deadline.left_s("to find where segments end") / 4)
+        return self._admin.list_offsets(asked, request_timeout=seconds)
+
+    def _latest(
+        self, places: Sequence[_Place], look: _Look, deadline: Deadline, doing: str
+    ) -> dict[_Place, tuple[int, int]]:
+        """Asks each partition's high watermark and the epoch of its leader; -1 for unknown."""
+        found: dict[_Place, tuple[int, int]] = {}
+        while True:
+            for partition, future in look.items():
+                answer = deadline.answer(future, doing)
+                if not isinstance(answer, KafkaError):
+                    epoch = answer.leader_epoch if answer.leader_epoch is not None else -1
+                    found[partition.topic, partition.partition] = answer.offset, epoch
+            if len(found) == len(places):
+                return found
+            deadline.pause(doing)
+            left = [place for place in places if place not in found]
+            for topic in {topic for topic, _ in left}:
+                # It takes a partition that it has heard nothing of for one without a leader.
+                _find_leaders((self._admin,), topic, deadline)
+            look = self._look(left, deadline)
+
+    def _nothing_beyond(
+        self, ends: dict[_Place, tuple[int, int]], deadline: Deadline, doing: str
+    ) -> bool:
+        """Whether every leader says that its log reaches no further than `ends`."""
+        behind = []
+        for (topic, number), (offset, epoch) in ends.items():
+            place = TopicPartition(topic, number, offset + 1)
+            if epoch >= 0:
+                place = TopicPartition(topic, number, offset + 1, leader_epoch=epoch)
+            behind.append(place)
+        self._consumer.assign(behind)
+        try:
+            left = set(ends)
+            quiet_at = time.monotonic() + _ANSWER_S
+            while left and time.monotonic() < quiet_at:
+                wait_s = min(_ANSWER_S, deadline.left_s(doing))
+                for message in self._consumer.consume(len(left), wait_s):
+                    error = message.error()
+                    if error is None:
+                        return False
+                    if error.code() == KafkaError._AUTO_OFFSET_RESET:  # it must not be followed
+                        left.discard((message.topic(), message.partition()))
+                    elif error.code() != NO_GROUP:
+                        deadline.passing(error, doing)
+            return not left
+        finally:
+            self._consumer.unassign()
+
+
+def _find_leaders(
+    clients: Sequence[Consumer | Producer | AdminClient], name: str, deadline: Deadline
+) -> None:
+    """Tells them; where Kafka does not answer the first, the others are not asked in vain."""
+    doing = f"to find the leaders of topic {name}"
+    try:
+        for client in clients:
+            client.list_topics(name, timeout=deadline.left_s(doing))
+    except KafkaException as error:
+        deadline.passing(error.args[0], doing)
+
+
+def _is_sealed(answer: KafkaError | None) -> bool:
+    return answer is not None and answer.code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def _is_unknown(answer: KafkaError | None) -> bool:
+    return answer is not None and answer.code() == KafkaError._UNKNOWN_PARTITION
