@@ -12,6 +12,7 @@ from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.client import Client, ClientError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.kafka.settings import Differences
 from support.channel import DEADLINE_S, until
 from support.hand_made_topic import HandMadeTopic
 
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(tmp_path_factory.mktemp("creating"), creates_topics=True) as running:
+    creating = Differences(server={"auto.create.topics.enable": "true"})
+    with EmbeddedKafka(tmp_path_factory.mktemp("creating"), differences=creating) as running:
         yield running
 
 

@@ -72,6 +72,7 @@ class _Service:
         self.runtime = runtime
         self.listeners: list[object] = []
         self.tickers: list[object] = []
+        self.open_since: dict[str, float] = {}
         self.may_act = host.may_act
         self.dismiss = host.dismiss
 

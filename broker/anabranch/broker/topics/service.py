@@ -107,7 +107,7 @@ class TopicService:
         self.connection_number = count(1).__next__
         self._homes: dict[str, _Home] = {}
         self._pins: Counter[str] = Counter()
-        self._open: dict[str, None] = {}
+        self.open_since: dict[str, float] = {}  # by bundle: when this node got it last
         self._running: Counter[str] = Counter()  # by bundle
         self._closing: set[str] = set()
         self._rounds = TickSchedule(settings.auto_scale.interval_s, clock.now())
@@ -174,14 +174,14 @@ class TopicService:
     # --- from the runtime ---------------------------------------------------------------
 
     def opened(self, unit: str) -> None:
-        self._open[unit] = None
+        self.open_since[unit] = clock.now()
         for name in list(self.runtime.view.restless_topics()):
             if name not in self._homes:
                 self.reconcile(name, idle=False)
         self._rounds.look_through([unit])
 
     def close(self, unit: str) -> None:
-        self._open.pop(unit, None)
+        self.open_since.pop(unit, None)
         self._discard(unit)
         if self._running[unit]:
             self._closing.add(unit)
@@ -201,7 +201,8 @@ class TopicService:
                 touched.add(key[len(_SUBSCRIPTION) :].rpartition("/")[0])
             elif type(entity) is Unit:
                 units.append(key)
-                if key in self._open and entity.holder != me:
+                if key in self.open_since and entity.holder != me:
+                    self.open_since[key] = clock.now()
                     self._discard(key)
         for name in sorted(touched):
             self.reconcile(name, idle=False)
@@ -213,7 +214,7 @@ class TopicService:
         for name in self._rounds.turns(self._homes.__contains__):
             self.reconcile(name)
         topics = self.runtime.view.topics
-        for name in self._rounds.looks(clock.now(), self._open, topics, self._is_mine):
+        for name in self._rounds.looks(clock.now(), self.open_since, topics, self._is_mine):
             if name not in self._homes:
                 self.reconcile(name, idle=False)
         for ticker in self.tickers:
@@ -222,7 +223,7 @@ class TopicService:
     def replaced(self) -> None:
         for unit in {home.unit for home in self._homes.values()}:
             self._discard(unit)
-        self._rounds.look_through(self._open)
+        self._rounds.look_through(self.open_since)
 
     async def stop(self) -> None:
         """Ends the threads; what is under way is finished by whoever controls the topics next."""

@@ -36,8 +36,6 @@ class Usage:
 
     def __init__(self, access: TopicAccess) -> None:
         self._access = access
-        self._opened_at: dict[str, float] = {}  # bundles, by when they changed hands last
-        access.service.listeners.append(self._changed)
 
     def must_be_unused(
         self, topic: str, subscription: str, known: Subscription, remedy: str
@@ -76,17 +74,8 @@ class Usage:
         unit = view.unit(name)
         if unit is not None and unit.since_offset <= known.created_offset:
             return 0.0
-        opened_at = self._opened_at.get(name, -math.inf)
+        opened_at = self._access.service.open_since.get(name, -math.inf)
         return opened_at + self._access.service.settings.timing.queue_gone_s - clock.now()
-
-    def _changed(self, topics: set[str], units: list[str]) -> None:
-        view, me = self._access.runtime.view, self._access.runtime.core.me
-        for name in units:
-            unit = view.unit(name)
-            if unit is not None and unit.holder == me:
-                self._opened_at[name] = clock.now()
-            else:
-                self._opened_at.pop(name, None)
 
 
 async def change_as_read(

@@ -24,7 +24,7 @@ from confluent_kafka import (
 )
 
 from anabranch.channel.kafka.connection import LATEST_OFFSET, KafkaConnection, close_consumer
-from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.channel.segments.sealing import SegmentTopic, together
 
 _PARTITIONS_AT_ONCE: Final = 2_000  # of one request
 _FIRST_SHARE: Final = 0.7  # of the time for ends: what is left is for what must be learnt first
@@ -80,7 +80,7 @@ class LoadProbe:
         # Not a consumer's offsets_for_times: that refuses all for the sake of one without a leader.
         offsets = {topic.name: [-1] * topic.partitions for topic in topics}
         futures: dict[TopicPartition, Any] = {}
-        for some in _together(topics):
+        for some in together(topics, _PARTITIONS_AT_ONCE):
             asked = {
                 TopicPartition(topic.name, number): LATEST_OFFSET
                 for topic in some
@@ -216,17 +216,3 @@ class LoadProbe:
             close_consumer(self._groups.popitem(last=False)[1], _CLOSE_S)
         self._groups[group] = client or self._connection.consumer(group_id=group)
         return self._groups[group]
-
-
-def _together(topics: Iterable[SegmentTopic]) -> Iterable[list[SegmentTopic]]:
-    """The topics in as few runs as requests should hold."""
-    run: list[SegmentTopic] = []
-    count = 0
-    for topic in topics:
-        if run and count + topic.partitions > _PARTITIONS_AT_ONCE:
-            yield run
-            run, count = [], 0
-        run.append(topic)
-        count += topic.partitions
-    if run:
-        yield run

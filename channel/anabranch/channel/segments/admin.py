@@ -8,7 +8,7 @@ until the deadline, and then is a KafkaUnreachableError. How a segment is sealed
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from confluent_kafka.cimpl import NewTopic
 from anabranch.channel.errors import KafkaPolicyError, SegmentExistsError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
-from anabranch.channel.segments.sealing import Sealer, SegmentTopic
+from anabranch.channel.segments.sealing import Sealer, SegmentTopic, together
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 _TOPICS_AT_ONCE: Final = 2_000  # of one request
@@ -81,14 +81,14 @@ class SegmentAdmin:
         KafkaUnreachableError.
         """
         deadline = self._deadline(deadline_s, [topic.name for topic in topics])
-        for some in _together(topics):
+        for some in together(topics, _RECORDS_AT_ONCE, _RECORDS_OF_TOPIC):
             there = self._create(some, deadline)
             self._await_leaders([topic for topic in some if topic.name in there], deadline)
 
     def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
         """Returns when every partition of the topics has a leader. Raises as `create`."""
         deadline = self._deadline(deadline_s, [topic.name for topic in topics])
-        for some in _together(topics):
+        for some in together(topics, _RECORDS_AT_ONCE, _RECORDS_OF_TOPIC):
             self._await_leaders(some, deadline)
 
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
@@ -317,18 +317,3 @@ class SegmentAdmin:
                     del waiting[name]
             if waiting:
                 deadline.pause(doing)
-
-
-def _together(topics: Sequence[SegmentTopic]) -> Iterator[Sequence[SegmentTopic]]:
-    """The topics in as few runs as requests may hold."""
-    run: list[SegmentTopic] = []
-    records = 0
-    for topic in topics:
-        more = topic.partitions + _RECORDS_OF_TOPIC
-        if run and records + more > _RECORDS_AT_ONCE:
-            yield run
-            run, records = [], 0
-        run.append(topic)
-        records += more
-    if run:
-        yield run

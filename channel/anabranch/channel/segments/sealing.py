@@ -21,7 +21,7 @@ the end twice, which proves nothing about a follower that is slow.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Final
 
@@ -76,6 +76,26 @@ class SegmentTopic(msgspec.Struct, frozen=True):
 
     name: str
     partitions: int
+
+
+def together(
+    topics: Iterable[SegmentTopic], most: int, of_topic: int = 0
+) -> Iterator[list[SegmentTopic]]:
+    """The topics in as few runs as requests may hold, of `most` partitions each.
+
+    `of_topic`: for how many partitions more each topic counts.
+    """
+    run: list[SegmentTopic] = []
+    count = 0
+    for topic in topics:
+        more = topic.partitions + of_topic
+        if run and count + more > most:
+            yield run
+            run, count = [], 0
+        run.append(topic)
+        count += more
+    if run:
+        yield run
 
 
 class Sealer:

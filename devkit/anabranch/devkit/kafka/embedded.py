@@ -46,9 +46,8 @@ class EmbeddedKafka:
     used by one thread at a time.
 
     `second_listener`: a port on which it listens too, and the port that it tells clients of that
-    one to connect to, which may be a proxy's. `creates_topics`: whether a topic that is missing is
-    made when somebody asks for it, which is Kafka's default and not ours. `differences`: for a node
-    that is one of several, or that asks its clients who they are.
+    one to connect to, which may be a proxy's. `differences`: for a node that is one of several, or
+    that asks its clients who they are.
     """
 
     def __init__(
@@ -57,13 +56,11 @@ class EmbeddedKafka:
         port: int = 0,
         second_listener: tuple[int, int] | None = None,
         *,
-        creates_topics: bool = False,
         differences: settings.Differences | None = None,
     ) -> None:
         self._dir = data_dir.absolute()
         self._port = port
         self._second_listener = second_listener
-        self._creates_topics = creates_topics
         self._differences = differences or settings.Differences()
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._log_bytes_before = 0
@@ -167,7 +164,6 @@ class EmbeddedKafka:
             self._port,
             ports.free_port(settings.HOST),
             self._second_listener,
-            creates_topics=self._creates_topics,
             differences=self._differences.server,
         )
         try:

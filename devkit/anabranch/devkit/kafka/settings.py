@@ -13,6 +13,7 @@ LOG4J_FILE: Final = Path(__file__).with_name("log4j2.yaml")
 # start quick.
 _FIXED: Final = {
     "process.roles": "broker,controller",
+    "auto.create.topics.enable": "false",
     "node.id": "1",
     "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "BROKER",
@@ -76,12 +77,10 @@ def server_properties(
     controller_port: int,
     second_listener: tuple[int, int] | None = None,
     *,
-    creates_topics: bool = False,
     differences: Mapping[str, str] | None = None,
 ) -> str:
     """The text of server.properties; `differences` win."""
     values = _FIXED | {
-        "auto.create.topics.enable": str(creates_topics).lower(),
         "log.dirs": str(log_dir),
         "listeners": f"BROKER://{HOST}:{broker_port},CONTROLLER://{HOST}:{controller_port}",
         "advertised.listeners": f"BROKER://{HOST}:{broker_port}",
