@@ -13,7 +13,7 @@ from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.errors import ConnectError
-from support.processes import CALM, HOST, free_ports
+from support.processes import HOST, LONG_LEASES, free_ports
 from support.waiting import WAIT_S
 
 pytestmark = pytest.mark.integration
@@ -46,7 +46,7 @@ def test_each_node_process_sends_clients_to_the_binary_port_of_the_owner(
             kafka.bootstrap_servers,
             tmp_path,
             f"topicPrefix={topic_prefix}",
-            *CALM,
+            *LONG_LEASES,
         )
         for number in range(2)
     ]

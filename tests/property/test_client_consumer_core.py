@@ -211,7 +211,7 @@ class Consumers:
             if not self.disturbed:
                 assert offsets == sorted(set(offsets))
 
-    def calm(self) -> None:
+    def end_faults(self) -> None:
         """Nothing is lost any more and nobody dawdles."""
         for bucket in range(BUCKETS):
             self.rebalance(bucket, bucket)
@@ -275,7 +275,7 @@ def run(seed: int, steps: int) -> Consumers:
 @given(st.integers(0, 2**32))
 def test_no_two_serve_a_bucket_and_nothing_is_lost_or_repeated(seed: int) -> None:
     world = run(seed, 500)
-    world.calm()
+    world.end_faults()
     assert [world.serves(bucket, bucket) for bucket in range(BUCKETS)] == [True] * BUCKETS
     assert world.committed == dict.fromkeys(range(BUCKETS), END)
 

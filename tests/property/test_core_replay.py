@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from anabranch.core.archives.archive import Archive
 from anabranch.core.bundles.unit import Move, Unit, UnitState
-from anabranch.core.log import digest as digests
+from anabranch.core.log import digests
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     ClusterSettings,

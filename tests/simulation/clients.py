@@ -30,7 +30,7 @@ class Clients:
         self._sched.after(self._cluster.plan.client_interval_s, self._request)
 
     def _request(self) -> None:
-        if self._cluster.calm:
+        if self._cluster.faults_over:
             self._look_up_all()
             self._evacuate()
             self._sched.after(1.0, self._request)

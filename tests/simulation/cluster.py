@@ -10,7 +10,7 @@ import msgspec
 
 from anabranch.channel.codec import decode_entity, encode_entity, encode_record, schema_header
 from anabranch.channel.log.entries import Entry
-from anabranch.core.log import digest as digests
+from anabranch.core.log import digests
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import Entity
 from anabranch.core.sessions.lease import Heartbeat
@@ -43,7 +43,7 @@ class Cluster:
     def __init__(self, sched: Scheduler, plan: Plan) -> None:
         self.sched = sched
         self.plan = plan
-        self.calm = False  # the weather is over; what it delayed still arrives
+        self.faults_over = False  # what they delayed still arrives
         self.wal = MemoryLog(self.log_ms)
         self.beats: list[tuple[Heartbeat, int]] = []
         self.snapshot: Snapshot | None = None
@@ -74,17 +74,17 @@ class Cluster:
     # --- the network --------------------------------------------------------------------
 
     def _latency_s(self) -> float:
-        late = not self.calm and self.sched.chance(self.plan.append_late)
+        late = not self.faults_over and self.sched.chance(self.plan.append_late)
         return self.sched.rng.uniform(0.5, LATE_S_MAX) if late else self.quick_s()
 
     def quick_s(self) -> float:
         """A short delay of the network or of a process, with a tail."""
-        slow = not self.calm and self.sched.chance(self.plan.slowness)
+        slow = not self.faults_over and self.sched.chance(self.plan.slowness)
         return self.sched.rng.expovariate(2.0) if slow else self.sched.rng.uniform(0.001, 0.008)
 
     def _arrives(self, sender: Process, connected: bool) -> bool:
         if connected:
-            return self.calm or not self.sched.chance(self.plan.append_lost)
+            return self.faults_over or not self.sched.chance(self.plan.append_lost)
         return sender.link.holds_back
 
     def _delay_s(self, connected: bool) -> float:
@@ -101,7 +101,7 @@ class Cluster:
         if not self._arrives(sender, connected):
             self.sched.note(f"lost {record.proposal_id}")
             return
-        times = 1 + (not self.calm and self.sched.chance(self.plan.append_twice))
+        times = 1 + (not self.faults_over and self.sched.chance(self.plan.append_twice))
         for _ in range(times):
             self.sched.after(self._delay_s(connected), partial(self._append, key, value, schema))
 
@@ -131,7 +131,7 @@ class Cluster:
     def _publish(self, sender: Process, beat: Heartbeat) -> None:
         self.beats.append((beat, self.log_ms()))
         self._wake()
-        lost = not self.calm and self.sched.chance(self.plan.ack_lost)
+        lost = not self.faults_over and self.sched.chance(self.plan.ack_lost)
         if not lost:
             self.sched.after(self.quick_s(), partial(self._acknowledge, sender, beat))
 
@@ -149,9 +149,9 @@ class Cluster:
     def closing_s(self) -> float:
         """How long it takes to stop serving a unit."""
         rng = self.sched.rng
-        if not self.calm and self.sched.chance(self.plan.close_stuck):
+        if not self.faults_over and self.sched.chance(self.plan.close_stuck):
             return rng.uniform(8.0, 25.0)
-        slow = not self.calm and self.sched.chance(self.plan.close_slow)
+        slow = not self.faults_over and self.sched.chance(self.plan.close_slow)
         return rng.uniform(0.2, 3.0) if slow else rng.uniform(0.0, 0.02)
 
     # --- compaction ---------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Connection:
             return
         self.is_open = False
         rng = self._world.sched.rng
-        if by_consumer and (self._world.calm or rng.random() < 0.8):
+        if by_consumer and (self._world.faults_over or rng.random() < 0.8):
             host = self._world.hosts.get(self.process.name)
             closed = partial(host.closed, self.number) if host is not None else None
             if closed is not None:

@@ -44,7 +44,7 @@ class Weather:
         self._sched.after(1.0, self._flush)
 
     def _strike(self) -> None:
-        if self._cluster.calm:
+        if self._cluster.faults_over:
             return
         kind = self._sched.rng.choice(self._plan.fault_kinds)
         victim = self._cluster.processes[self._sched.rng.choice(self._plan.fragile)]
@@ -104,8 +104,8 @@ class Weather:
 
     def _clear(self) -> None:
         """Faults end; messages that are on their way, and slow closings, go on."""
-        self._sched.note("calm")
-        self._cluster.calm = True
+        self._sched.note("faults_over")
+        self._cluster.faults_over = True
         for process in self._cluster.processes:
             process.link.mend()
             process.read_delay_s = 0.0

@@ -101,7 +101,7 @@ class Forgetting:
         self.forgotten = 0
 
     def start(self, interval_s: Callable[[], float]) -> None:
-        """Goes on to the end of the run, when all is calm, too."""
+        """Goes on to the end of the run, when the faults are over, too."""
         if self._world.plan.forgets:
             self._world.sched.after(interval_s(), partial(self._forget, interval_s))
 

@@ -41,7 +41,9 @@ class Operators:
         interval_s = self._plan.operation_interval_s
         self._sched.after(self._sched.rng.expovariate(1.0 / interval_s), self.operate)
         for name in (
-            self._world.topics if self._world.calm else [self._sched.rng.choice(self._world.topics)]
+            self._world.topics
+            if self._world.faults_over
+            else [self._sched.rng.choice(self._world.topics)]
         ):
             for process in self._world.cluster.processes:
                 process.call(partial(self._ask, process, name))
@@ -62,14 +64,18 @@ class Operators:
         if topic is not None and topic.is_open:
             self._seek(process, name)
         if topic is None:
-            if not self._world.calm or name in self._world.lasting:
+            if not self._world.faults_over or name in self._world.lasting:
                 first = initial_segments(self._plan.segments, self._plan.bucket_budget)
                 self._propose(process, name, None, TopicMove.CREATE, segments=first)
-        elif topic.state is TopicState.STABLE and not self._world.calm:
+        elif topic.state is TopicState.STABLE and not self._world.faults_over:
             self._change(process, name, topic)
 
     def _seek(self, process: Process, name: str) -> None:
-        if self._world.calm or not self._plan.seeks or not self._sched.chance(self._plan.seeks):
+        if (
+            self._world.faults_over
+            or not self._plan.seeks
+            or not self._sched.chance(self._plan.seeks)
+        ):
             return
         rng, now_ms = self._sched.rng, self._world.cluster.log_ms()
         known = [

@@ -64,7 +64,7 @@ class Producer(Life):
 
     def _produce(self) -> None:
         self.later(self._sched.rng.expovariate(self._world.plan.sends_per_s), self._produce)
-        if self._world.calm or self._sender is None:
+        if self._world.faults_over or self._sender is None:
             return
         rng, plan = self._sched.rng, self._world.plan
         if rng.random() >= plan.load.at(self._sched.now):

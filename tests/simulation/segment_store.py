@@ -125,7 +125,7 @@ class SegmentStore:
         rng, chance = self._sched.rng, self._sched.chance
         plan = self._world.plan
         out_s, back_s = self.latency_s(), self.latency_s()
-        if not self._world.calm and chance(plan.kafka_fails):
+        if not self._world.faults_over and chance(plan.kafka_fails):
             fate = rng.random()
             if fate < 0.6:  # carried out all the same: at once, or when nobody waits any more
                 late_s = rng.uniform(0.0, late_s_max) if fate < 0.3 else min(out_s, late_s_max)
@@ -207,7 +207,7 @@ class SegmentStore:
         def end(result: TaskDone | TaskFailed) -> None:
             process.run_in(life, partial(done, result))
 
-        refuses = isinstance(task, MakeSegments) and not self._world.calm
+        refuses = isinstance(task, MakeSegments) and not self._world.faults_over
         if refuses and self._sched.chance(self._world.plan.kafka_refuses):
             refused = TaskFailed("Kafka refuses to make the topic", for_good=True)
             self._sched.after(self.latency_s(), partial(end, refused))

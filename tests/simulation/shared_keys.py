@@ -57,7 +57,7 @@ class SharedKeys:
     def acked(self, message: Message) -> None:
         """Its producer knows that it is stored; soon another one, or the same, answers it."""
         self._spans[message] = Span(self._spans[message].sent, next(self._instants))
-        if self._world.calm or not self._world.sched.chance(ANSWERED):
+        if self._world.faults_over or not self._world.sched.chance(ANSWERED):
             return
         topic = message.key.partition("|")[0]
         rng = self._world.sched.rng

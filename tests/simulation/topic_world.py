@@ -98,8 +98,8 @@ class TopicWorld:
         return CheckpointReader(self, topic, subscription, name, rate, sink)
 
     @property
-    def calm(self) -> bool:
-        return self.cluster.calm
+    def faults_over(self) -> bool:
+        return self.cluster.faults_over
 
     def new_number(self) -> int:
         self._numbers += 1
@@ -129,7 +129,7 @@ class TopicWorld:
 
     def working_s(self) -> float:
         """How long an application works on a message."""
-        if not self.calm and self.sched.chance(self.plan.slow_work):
+        if not self.faults_over and self.sched.chance(self.plan.slow_work):
             return self.sched.rng.uniform(0.2, 4.0)
         return self.sched.rng.uniform(0.0, 0.02)
 
@@ -191,7 +191,7 @@ class TopicWorld:
         return self.sched.rng.expovariate(1.0 / self.plan.client_fault_interval_s)
 
     def _strike(self) -> None:
-        if self.calm:
+        if self.faults_over:
             return
         self.sched.after(self._next_fault_s(), self._strike)
         if not self._began or not self.plan.client_faults:

@@ -23,7 +23,7 @@ from anabranch.core.archives.archive import ArchiveOp
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.log.digest import to_hex
+from anabranch.core.log.digests import to_hex
 from anabranch.core.log.fold import evolve
 from anabranch.core.log.outcome import Folded, Outcome
 from anabranch.core.log.records import (

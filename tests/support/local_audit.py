@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from anabranch.channel.log.entries import Entry
 from anabranch.core.log.fold import evolve
@@ -15,7 +15,6 @@ from anabranch.spark_replay.checks.segments import SegmentEnds
 from anabranch.spark_replay.replay import (
     LOG_ROW,
     SNAPSHOT_ROW,
-    LogRow,
     PartReplay,
     PartResult,
     ReplayPlan,
@@ -94,18 +93,21 @@ def _part(
     rule: Rule,
 ) -> PartResult:
     replay = PartReplay(plan, part, rule)
-    rows = [
-        LogRow(_scope(e.key) == "", LOG_ROW, e.offset, e.timestamp_ms, e.key, e.value, e.schema)
+    # shared, kind, offset, timestamp, key, value, schema: the columns that Spark feeds
+    rows: list[tuple[Any, ...]] = [
+        (_scope(e.key) == "", LOG_ROW, e.offset, e.timestamp_ms, e.key, e.value, e.schema)
         for e in entries
         if _goes_to(_scope(e.key), part, plan.parts)
     ]
     if snapshot is not None:
         rows += [
-            LogRow(scope_of(key) == "", SNAPSHOT_ROW, plan.horizon, 0, key.encode(), value)
+            (scope_of(key) == "", SNAPSHOT_ROW, plan.horizon, 0, key.encode(), value, None)
             for key, value in snapshot.values.items()
             if _goes_to(scope_of(key), part, plan.parts)
         ]
-    replay.feed_rows(sorted(rows, key=lambda row: (row.offset, row.kind)))
+    rows.sort(key=lambda row: (row[2], row[1]))
+    if rows:
+        replay.feed(*(list(column) for column in zip(*rows, strict=True)))
     return replay.result()
 
 

@@ -19,7 +19,7 @@ START_S_MAX = 240.0
 STOP_S_MAX = 60.0
 # A machine that stands still for seconds must end no session of a node that a test does not mean to
 # end: a node without a lease refuses what it is asked.
-CALM = ("leaseMillis=15000", "livenessTimeoutMillis=20000")
+LONG_LEASES = ("leaseMillis=15000", "livenessTimeoutMillis=20000")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -80,7 +80,7 @@ class Dev:
 
 
 @contextmanager
-def dev(folder: Path, nodes: int, settings: Sequence[str] = CALM) -> Iterator[Dev]:
+def dev(folder: Path, nodes: int, settings: Sequence[str] = LONG_LEASES) -> Iterator[Dev]:
     """`anabranch dev` while the block runs, ready or not."""
     running = Dev(folder, nodes, settings)
     try:

@@ -14,7 +14,7 @@ import httpx
 
 from anabranch.client import Client
 from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
-from support.processes import CALM, free_ports
+from support.processes import LONG_LEASES, free_ports
 from support.waiting import eventually
 
 TEST_S = 240.0  # for a hang to be told by the test that hangs
@@ -45,7 +45,7 @@ class TopicCluster:
                 self.kafka,
                 folder,
                 f"topicPrefix={prefix}",
-                *CALM,
+                *LONG_LEASES,
                 *settings,
             )
             for number in range(2)

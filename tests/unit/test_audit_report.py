@@ -94,11 +94,11 @@ def test_an_empty_log_has_a_report() -> None:
 
 def test_the_end_of_a_silent_brokers_session_is_marked_on_every_plot_of_owners() -> None:
     history = mixed(rounds=2)
-    calm = page(_summary(history))
+    without = page(_summary(history))
     history.fail(BROKERS[1], BROKERS[0])
     text = page(_summary(history))
     told = f"the session of {BROKERS[1]} was ended"
-    assert text.count(told) == calm.count(told) + 2
+    assert text.count(told) == without.count(told) + 2
 
 
 def test_of_very_many_sessions_that_were_ended_neighbours_share_a_mark() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
-from anabranch.core.log import digest as digests
+from anabranch.core.log import digests
 from anabranch.core.log.records import PolicyOp, SessionOp
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import leader_of, live_bundles

@@ -14,7 +14,7 @@ from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import NewerSchemaError
 from anabranch.channel.log.entries import Entry
 from anabranch.core.bundles.unit import UnitState
-from anabranch.core.log.digest import to_hex
+from anabranch.core.log.digests import to_hex
 from anabranch.core.log.state import Change
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import RING_END

@@ -31,7 +31,7 @@ from anabranch.core.effects import (
     NodeSettings,
     SendHeartbeat,
 )
-from anabranch.core.log.digest import to_hex
+from anabranch.core.log.digests import to_hex
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record, UnitMove
 from anabranch.core.log.replica import Replica

@@ -19,7 +19,7 @@ from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.snapshots.reader import Batch
 from anabranch.channel.snapshots.state_sums import FORM, StateSums
 from anabranch.core.bundles.unit import UNSETTLED, Move, Unit, UnitState
-from anabranch.core.log import digest as digests
+from anabranch.core.log import digests
 from anabranch.core.log.records import CLUSTER_KEY, topic_key
 from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections import owners

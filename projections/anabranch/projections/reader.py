@@ -56,7 +56,9 @@ class StoredState:
         self._recent: dict[str, Entity | None] = {}
         self._before: dict[str, Entity | None] = {}  # what this batch's changed keys held
         self._born: dict[str, list[str]] = {}  # namespace -> bundles new in this batch, in order
-        self._wide: dict[str, int] = {}  # of the recent keys: topics, with how many segments
+        self._segment_counts: dict[
+            str, int
+        ] = {}  # of the recent keys: topics, with how many segments
         self._segments = 0  # of all those
         # What is stored adds this to digest and sums, for some of the recent keys.
         self._hashes: dict[str, tuple[int, int]] = {}
@@ -86,8 +88,8 @@ class StoredState:
 
     def _weigh(self, key: str, topic: ScalableTopic) -> None:
         weight = len(topic.segments) + len(topic.children) + len(topic.garbage)
-        self._segments += weight - self._wide.pop(key, 0)
-        self._wide[key] = weight
+        self._segments += weight - self._segment_counts.pop(key, 0)
+        self._segment_counts[key] = weight
 
     def _trim(self) -> None:
         """Lets go of the oldest of what is kept; not while a batch runs."""
@@ -96,7 +98,7 @@ class StoredState:
             for key in list(islice(self._recent, excess + RECENT_MAX // 4)):
                 self._let_go(key)
         if self._segments > SEGMENTS_MAX:
-            for key in list(self._wide):
+            for key in list(self._segment_counts):
                 self._let_go(key)
                 if self._segments <= SEGMENTS_MAX * 3 // 4:
                     break
@@ -104,7 +106,7 @@ class StoredState:
     def _let_go(self, key: str) -> None:
         del self._recent[key]
         self._hashes.pop(key, None)
-        self._segments -= self._wide.pop(key, 0)
+        self._segments -= self._segment_counts.pop(key, 0)
 
     def unit(self, name: str) -> Unit | None:
         if name == LEADERSHIP:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from anabranch.channel.snapshots.state_sums import FORM
-from anabranch.core.log import digest as digests
+from anabranch.core.log import digests
 from anabranch.projections.errors import ViewDamagedError
 from anabranch.projections.examined import examine, raw_sums
 from anabranch.projections.meta import META_KEY, Meta, encode_meta, read_meta

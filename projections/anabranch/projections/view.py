@@ -22,8 +22,8 @@ from anabranch.channel.snapshots.reader import Batch
 from anabranch.channel.snapshots.state_sums import StateSums, row_check
 from anabranch.core.bundles.unit import LEADERSHIP, UNSETTLED, Unit
 from anabranch.core.cluster.settings import Cluster
-from anabranch.core.log import digest as digests
-from anabranch.core.log.digest import Digest
+from anabranch.core.log import digests
+from anabranch.core.log.digests import Digest
 from anabranch.core.log.fold import UNREADABLE, evolve
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.state import Change, Entity

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -20,8 +20,8 @@ from anabranch.channel.codec import SCHEMA_HEADER, knows_record, read_entry, rea
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.registry import MARKER
 from anabranch.core.bundles.unit import LEADERSHIP, Move
-from anabranch.core.log import digest as digests
-from anabranch.core.log.digest import EMPTY, Digest
+from anabranch.core.log import digests
+from anabranch.core.log.digests import EMPTY, Digest
 from anabranch.core.log.fold import UNREADABLE, evolve
 from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import (
@@ -93,18 +93,6 @@ class PartResult(msgspec.Struct):
     figures: Figures
     entities: int
     last_ms: int
-
-
-class LogRow(msgspec.Struct, frozen=True, gc=False):
-    """One input row, as tests give it; Spark's come as columns."""
-
-    shared: bool
-    kind: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    schema: bytes | None = None
 
 
 def part_of(scope: str, parts: int) -> int:
@@ -187,14 +175,6 @@ class PartReplay:
             codes.append(code)
         self._last_offset = last
         self._statistics.count(timestamps_ms, codes)
-
-    def feed_rows(self, rows: Iterable[LogRow]) -> None:
-        """Feeds the replay with rows in order."""
-        columns = [
-            (r.shared, r.kind, r.offset, r.timestamp_ms, r.key, r.value, r.schema) for r in rows
-        ]
-        if columns:
-            self.feed(*(list(column) for column in zip(*columns, strict=True)))
 
     def result(self) -> PartResult:
         """The end of the log is reached."""

@@ -70,9 +70,9 @@ def build_topics(
         auto_scale=settings.auto_scale_settings(is_allowed=settings.scalable_topic_enabled),
         retention_s=retention(settings).read_s,
     )
-    lanes = WorkerPool(parts.open_keeper, settings.topic_prefix)
+    workers = WorkerPool(parts.open_keeper, settings.topic_prefix)
     service = TopicService(
-        runtime, controllers, settings.topic_prefix, lanes, parts.load, fits_clients
+        runtime, controllers, settings.topic_prefix, workers, parts.load, fits_clients
     )
     access = TopicAccess(runtime, lookups, service, enabled=settings.scalable_topic_enabled)
     finder = ControllerFinder(access)

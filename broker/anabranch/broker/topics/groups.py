@@ -129,7 +129,7 @@ class Groups:
         if group in self._started:
             return
         try:
-            await asyncio.wrap_future(self._service.lanes.start_share_group(group))
+            await asyncio.wrap_future(self._service.workers.start_share_group(group))
         except KafkaRefusedError as error:
             raise KafkaFailedError(str(error)) from None
         except KafkaUnreachableError as error:
@@ -163,7 +163,7 @@ class Groups:
                 self._loop.call_soon_threadsafe(self._deleted, group, left)
 
         with suppress(OperationError):
-            self._service.lanes.delete_group(group).add_done_callback(done)
+            self._service.workers.delete_group(group).add_done_callback(done)
 
     def _deleted(self, group: str, left: bool) -> None:
         self._log.info("group.deleted", group=group, left_to_leader=left)

@@ -89,7 +89,7 @@ class TopicService:
         runtime: Runtime,
         settings: ControllerSettings,
         prefix: str,
-        lanes: WorkerPool,
+        workers: WorkerPool,
         load: LoadOf,
         fits: Fits,
     ) -> None:
@@ -98,7 +98,7 @@ class TopicService:
         self.prefix = prefix
         self.load = load
         self._fits = fits
-        self.lanes = lanes
+        self.workers = workers
         self.scaling = AutoScaleMetrics(runtime.core.me, lambda: runtime.view, self.controllers)
         self.failures = Failures()
         self.consumers: dict[int, Attached] = {}  # by connection number
@@ -227,7 +227,7 @@ class TopicService:
 
     async def stop(self) -> None:
         """Ends the threads; what is under way is finished by whoever controls the topics next."""
-        await asyncio.to_thread(self.lanes.close)
+        await asyncio.to_thread(self.workers.close)
 
     # --- controllers --------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class TopicService:
         home = self._homes[name]
         began = clock.now()
         try:
-            future = self.lanes.task(task)
+            future = self.workers.task(task)
         except OperationError as error:
             failed: Future[TaskDone | TaskFailed] = Future()
             failed.set_result(TaskFailed(str(error)))

@@ -248,7 +248,7 @@ class TopicSurveys:
         known = self._retained.setdefault(name, set())
         if new := sorted(there - known):
             try:
-                await asyncio.wrap_future(self._access.service.lanes.retain(new))
+                await asyncio.wrap_future(self._access.service.workers.retain(new))
             except KafkaRefusedError as error:
                 raise KafkaFailedError(str(error)) from None
             except KafkaUnreachableError as error:

@@ -7,13 +7,13 @@
 `fold`: the function by which a log becomes a state.
 `state`: that state, and what may be asked of it.
 `replica`: a state with the offset that it stands for.
-`digest`: a hash of it.
+`digests`: a hash of it.
 `state_machine`: what the nouns' machines are made of: tables of moves, states and guards.
 """
 
 # What code outside of core may import.
 __all__ = [
-    "digest",
+    "digests",
     "fold",
     "outcome",
     "records",

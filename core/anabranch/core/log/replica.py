@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from anabranch.core.log import digest as digests
-from anabranch.core.log.digest import Digest
+from anabranch.core.log import digests
+from anabranch.core.log.digests import Digest
 from anabranch.core.log.fold import UNREADABLE, evolve
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record

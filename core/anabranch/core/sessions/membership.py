@@ -7,7 +7,7 @@ from typing import Final
 
 from anabranch.core.bundles.propose import NewId
 from anabranch.core.effects import BrokerState, NodeSettings
-from anabranch.core.log.digest import to_hex
+from anabranch.core.log.digests import to_hex
 from anabranch.core.log.records import Cause, SessionChange, SessionOp
 from anabranch.core.log.replica import Replica
 from anabranch.core.sessions.lease import Heartbeat, Lease

@@ -142,20 +142,15 @@ class SegmentLayout:
 
     def ancestors(self, segment_id: int) -> frozenset[int]:
         """Returns the ids of all segments of the DAG that it descends from, itself excluded."""
-        return self._reached(segment_id, lambda part: part.parent_ids)
-
-    def descendants(self, segment_id: int) -> frozenset[int]:
-        """Returns the ids of all segments of the DAG that descend from it, itself excluded."""
-        return self._reached(segment_id, lambda part: part.child_ids)
-
-    def lineage(self, segment_id: int) -> tuple[SegmentInfo, ...]:
-        """The segment with all its ancestors and descendants, by id: what a catch-up must read.
-
-        Raises UnknownSegmentError.
-        """
-        self.segment(segment_id)
-        ids = {segment_id} | self.ancestors(segment_id) | self.descendants(segment_id)
-        return tuple(self.segments[each] for each in sorted(ids))
+        found: set[int] = set()
+        waiting = [segment_id]
+        while waiting:
+            part = self.segments.get(waiting.pop())
+            for parent in part.parent_ids if part is not None else ():
+                if parent not in found and parent in self.segments:
+                    found.add(parent)
+                    waiting.append(parent)
+        return frozenset(found)
 
     def merge_depth(self, segment_id: int) -> int:
         """How many segments that were merged of several are in its lineage, itself included.
@@ -176,17 +171,6 @@ class SegmentLayout:
             new = sorted(ids[len(earlier) :])
             self._merges = known.with_segments(map(self.segments.__getitem__, new))
         return self
-
-    def _reached(self, segment_id: int, step: Any) -> frozenset[int]:
-        found: set[int] = set()
-        waiting = [segment_id]
-        while waiting:
-            part = self.segments.get(waiting.pop())
-            for other in step(part) if part is not None else ():
-                if other not in found and other in self.segments:
-                    found.add(other)
-                    waiting.append(other)
-        return frozenset(found)
 
     # --- operations ---------------------------------------------------------------------
 

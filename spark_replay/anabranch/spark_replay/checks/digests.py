@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from anabranch.core.log import digest as digests
-from anabranch.core.log.digest import EMPTY, Digest
+from anabranch.core.log import digests
+from anabranch.core.log.digests import EMPTY, Digest
 from anabranch.spark_replay.tally import CheckTally
 
 

@@ -12,7 +12,7 @@ NOTHING = (0.0, 0.0, 0.0, 0.0)
 STEADY = LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, False, False)
 
 
-class Flow:
+class MeterDriver:
     """A segment and what happens to it, ten seconds at a time."""
 
     def __init__(
