@@ -320,7 +320,7 @@ class NodeCore:
     # --- the cluster --------------------------------------------------------------------
 
     def _look_after(self, now: float) -> Iterator[Effect]:
-        """What a broker with a lease does besides serving: watch the others, lead, or leave."""
+        """Does what a lease obliges to besides serving: watches the others, leads, leaves."""
         if not self.lease.holds(now) or self.mode is BrokerState.STOPPED:
             return
         actor = self.actor()

@@ -80,7 +80,7 @@ def without_unit(name: str) -> str:
 
 
 def quantity_of(name: str) -> Quantity | None:
-    """What the setting, or policy field, of that plain name counts, if it may have a unit."""
+    """Returns what a setting, or policy field, of that plain name counts, if it may have a unit."""
     if name.endswith("Seconds"):
         return Quantity.SECONDS
     if "BytesRate" in name:

@@ -76,7 +76,7 @@ _NO_ROOM = ("No space left", "File too large", "Disk quota")
 
 
 def view_error(path: Path, error: Exception) -> ViewError:
-    """What an error of RocksDB, which raises bare exceptions, means for the user."""
+    """Returns what an error of RocksDB, which raises bare exceptions, means for the user."""
     detail = str(error)
     if any(sign in detail for sign in _NO_ROOM):
         return ViewFullError(path, detail)

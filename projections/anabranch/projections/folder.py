@@ -41,12 +41,12 @@ class ViewFolder:
 
     @property
     def current(self) -> Path:
-        """Where the database is, or shall be made."""
+        """Returns where the database is, or shall be made."""
         return self.path / f"view-{self._number:06d}"
 
     @property
     def unfinished(self) -> Path:
-        """Where a bulk load writes."""
+        """Returns where a bulk load writes."""
         return self.path / f"{_UNFINISHED}{self._number + 1:06d}"
 
     def discard_unfinished(self) -> None:

@@ -251,7 +251,7 @@ class StoredState:
                         yield name, entity
 
     def unit_count(self, broker: str) -> int:
-        """How many units name this broker as `broker`."""
+        """Returns how many units name this broker as `broker`."""
         return self._counts.get(broker, 0)
 
     def unsettled(self) -> Iterator[tuple[str, Unit]]:

@@ -42,7 +42,7 @@ class Family(StrEnum):
 
 
 def family_of(key: str) -> Family:
-    """Where the entity of a key is stored."""
+    """Returns where the entity of a key is stored."""
     kind, sep, _ = key.partition(":")
     if not sep:
         return Family.POLICIES if key == CLUSTER_KEY else Family.UNITS

@@ -47,7 +47,7 @@ _FORGET_SOME: Final = 500  # and with each batch after that, until all are forgo
 
 
 def _weight(key: str, name: bytes, entity: Entity) -> tuple[int, int]:
-    """What a row adds to the digest and to the sums."""
+    """Returns what a row adds to the digest and to the sums."""
     return digests.entity_hash(key, entity), row_check(name, encode_entity(entity))
 
 

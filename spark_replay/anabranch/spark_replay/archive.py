@@ -262,7 +262,7 @@ def committed_batch(folder: Path) -> int | None:
 
 
 def offset_of(folder: Path, batch: int) -> int:
-    """Where a batch ends, exclusive. Raises AuditError for a damaged checkpoint."""
+    """Returns where a batch ends, exclusive. Raises AuditError for a damaged checkpoint."""
     path = folder / _CHECKPOINT / "offsets" / str(batch)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -283,7 +283,7 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _sync(folder: Path, after_batch: int) -> None:
-    """What Spark has written since a batch goes to the disk: a rename alone may not outlive power.
+    """Syncs what Spark has written since a batch: a rename alone may not outlive a power cut.
 
     Spark itself leaves that to the operating system.
     """

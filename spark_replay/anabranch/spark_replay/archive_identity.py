@@ -71,5 +71,5 @@ def write_identity(folder: Path, identity: ArchiveIdentity) -> None:
 
 
 def place_of(folder: Path) -> str:
-    """Where a folder is, for people: host and path."""
+    """Returns where a folder is, for people: host and path."""
     return f"{socket.gethostname()}:{folder.absolute()}"[:1_000]

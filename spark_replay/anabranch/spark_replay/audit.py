@@ -245,7 +245,7 @@ def _bin_ms(span_ms: int) -> int:
 def _chunks(
     inputs: AuditInputs, parts: Sequence[PartResult], plan: ReplayPlan
 ) -> list[Chunk] | None:
-    """Where the log has holes; None when the replay has counted every offset once."""
+    """Returns where the log has holes; None when the replay has counted every offset once."""
     expected = plan.next_offset - inputs.first_offset
     whole = sum(part.records for part in parts) == expected
     if whole and not any(part.repeated for part in parts):

@@ -94,7 +94,7 @@ def gather(
 
 
 def _gap(archived: Extent | None, wal: Extent) -> Extent | None:
-    """What lies between archive and WAL, and is in neither."""
+    """Returns what lies between archive and WAL, and is in neither."""
     if archived is None or wal.first_offset <= archived.next_offset:
         return None
     return Extent(archived.next_offset, wal.first_offset)
@@ -103,7 +103,7 @@ def _gap(archived: Extent | None, wal: Extent) -> Extent | None:
 def _with_gap(
     kafka: KafkaSource, inputs: AuditInputs, archive: DataFrame, gap: Extent
 ) -> AuditInputs:
-    """What can be judged on both sides of a gap: the archive, and the WAL from the snapshot on."""
+    """Returns what can be judged beside a gap: the archive, and the WAL from the snapshot on."""
     horizon = inputs.snapshot.horizon
     found = msgspec.structs.replace(
         inputs, gap=gap, before_gap=archive if inputs.first_offset == 0 else None

@@ -11,7 +11,7 @@ SPARK_ERRORS: Final = (PySparkException, Py4JError)  # some reach Python as they
 
 
 def cause(error: Exception) -> str:
-    """What Spark says went wrong, in a line."""
+    """Returns what Spark says went wrong, in a line."""
     text = str(error).strip()
     causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by")]
     return causes[-1] if causes else text.splitlines()[0] if text else type(error).__name__

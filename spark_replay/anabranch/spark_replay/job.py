@@ -30,7 +30,7 @@ _SCHEMA = pa.schema([("part", pa.binary()), ("failure", pa.string())])
 def replayed(
     spark: SparkSession, log: DataFrame, snapshot: DataFrame | None, plan: ReplayPlan
 ) -> list[PartResult]:
-    """What every part finds in the log; `snapshot` has the newest value of each key.
+    """Returns what every part finds in the log; `snapshot` has the newest value of each key.
 
     Raises AuditError when the log holds records of a newer release, and SchemaNeededError when that
     cannot be told because the rows were read without their schemas.

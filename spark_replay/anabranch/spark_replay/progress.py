@@ -39,7 +39,7 @@ class Progress:
 
     @property
     def every_s(self) -> float:
-        """How often `tick` has something to tell."""
+        """Returns how often `tick` has something to tell."""
         return _TERMINAL_S if self._is_terminal else _PLAIN_S
 
     def follow(self, spark: SparkSession) -> None:

@@ -356,7 +356,7 @@ class PartReplay:
         self._statistics.start(key, entity, since_ms)
 
     def _settle(self, offset: int) -> None:
-        """What this part's keys have added to the digest since the last stop."""
+        """Adds up what this part's keys have added to the digest since the last stop."""
         delta = 0
         entities, hashes = self.state.entities, self._hashes
         for key in self._dirty:

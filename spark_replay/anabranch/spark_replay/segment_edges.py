@@ -32,7 +32,7 @@ _Place = tuple[str, int]
 
 
 def read_edges(connection: KafkaConnection, prefix: str, left: TopicsLeft) -> Edges:
-    """What Kafka has at the edges of the segments that were sealed last."""
+    """Returns what Kafka has at the edges of the segments that were sealed last."""
     newest = sorted(left.sealed, key=lambda one: -one.segment.sealed_at_ms)[:_SEGMENTS_MAX]
     lasts = {place: bucket for one in newest for place, bucket in _places(prefix, one, one.segment)}
     firsts = {

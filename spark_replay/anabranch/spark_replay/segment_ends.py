@@ -38,7 +38,7 @@ _GONE: Final = frozenset(
 
 
 def ask_kafka(connection: KafkaConnection, prefix: str, left: TopicsLeft) -> SegmentEnds:
-    """What Kafka has of `left.sealed`. Raises KafkaUnreachableError or KafkaRefusedError."""
+    """Asks Kafka about `left.sealed`. Raises KafkaUnreachableError or KafkaRefusedError."""
     asker = _Asker(connection, prefix)
     segments = {(one.topic, one.segment.segment_id): one for one in left.sealed}
     committed = asker.committed(left.drains, segments)
@@ -103,8 +103,8 @@ class _Asker:
         return found
 
     def _offsets(self, group: str, wanted: list[TopicPartition]) -> dict[tuple[str, int], int]:
-        """What a group has committed; not by the admin client, in which librdkafka 2.16 crashes
-        when the group's coordinator has just changed.
+        """Asks what a group has committed; not by the admin client, in which librdkafka 2.16
+        crashes when the group's coordinator has just changed.
         """
         doing = f"to tell the offsets of group {group}"
         reader = self._connection.consumer(group_id=group)
@@ -117,7 +117,7 @@ class _Asker:
         return {(part.topic, part.partition): max(part.offset, _UNKNOWN) for part in answer}
 
     def ends(self, wanted: dict[_Place, list[TopicPartition]]) -> dict[_Place, tuple[int, ...]]:
-        """Where every partition ends; a segment whose topic is gone by now is left out."""
+        """Returns where every partition ends; a segment whose topic is gone by now is left out."""
         every = [part for parts in wanted.values() for part in parts]
         found: dict[tuple[str, int], int] = {}
         for start in range(0, len(every), _PARTITIONS_AT_ONCE):

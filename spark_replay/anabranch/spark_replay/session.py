@@ -46,7 +46,7 @@ _FIXED: Final = {
 
 
 def default_parallelism() -> int:
-    """How many tasks a local session runs at once."""
+    """Returns how many tasks a local session runs at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -163,7 +163,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """What is started meanwhile inherits this as its standard error.
+    """Lets what is started meanwhile inherit this as its standard error.
 
     The JVM and Spark greet there before any logging is configured, and workers may complain; what
     matters comes back as an exception.

@@ -98,7 +98,7 @@ class KafkaSource(msgspec.Struct, frozen=True):
         return "read_uncommitted" if topic == self.names.wal else "read_committed"
 
     def options(self) -> dict[str, str]:
-        """How Spark's connector gets to Kafka."""
+        """Returns how Spark's connector gets to Kafka."""
         return spark_options(self.connection.bootstrap_servers, self.connection.security)
 
     def reader(

@@ -70,7 +70,7 @@ def decide(
     now_ms: int,
     last: LastActions,
 ) -> Decision:
-    """What to do now; `load` by segment id, `demand` by subscription, `now_ms` of the log's clock.
+    """Decides what to do now; `load` by segment id, `demand` by subscription, `now_ms` of the log.
 
     The policy must be without fault (`policy.fault_of`).
     """
@@ -137,7 +137,7 @@ class _Look:
 
     @cached_property
     def _ring(self) -> tuple[list[int], list[float]]:
-        """Where each active segment starts, and all its rates in sum."""
+        """Returns where each active segment starts, and all its rates in sum."""
         return [part.start for part in self.active], [sum(self.rates(part)) for part in self.active]
 
     def load_beside(self, place: int, within: SegmentInfo) -> float:
@@ -148,7 +148,7 @@ class _Look:
 
     @cached_property
     def useless_to_rest(self) -> int:
-        """How many splits that divided nothing make the next one wait; beyond the maximum: none."""
+        """Returns how many useless splits make the next one wait; beyond the maximum: none."""
         last_ms, cooldown_s = self.last.split_ms, self.policy.split_cooldown_seconds
         counts = range(_USELESS_MAX + 1)
         resting = (each for each in counts if self.is_resting(last_ms, cooldown_s * 2**each))

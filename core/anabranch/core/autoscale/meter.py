@@ -117,7 +117,7 @@ class SegmentMeter:
         return self.sized_at is None or now - self.sized_at >= self.window_s
 
     def came(self, total: int) -> int:
-        """How many messages came since the last sample, by this count of Kafka's."""
+        """Returns how many messages came since the last sample, by this count of Kafka's."""
         return max(0, total - self._total) if self._rates is not None else 0
 
     def sample(self, now: float, total: int, began: float | None) -> None:
@@ -170,7 +170,7 @@ class SegmentMeter:
             del self._unread[next(iter(self._unread))]  # which has reported nothing for longest
 
     def _told_size(self) -> float | None:
-        """What producers have reported lately; None when they have reported nothing."""
+        """Returns what producers have reported lately; None when they have reported nothing."""
         messages = self._told_messages - self._told_before[0]
         size_bytes = self._told_bytes - self._told_before[1]
         if self._rates is not None:
@@ -180,7 +180,7 @@ class SegmentMeter:
         return size_bytes / messages if messages > 0 else None
 
     def _then(self, now: float) -> tuple[float, ...] | None:
-        """What the counters would have been a window ago, by what was written last.
+        """Returns what the counters would have been a window ago, by what was written last.
 
         What is reported has been counted since the meter began, what Kafka tells is now.
         """

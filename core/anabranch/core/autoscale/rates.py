@@ -53,7 +53,7 @@ class RollingRates:
 
     @property
     def sampled_at(self) -> float:
-        """When the newest sample was taken."""
+        """Returns when the newest sample was taken."""
         return self._samples[-1][0]
 
     def sample(self, now: float, totals: Sequence[float]) -> None:

@@ -138,7 +138,7 @@ def evaluate(
     demand: Mapping[str, Demand],
     now_ms: int,
 ) -> Decision:
-    """What would be done now, from what the log and the load records say."""
+    """Returns what would be done now, from what the log and the load records say."""
     if effective.fault:
         return NoAction(Blocked.INVALID_POLICY, effective.fault)
     if loads is None:
@@ -177,7 +177,7 @@ class AutoScaler:
         self._forget(-1)
 
     def refused(self, now: float) -> None:
-        """What was decided cannot be asked for: not again before the next tick."""
+        """Notes that what was decided cannot be asked for: not again before the next tick."""
         self._acted = self._rolling = None
         self._next_at = now + self.settings.interval_s
 
@@ -190,7 +190,7 @@ class AutoScaler:
         now: float,
         at_ms: int,
     ) -> Evaluation | None:
-        """What there is to do now; None when it is not the time to look.
+        """Returns what there is to do now; None when it is not the time to look.
 
         A Rebucket of several segments comes out one segment at a time.
         """
@@ -314,7 +314,7 @@ def _has_made(topic: ScalableTopic, rolling: _Rolling) -> bool:
 
 
 def _clock_of(action: Split | Merge | Rebucket, topic: ScalableTopic) -> int:
-    """When an operation of this kind took over last."""
+    """Returns when an operation of this kind took over last."""
     match action:
         case Split():
             return topic.split_ms

@@ -60,7 +60,7 @@ class Duties:
         now: float,
         new_id: NewId,
     ) -> Iterator[UnitMove]:
-        """What the leader should propose now, at most one burst of it."""
+        """Returns what the leader should propose now, at most one burst of it."""
         if now < min(self._orphans_at, self._monitor_at):
             return
         burst = self._settings.burst

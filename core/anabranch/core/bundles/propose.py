@@ -111,7 +111,7 @@ def next_step(
     beat_of: Callable[[str], Heartbeat | None],
     new_id: NewId,
 ) -> UnitMove | None:
-    """What this broker, which serves nothing of `unit` unless it is splitting, must log next."""
+    """Proposes what this broker, which serves nothing of `unit` unless it splits, must log next."""
     me = actor.broker
     what: Move | None = None
     evidence = 0

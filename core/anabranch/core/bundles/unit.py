@@ -70,7 +70,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def holder(self) -> str:
-        """Who may act as owner now: nobody while the unit is FREE or ASSIGNING."""
+        """Returns who may act as owner now: nobody while the unit is FREE or ASSIGNING."""
         state = self.state
         if state is _OWNED or state is _SPLITTING:
             return self.broker

@@ -68,7 +68,7 @@ class StateQueries(StateReader, Protocol):
         ...
 
     def unit_count(self, broker: str) -> int:
-        """How many units name this broker as `broker`."""
+        """Returns how many units name this broker as `broker`."""
         ...
 
     def unsettled(self) -> Iterable[tuple[str, Unit]]:

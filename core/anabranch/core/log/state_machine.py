@@ -136,7 +136,7 @@ class StateMachine(Generic[RowT]):
         ]
 
     def step(self, start: IntEnum, move: IntEnum, *asked: Any) -> IntEnum | None:
-        """Where the machine goes from `start`; None when it has no such arrow, or a guard forbids.
+        """Drives the machine from `start`; None when it has no such arrow, or a guard forbids it.
 
         `asked`: what the guards are asked with.
         """

@@ -51,7 +51,7 @@ def target(
     draining: frozenset[int] = frozenset(),
     absent: Mapping[str, Kept] | None = None,
 ) -> dict[str, Shares]:
-    """What each registered consumer shall have; every name of the subscription is a key.
+    """Returns what each registered consumer shall have; every name of the subscription is a key.
 
     Each of the `absent` gets of its share only what it keeps, and the rest goes to those who are
     there, bucket by bucket to who has fewest. Whoever keeps nothing is not counted at all.

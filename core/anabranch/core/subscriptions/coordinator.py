@@ -87,7 +87,7 @@ class SubscriptionCoordinator:
 
     @property
     def away(self) -> int:
-        """How many registered consumers were here, or elsewhere, and are not any more."""
+        """Returns how many registered consumers were here, or elsewhere, and are not any more."""
         everybody = self._current.values()
         gone = [each for each in everybody if each.opened_at is not None or each.number == NOBODY]
         return sum(each.connection is None for each in gone)

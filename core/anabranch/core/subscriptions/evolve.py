@@ -55,7 +55,7 @@ def _new(record: SubscriptionChange, offset: int) -> Subscription:
 
 
 def _changed(before: Subscription, record: SubscriptionChange, offset: int) -> Subscription:
-    """What the record makes of it; the guards of its row hold."""
+    """Returns what the record makes of it; the guards of its row hold."""
     match record.op:
         case SubscriptionOp.CREATE | SubscriptionOp.RESET:
             begun = replace(before, created_offset=offset, positions=record.positions, drained=())

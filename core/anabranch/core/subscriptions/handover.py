@@ -35,7 +35,7 @@ class BucketsInUse:
         return bucket not in self._buckets and all(each is asker for each in self._unknown)
 
     def grantable(self, shares: Shares, asker: Instance) -> Granted:
-        """What of its target the asker may serve now."""
+        """Returns what of its target the asker may serve now."""
         free = (
             (segment_id, tuple(b for b in buckets if self.allows((segment_id, b), asker)))
             for segment_id, buckets in shares.items()

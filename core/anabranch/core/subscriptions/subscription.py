@@ -80,7 +80,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
     deliveries_max: int = 0
 
     def position(self, segment_id: int, bucket: int) -> int:
-        """Where it goes on in a bucket of which its Kafka group knows no position."""
+        """Returns where it goes on in a bucket of which its Kafka group knows no position."""
         return next((p.offsets[bucket] for p in self.positions if p.segment_id == segment_id), 0)
 
     def instance_of(self, consumer: str) -> int | None:
@@ -116,7 +116,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def dead_letter_topic(topic: str, subscription: str) -> str:
-    """Where a queue's dead letters go unless somebody says otherwise; Pulsar's convention.
+    """Returns where a queue's dead letters go unless somebody says otherwise; Pulsar's convention.
 
     >>> dead_letter_topic("public/default/orders", "billing")
     'public/default/orders-billing-DLQ'

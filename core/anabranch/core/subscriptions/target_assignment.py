@@ -117,7 +117,7 @@ class TargetAssignment:
             del self.moved[segment_id]
 
     def wanted(self) -> dict[str, Shares]:
-        """Who shall have what in the end; what is withheld included."""
+        """Returns who shall have what in the end; what is withheld included."""
         if self._layout is None or self._subscription is None:
             return {}
         draining, absent = self.backlog.draining, self.absence.kept

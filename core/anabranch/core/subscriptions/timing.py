@@ -29,7 +29,7 @@ class Timing(msgspec.Struct, frozen=True):
 
     @property
     def unserved_s(self) -> float:
-        """How long at most nobody serves a bucket while a consumer of the subscription lives.
+        """Bounds how long nobody serves a bucket while a consumer of the subscription lives.
 
         Whoever had it is missed after a lapse, and keeps it for the grace; or settles what it has,
         and is missed meanwhile. The next one may have lapsed, too, unnoticed so far, and the one
@@ -39,7 +39,7 @@ class Timing(msgspec.Struct, frozen=True):
 
     @property
     def urgent_s(self) -> float:
-        """How long the grace, or settling, and a lapse keep a bucket from being served."""
+        """Returns how long the grace, or settling, and a lapse keep a bucket from being served."""
         return max(self.grace_s, self.settle_s) + self.lapse_s
 
     @property

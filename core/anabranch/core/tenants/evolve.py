@@ -93,7 +93,7 @@ def _refusal(
     record: TenantChange | NamespaceChange,
     unknown: Verdict,
 ) -> Verdict | None:
-    """Why a change is refused; `unknown`: the reason where nothing of the name is there."""
+    """Returns why a change is refused; `unknown`: the reason where nothing of the name is there."""
     if _is_repeated(before, record):
         return Verdict.REPEATED
     case = cases.get((Existence.ABSENT if before is None else Existence.PRESENT, record.op))

@@ -62,7 +62,7 @@ class Merges(msgspec.Struct, frozen=True):
     next_bit: int = 1
 
     def depth(self, segment_id: int) -> int:
-        """How many merges are above that segment or are it."""
+        """Returns how many merges are above that segment or are it."""
         return self.masks.get(segment_id, 0).bit_count()
 
     def with_segments(self, parts: Iterable[SegmentInfo]) -> Merges:
@@ -153,7 +153,7 @@ class SegmentLayout:
         return frozenset(found)
 
     def merge_depth(self, segment_id: int) -> int:
-        """How many segments that were merged of several are in its lineage, itself included.
+        """Counts the segments of its lineage, itself included, that were merged of several.
 
         Those that are no longer in the DAG do not count (PIP-483, "Max DAG depth on merges").
         """
@@ -318,7 +318,7 @@ class SegmentLayout:
 
 
 def uncovered(hash16: int, active: Iterable[SegmentInfo]) -> UncoveredHashError:
-    """What whoever looks for a position of the ring is told where none of these covers it."""
+    """Makes the error for a position of the ring that none of these segments covers."""
     if not 0 <= hash16 <= RING16_END:
         return UncoveredHashError(f"No segment covers hash {hash16}: give 0 to {RING16_END}")
     there = ", ".join(part.descriptor for part in active) or "none"

@@ -93,7 +93,7 @@ class Expiring(msgspec.Struct, frozen=True):
 
 
 def expiring(known: Subscription, log_ms: int, expiry_s: float) -> Expiring | None:
-    """When a subscription expires that nobody uses; None: it does not.
+    """Returns when a subscription expires that nobody uses; None: it does not.
 
     Consumers that come or leave, and positions that move, are written down with their time.
     """

@@ -54,7 +54,7 @@ class SegmentInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def size(self) -> int:
-        """How many hashes it covers."""
+        """Returns how many hashes it covers."""
         return self.end - self.start + 1
 
     @property

@@ -66,7 +66,7 @@ class TaskFailed(msgspec.Struct, frozen=True):
 
 
 def next_task(state: StateReader, name: str, topic: ScalableTopic) -> Task | None:
-    """What must be done in Kafka before the topic's next record; None: nothing."""
+    """Returns what must be done in Kafka before the topic's next record; None: nothing."""
     incarnation = topic.incarnation
     match topic.state:
         case TopicState.CREATING:

@@ -102,7 +102,7 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def epoch(self) -> int:
-        """How often its layout has changed since it opened (PIP-468, "SegmentLayout")."""
+        """Returns how often its layout has changed since it opened (PIP-468, "SegmentLayout")."""
         return self.version - self.opened if self.opened else 0
 
     @property

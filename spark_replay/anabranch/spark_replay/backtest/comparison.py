@@ -79,7 +79,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def outcome_of(topic: TopicResult, policy: str) -> PolicyOutcome:
-    """What that policy came to on the topic."""
+    """Returns what that policy came to on the topic."""
     return next(each for each in topic.outcomes if each.policy == policy)
 
 
@@ -98,7 +98,7 @@ def _topic(topic: TopicResult, outcome: PolicyOutcome) -> dict[str, Any]:
 
 
 def segments_over_time(topic: TopicResult, policy: str, bins: Bins) -> list[float]:
-    """How many segments there were, in the mean over each bin; 0 where there is no load."""
+    """Returns how many segments there were, in the mean over each bin; 0 where there is no load."""
     layouts = outcome_of(topic, policy).layouts
     found = [0.0] * bins.count
     ends = [begin_ms for begin_ms, _ in layouts[1:]] + [topic.end_ms]

@@ -106,7 +106,7 @@ class Grid:
         return self.at_ms(self.steps)
 
     def at_ms(self, step: int) -> int:
-        """When a step begins."""
+        """Returns when a step begins."""
         return self.begin_ms + step * self.step_ms
 
     def run_of(self, step: int) -> int:

@@ -79,7 +79,7 @@ class _Part:
         self._chunk: list[list[float]] = []
 
     def write(self, run: int) -> Rates:
-        """What its record says from now on; finds out when that will be old."""
+        """Notes what its record says from now on, and finds out when that will be old."""
         if self._share > 0:
             self.due = self._grid.news_after(run, self._negligible)
             a, b, c, d = self._grid.totals[run]
@@ -282,7 +282,7 @@ class PolicyReplay:
         part: SegmentInfo,
         now_ms: int,
     ) -> int:
-        """How long ago the opposite was done to the same range, if that is too short; else -1."""
+        """Returns how long ago the opposite was done to the same range, if too short; else -1."""
         span = (part.start, part.end)
         own[span] = now_ms
         since_ms = now_ms - others.get(span, -1 << 62)

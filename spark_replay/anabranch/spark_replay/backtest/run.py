@@ -65,7 +65,7 @@ class BacktestOptions(msgspec.Struct, frozen=True):
 
 
 def with_defaults(options: BacktestOptions) -> BacktestOptions:
-    """What is replayed where little or nothing was given: something that shows something.
+    """Returns what is replayed where little or nothing was given: something that shows something.
 
     The sample's own rates are far below all thresholds, so that no policy would do anything.
     """
@@ -201,7 +201,7 @@ def _scale(options: BacktestOptions) -> str:
 
 
 def _model(options: BacktestOptions) -> dict[str, str | float]:
-    """What the figures rest on."""
+    """Returns what the figures rest on."""
     rules = options.rules
     return {
         "step s": options.step_s,

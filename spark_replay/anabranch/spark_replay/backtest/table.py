@@ -55,12 +55,12 @@ def counted(counts: Mapping[str, int]) -> str:
 
 
 def lasted(times_s: Mapping[str, float]) -> str:
-    """What forbade something, and for how long."""
+    """Returns what forbade something, and for how long."""
     return ", ".join(f"{name} {duration(each)}" for name, each in times_s.items()) or "nothing"
 
 
 def extent(found: Comparison) -> str:
-    """What was replayed, in words."""
+    """Returns what was replayed, in words."""
     begin_ms, end_ms = found.span
     return (
         f"{len(found.topics):,} topics, {found.topic_days:,.1f} topic-days, {clock(begin_ms)} to "

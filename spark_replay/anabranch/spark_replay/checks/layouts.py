@@ -32,7 +32,7 @@ class Layouts:
 
 
 def _fault(topic: ScalableTopic) -> str:
-    """What is wrong first, in words; "" when nothing is."""
+    """Returns what is wrong first, in words; "" when nothing is."""
     parts = {part.segment_id: part for part in topic.segments}
     if len(parts) < len(topic.segments):
         return "two segments have the same id"

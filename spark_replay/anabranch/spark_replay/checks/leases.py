@@ -133,7 +133,7 @@ class Leases:
                 )
 
     def _last_sign(self, broker: str, session: _Session, evidence_ms: int) -> int:
-        """When the session last showed itself in the log, while its lease could still hold."""
+        """Returns when the session last showed itself in the log while its lease could hold."""
         sign_ms = max(session.opened_ms, evidence_ms)
         times = self._beats.get((broker, session.number), ())
         for beat_ms in times[bisect_right(times, sign_ms) :]:

@@ -96,7 +96,7 @@ class Ownership:
             self.tally.violate(offset, text)
 
     def holder(self, unit: str) -> str:
-        """Who may act as the unit's owner; "" for nobody."""
+        """Returns who may act as the unit's owner; "" for nobody."""
         return self._holders.get(unit, "")
 
     def _lost(self, offset: int, record: UnitMove, holder: str) -> None:

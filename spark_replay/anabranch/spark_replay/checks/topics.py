@@ -72,7 +72,7 @@ class TopicChecks:
         self._entered: dict[str, tuple[int, int]] = {}  # topic not at rest -> when, and where
 
     def tallies(self) -> dict[CheckName, CheckTally]:
-        """What was found."""
+        """Returns the checks' tallies."""
         return {
             CheckName.LAYOUTS: self._layouts.tally,
             CheckName.SEALS: self._seals.tally,
@@ -122,7 +122,7 @@ class TopicChecks:
             self._entered[name] = (after.since_ms, after.since_offset)
 
     def left(self, state: StateReader) -> TopicsLeft:
-        """What is left at the end of the log, where this is the state."""
+        """Returns what is left at the end of the log, where this is the state."""
         found = TopicsLeft(len(self._topics))
         for name, topic in self._topics.items():
             if name in self._entered and len(found.unfinished) < _STUCK_MAX:
@@ -156,7 +156,7 @@ class TopicChecks:
 
 
 def left_by_all(parts: list[TopicsLeft]) -> TopicsLeft:
-    """What the whole log leaves."""
+    """Returns what the whole log leaves."""
     whole = TopicsLeft()
     for part in parts:
         whole.topics += part.topics

@@ -69,7 +69,7 @@ def _look(found: Unfinished, state: FoldedState, key: str, unit: Unit) -> None:
 
 
 def combined(parts: list[Unfinished]) -> Unfinished:
-    """What the whole log leaves open."""
+    """Returns what the whole log leaves open."""
     whole = Unfinished()
     for part in parts:
         whole.in_flight += part.in_flight

@@ -76,7 +76,7 @@ def few(series: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
 
 
 def legend(colour_of: Mapping[str, str]) -> str:
-    """What the colours mean."""
+    """Returns what the colours mean."""
     items = "".join(
         f'<span class="key"><i style="background:{colour}"></i>{escape(name)}</span>'
         for name, colour in colour_of.items()
@@ -166,7 +166,7 @@ def timeline(
     colour_of: Mapping[str, str],
     marks: Sequence[Mark] = (),
 ) -> str:
-    """Who held each unit, and when; a gap is a time in which nobody did."""
+    """Returns who held each unit, and when; a gap is a time in which nobody did."""
     height = _TOP + _ROW * len(rows) + _BOTTOM
     plot_width = WIDTH - _NAMES - _RIGHT
     scale = plot_width / (bins.end_ms - bins.start_ms)
@@ -194,7 +194,7 @@ def timeline(
 
 
 def histogram(values: Mapping[int, int], colour: str, *, height: int = 200) -> str:
-    """How often a time in milliseconds was taken, on a logarithmic axis."""
+    """Returns how often a time in milliseconds was taken, on a logarithmic axis."""
     edges = _log_edges(max(values), min(values))
     counts = [0] * (len(edges) - 1)
     for value, count in values.items():

@@ -33,7 +33,7 @@ class Log(msgspec.Struct, frozen=True):
 
 
 def gap_in_words(log: Log) -> str:
-    """What is missing between archive and WAL, and what was judged all the same; "" for no gap."""
+    """Says what is missing between archive and WAL, and what was judged; "" for no gap."""
     if log.gap is None:
         return ""
     first, following = log.gap

@@ -19,7 +19,7 @@ def _head(summary: Summary) -> Iterator[str]:
 
 
 def extent(log: Log) -> str:
-    """What was audited, in words."""
+    """Returns what was audited, in words."""
     if log.next_offset <= log.first_offset:
         return f"{log.topic}, empty"
     return (
@@ -29,7 +29,7 @@ def extent(log: Log) -> str:
 
 
 def origin(log: Log) -> str:
-    """Where the records came from, in words."""
+    """Returns where the records came from, in words."""
     parts = []
     if log.from_snapshot:
         gone = "the beginning of the log is gone" if log.gap is None else "behind a gap"
