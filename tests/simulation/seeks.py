@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -134,7 +134,7 @@ class _Consumers(Consumers):
 
 
 class _Keeper:
-    """A `PositionKeeper` at the very instant of a request."""
+    """As much of a `PositionKeeper` as is asked for here, at the very instant of a request."""
 
     def __init__(self, store: SegmentStore) -> None:
         self._store = store
@@ -152,24 +152,6 @@ class _Keeper:
         self, group: str, places: Iterable[Place], deadline_s: float
     ) -> dict[Place, tuple[int, int]]:
         return {}
-
-    def places_queues(self) -> bool:
-        return False
-
-    def begin_queue(self, group: str, starts: Mapping[Place, int], deadline_s: float) -> None:
-        raise AssertionError("nobody here has a queue")
-
-    def trim(self, up_to: Mapping[Place, int], deadline_s: float) -> None:
-        raise AssertionError("nothing is that old here")
-
-    def unused_groups(self, head: str, deadline_s: float) -> list[str]:
-        return []
-
-    def has_members(self, group: str, deadline_s: float) -> bool:
-        return False
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def _at(self, place: Place, timestamp_ms: int) -> int:
         partition = self._store.partitions.get(place)
@@ -197,8 +179,9 @@ class _Positions:
 
         def act() -> None:
             self.asked_ms = self._world.cluster.log_ms()
+            keeper: Any = _Keeper(self._world.store)
             with suppress(KafkaUnreachableError):
-                found.append(job(_Keeper(self._world.store), seconds))
+                found.append(job(keeper, seconds))
 
         def reply(in_time: bool) -> None:
             if in_time and found:

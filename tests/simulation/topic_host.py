@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from anabranch.broker.binary.forms import assignment_form
 from anabranch.broker.topics import consumers
-from anabranch.client._consumer.assignment import AssignedSegment
 from anabranch.client._consumer.assignment import Assignment as Told
+from anabranch.client._consumer.session import assignment_of
 from anabranch.core.bundles.unit import Unit
 from anabranch.core.log.outcome import Folded
 from anabranch.core.subscriptions import admission
@@ -29,7 +30,7 @@ from anabranch.core.topics.controller import (
     Unserved,
 )
 from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
 from simulation.process import Process
 from simulation.scheduler import ViolationError
@@ -193,20 +194,9 @@ class TopicHost:
         topic, known = state.topic(asked.topic), state.subscription(asked.topic, asked.subscription)
         if topic is None or known is None:
             raise AssertionError(f"an assignment of {asked.topic}, which does not exist")
-        layout = topic.layout
-        segments = []
-        for segment_id, buckets in assignment.shares:
-            part = layout.segment(segment_id)
-            kafka = kafka_topic("", asked.topic, topic.incarnation, part)
-            starts = tuple(known.position(segment_id, bucket) for bucket in buckets)
-            segments.append(AssignedSegment(segment_id, kafka, buckets, part.end_offsets, starts))
-        return Told(
-            sequence=assignment.sequence,
-            incarnation=topic.incarnation,
-            layout_epoch=assignment.epoch,
-            group_id=_group(asked, known),
-            session_timeout_s=self._world.settings.timing.session_timeout_s,
-            segments=tuple(segments),
+        settings = self._world.client_settings
+        return assignment_of(
+            assignment_form(settings, asked.topic, topic, asked.subscription, known, assignment)
         )
 
     # --- consumers ----------------------------------------------------------------------

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
-from anabranch.client import Segment, TopicLayout
+from anabranch.broker.binary.forms import ClientSettings, Dags
+from anabranch.broker.topics.watches import WatchedTopic
+from anabranch.client import TopicLayout
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic, TopicState
 from simulation.checkpoint_consumers import CheckpointReader
 from simulation.checkpoint_sink import Sink
 from simulation.cluster import Cluster
@@ -88,6 +85,9 @@ class TopicWorld:
         ]
         self._numbers = 0
         self._began = False
+        timeout_s = self.settings.timing.session_timeout_s
+        self.client_settings = ClientSettings("", "", 1_048_588, round(1000 * timeout_s))
+        self._dags = Dags(self.client_settings)
         self._layouts: dict[tuple[str, int], TopicLayout] = {}
         cluster.topics = self
 
@@ -154,7 +154,8 @@ class TopicWorld:
             return None
         known = self._layouts.get((name, topic.version))
         if known is None:
-            known = self._layouts[name, topic.version] = _told(name, topic)
+            dag = self._dags.of(name, topic, WatchedTopic(topic))
+            known = self._layouts[name, topic.version] = TopicLayout.from_proto(name, dag)
         return known
 
     # --- the run ---------------------------------------------------------------------------
@@ -285,21 +286,3 @@ class TopicWorld:
         ]
         found += [f"{each} is not alive" for each in self.regulars if not each.alive]
         return found or self.checks.unread() or self.scale_checks.unfinished()
-
-
-def _told(name: str, topic: ScalableTopic) -> TopicLayout:
-    def parts(infos: Iterable[SegmentInfo]) -> tuple[Segment, ...]:
-        return tuple(
-            Segment(info, kafka_topic("", name, topic.incarnation, info)) for info in infos
-        )
-
-    return TopicLayout(
-        name,
-        incarnation=topic.incarnation,
-        epoch=topic.epoch,
-        segments={part.segment_id: part for part in parts(topic.segments)},
-        children=parts(topic.children),
-        parents_under_way=frozenset(topic.parents),
-        sealing=topic.state is TopicState.SEALING,
-        version=topic.version,
-    )
