@@ -41,8 +41,8 @@ def test_what_others_settled_is_not_waited_for() -> None:
     contact = LogContact(PATIENCE_S)
     contact.proposed("settled", 10.0)
     contact.proposed("waited for", 12.0)
-    contact.settled("settled")
-    contact.settled("never proposed")
+    contact.decided("settled")
+    contact.decided("never proposed")
     assert not contact.lost(15.9)
     assert contact.lost(16.0)
 

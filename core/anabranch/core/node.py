@@ -54,7 +54,7 @@ class NodeCore:
         self._pacing = ProposalThrottle(settings.retry_s)
         self._handled = 0  # the first log offset that was not handed in yet
         self._give_away_at = 0.0
-        self._settled_at = 0.0  # not before this are others called silent
+        self._silence_counts_from = 0.0  # not before this are others called silent
 
     # --- questions ----------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class NodeCore:
                 effects += self._session_folded(record, entry, now)
             if accepted and record is not None:
                 self._pacing.accepted(record.key)
-                self._contact.settled(record.key)
+                self._contact.decided(record.key)
                 touched.update((key, None) for key, _ in entry.outcome.changes)
         for name in touched:
             self._duties.unit_changed(self.state, name, now)
@@ -270,7 +270,7 @@ class NodeCore:
             case SessionOutcome.OPENED:
                 if again:
                     # Whatever silenced this broker may have silenced all: wait for the others.
-                    self._settled_at = now + self.settings.liveness_timeout_s
+                    self._silence_counts_from = now + self.settings.liveness_timeout_s
                 self._contact.renewed()
                 effects: list[Effect] = [self._beat(now)]
                 for name, _ in list(self.state.units_of(self.me)):
@@ -334,7 +334,7 @@ class NodeCore:
                 counts = self.candidates(now)
                 offers = propose.give_away(self.state, actor, counts, self._new_id)
                 records += islice(offers, self.settings.burst)
-        elif now >= self._settled_at:
+        elif now >= self._silence_counts_from:
             records += expiries(self.state, actor, self._silent(), self._new_id)
             claim = propose.leadership(self.state, actor, self._new_id())
             if claim is not None:

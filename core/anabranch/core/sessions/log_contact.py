@@ -34,7 +34,7 @@ class LogContact:
         """An own record for the key is sent."""
         self._unread.setdefault(key, now)
 
-    def settled(self, key: str) -> None:
+    def decided(self, key: str) -> None:
         """Some record for the key won: an own one that was lost would not be missed."""
         self._unread.pop(key, None)
 

@@ -1,7 +1,7 @@
 """The machine of a scalable topic's layout, defined once, as a table (PIP-468; docs/topics.md).
 
-Of the same kind as the service units' (`machine`): a record names a *move*, an arrow says from
-which states it may start, where it leads and which guards must hold.
+Of the same kind as the service units' (`bundles.machine`): a record names a *move*, an arrow says
+from which states it may start, where it leads and which guards must hold.
 """
 
 from __future__ import annotations
