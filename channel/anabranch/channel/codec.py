@@ -158,7 +158,7 @@ def header_of(headers: Headers | None) -> bytes | None:
 def read_entry(
     key: bytes | None, value: bytes | None, headers: Callable[[], Headers | None] | None = None
 ) -> Record | None:
-    """What a WAL entry proposes; None for what every reader alike calls unreadable.
+    """Returns what a WAL entry proposes; None for what every reader alike calls unreadable.
 
     `headers` is called only for a value of no known schema. Raises NewerSchemaError.
     """

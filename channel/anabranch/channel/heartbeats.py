@@ -61,7 +61,7 @@ class KafkaHeartbeats:
 
     @property
     def unreadable(self) -> int:
-        """How many heartbeats of no known schema were passed over: the next is on its way."""
+        """Counts heartbeats of no known schema that were passed over: the next is on its way."""
         return self._passed_over.count
 
     def publish(self, beat: Heartbeat, on_acked: OnAcked) -> None:

@@ -131,7 +131,7 @@ class SchemaSet:
         return writer.prefix + writer.body(msgspec.structs.astuple(record))
 
     def header(self, record: msgspec.Struct) -> bytes:
-        """What `encode` writes says of itself: `name/version`, and the log's edition if later."""
+        """Names what `encode` writes: `name/version`, and the log's edition if later."""
         return self._writers[type(record)].header
 
     def prefix(self, newest: type[msgspec.Struct]) -> bytes:
@@ -240,7 +240,7 @@ def _old_shape(
 
 
 def _members(field: Field, enum: type[IntEnum], name: str, *, exact: bool) -> tuple[IntEnum, ...]:
-    """What an enum field's indexes stand for; an old version may know fewer."""
+    """Returns what an enum field's indexes stand for; an old version may know fewer."""
     symbols = field.type["symbols"]
     members = tuple(enum)
     known = [member.name for member in members]

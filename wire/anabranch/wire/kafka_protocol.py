@@ -85,7 +85,7 @@ def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socke
 
 
 def ssl_context(kafka: Mapping[str, Any]) -> ssl.SSLContext:
-    """What librdkafka makes of the same properties. Raises OSError."""
+    """Returns what librdkafka makes of the same properties. Raises OSError."""
     context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"))
     if str(kafka.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
         context.check_hostname = False

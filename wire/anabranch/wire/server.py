@@ -181,7 +181,7 @@ class WireServer:
 
     @property
     def port(self) -> int:
-        """Where it listens; 0 once it is stopped."""
+        """Returns where it listens; 0 once it is stopped."""
         sockets = self._server.sockets if self._server is not None else ()
         return int(sockets[0].getsockname()[1]) if sockets else 0
 

@@ -158,7 +158,7 @@ class Inspection(msgspec.Struct, frozen=True):
 def inspect_topics(
     connection: KafkaConnection, topics: Topics, settings: TopicSettings, deadline_s: float
 ) -> Inspection:
-    """What `ensure_topics` would find, without making anything: Kafka only says if it would.
+    """Returns what `ensure_topics` would find, and makes nothing: Kafka only says if it would.
 
     Raises what that would raise.
     """
@@ -176,7 +176,7 @@ def inspect_topics(
 
 
 def check_kafka(connection: KafkaConnection, deadline_s: float) -> int:
-    """How many brokers Kafka has. Raises KafkaUnreachableError, KafkaTooOldError or ..Refused."""
+    """Counts Kafka's brokers. Raises KafkaUnreachableError, KafkaTooOldError or ..Refused."""
     return _Keeper(connection, time.monotonic() + deadline_s).check_release()
 
 
@@ -353,7 +353,7 @@ class _Keeper:
             time.sleep(_POLL_S)
 
     def check_release(self) -> int:
-        """How many brokers there are. Raises KafkaTooOldError, unless their settings are hidden."""
+        """Counts the brokers. Raises KafkaTooOldError, unless their settings are hidden."""
         doing = "to say who is there"
         try:
             brokers = self._admin.list_topics(timeout=self._left_s(doing)).brokers

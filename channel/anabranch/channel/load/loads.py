@@ -78,7 +78,7 @@ class LoadTable:
                 yield SegmentKey(topic, incarnation, segment_id)
 
     def take(self, changes: Iterable[LoadChange]) -> None:
-        """What was read, in order."""
+        """Returns what was read, in order."""
         for place, load in changes:
             if load is None:
                 self._drop(place)
@@ -128,12 +128,12 @@ class KafkaLoads:
 
     @property
     def unreadable(self) -> int:
-        """How many records were passed over: of no known schema, or with a strange key."""
+        """Returns how many records were passed over: of no known schema, or with a strange key."""
         return self._passed_over.count
 
     @property
     def waiting(self) -> int:
-        """How many records Kafka has yet to take."""
+        """Returns how many records Kafka has yet to take."""
         return len(self._waiting) + len(self._under_way)
 
     def write(self, loads: Mapping[SegmentKey, LoadRecord | None]) -> None:
@@ -145,7 +145,7 @@ class KafkaLoads:
                 del self._waiting[next(iter(self._waiting))]
 
     def poll(self, timeout_s: float) -> list[LoadChange]:
-        """What was read; returns as soon as there is something. Raises KafkaRefusedError."""
+        """Waits for records and returns as soon as there are some. Raises KafkaRefusedError."""
         self._send()
         self._producer.poll(0)
         self._tell()

@@ -72,7 +72,7 @@ class LoadProbe:
     def _ends(
         self, topics: Sequence[SegmentTopic], timeout_s: float
     ) -> tuple[dict[str, tuple[int, ...]], list[SegmentTopic]]:
-        """What is told, and the topics that librdkafka takes to be not there.
+        """Returns what is told, and the topics that librdkafka takes to be not there.
 
         Everything is asked before anything is awaited: what one Kafka broker does not answer costs
         nobody else's answer.
@@ -155,7 +155,7 @@ class LoadProbe:
         return {topic: sum(each) / len(each) for topic, each in sizes.items()}
 
     def committed(self, group: str, topics: Sequence[SegmentTopic], timeout_s: float) -> Totals:
-        """What the group has committed, in all partitions of each topic together."""
+        """Returns what the group has committed, in all partitions of each topic together."""
         asked = [
             TopicPartition(topic.name, number)
             for topic in topics

@@ -34,7 +34,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     schema: bytes | None = None
 
     def record(self) -> Record | None:
-        """What the entry proposes; None for what every reader alike calls unreadable.
+        """Returns what the entry proposes; None for what every reader alike calls unreadable.
 
         Raises NewerSchemaError.
         """
@@ -64,7 +64,7 @@ class LogReader(Protocol):
 
     @property
     def next_offset(self) -> int:
-        """Where the next poll goes on."""
+        """Returns where the next poll goes on."""
         ...
 
     def poll(self, max_records: int, timeout_s: float) -> list[Entry]:

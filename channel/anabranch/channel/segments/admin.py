@@ -154,7 +154,7 @@ class SegmentAdmin:
             deadline.pause(doing)
 
     def _group_at(self, broker: int, group: str) -> Future[Any]:
-        """What one broker says of the group's settings: asked with its own, that one is asked."""
+        """Asks one broker of the group's settings: asked with its own, that one is asked."""
         own = ConfigResource(ConfigResource.Type.BROKER, str(broker))
         resource = ConfigResource(ConfigResource.Type.GROUP, group)
         asked = self._admin.describe_configs([own, resource], request_timeout=_BROKER_S)
@@ -296,7 +296,7 @@ class SegmentAdmin:
         )
 
     def _kept(self) -> dict[str, str]:
-        """How long Kafka keeps messages, whoever has read them."""
+        """Returns how long Kafka keeps messages, whoever has read them."""
         return {
             "retention.ms": str(self._settings.retention_ms),
             "retention.bytes": str(self._settings.retention_bytes),

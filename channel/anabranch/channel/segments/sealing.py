@@ -202,7 +202,7 @@ class Sealer:
         return at_once
 
     def _append(self, places: Iterable[_Place], seconds: float) -> dict[_Place, KafkaError | None]:
-        """What a probe of each partition was answered with, as far as it was in time."""
+        """Returns what a probe of each partition was answered with, as far as it was in time."""
         answers: dict[_Place, KafkaError | None] = {}
 
         def answered(error: KafkaError | None, message: Message) -> None:

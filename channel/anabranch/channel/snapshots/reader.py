@@ -65,7 +65,7 @@ class SnapshotReader:
 
     @property
     def horizon(self) -> Horizon | None:
-        """What all batches together stand for; None when there is no snapshot yet.
+        """Returns what all batches together stand for; None when there is no snapshot yet.
 
         Raises RuntimeError before the batches were read to the end.
         """

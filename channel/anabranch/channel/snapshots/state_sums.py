@@ -40,10 +40,10 @@ class StateSums(msgspec.Struct, frozen=True):
 
 
 def row_check(key: bytes, value: bytes) -> int:
-    """What one row adds to a state's `check`."""
+    """Returns what one row adds to a state's `check`."""
     return crc32(key + value)
 
 
 def rows_check(rows: Iterable[tuple[bytes, bytes]]) -> int:
-    """What many rows add to a state's `check`."""
+    """Returns what many rows add to a state's `check`."""
     return sum(map(crc32, starmap(add, rows)))
