@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -185,7 +185,7 @@ def test_a_second_archive_has_a_mark_of_its_own_and_destroys_nothing_of_the_firs
     assert archive_once(spark, first) == 21  # the record that registers it is in the log, too
     append(kafka, topics, _entries(21, 20))
     assert archive_once(spark, second) == 42
-    with registry(kafka, topics) as archives:
+    with closing(registry(kafka, topics)) as archives:
         known = archives.read()
         assert [name.rpartition("-")[0] for name in known] == ["first", "second"]
         assert [_published(kafka, topics, name) for name in known] == [21, 42]

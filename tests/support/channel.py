@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
@@ -116,6 +117,6 @@ def registry(kafka: Servers, topics: Topics) -> ArchiveRegistry:
 
 def archive_to(kafka: Servers, topics: Topics, next_offset: int, archive: str = "archive") -> None:
     """Registers an archive, if it is not, that holds everything before an offset."""
-    with registry(kafka, topics) as archives:
+    with closing(registry(kafka, topics)) as archives:
         archives.register(archive, 0, "test:/nowhere")
     commit_archived(kafka, topics, next_offset, archive)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -62,17 +61,6 @@ class ArchiveRegistry:
         self._passed_over = passed_over
         self._reader: KafkaLogReader | None = None
         self._archives: dict[str, Archive] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the reader of the log."""

@@ -177,6 +177,18 @@ class Group(msgspec.Struct, frozen=True):
         return found
 
 
+def reading_groups(
+    prefix: str, name: str, parts: Sequence[Part], subscriptions: Mapping[str, Subscription]
+) -> dict[str, Group]:
+    """Each subscription's group, with what it has yet to read of these parts of the topic."""
+    found = {}
+    for each, known in subscriptions.items():
+        drained = set(known.drained)
+        left = [part for part in parts if part.segment.segment_id not in drained]
+        found[each] = Group(kafka_group(prefix, name, each, known.created_offset), left, known)
+    return found
+
+
 class Survey(msgspec.Struct, frozen=True):
     """What Kafka has of some segments, from the first record to the end, exclusive, and where each
     group goes on. Queues that Kafka cannot be asked for are left out.
@@ -318,82 +330,41 @@ class Backlogs:
     async def _find(
         self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, Backlog]:
-        question = _question(self._prefix, name, topic, subscriptions)
-        why, found = "", {}
-        if question.buckets > _BUCKETS_MAX:
-            why = (
-                f"{question.buckets} entry buckets are more than the {_BUCKETS_MAX} that are "
-                "looked up"
-            )
-        elif question.groups:
+        parts = [
+            Part(part, kafka_topic(self._prefix, name, topic.incarnation, part))
+            for part in topic.segments
+        ]
+        groups = reading_groups(self._prefix, name, parts, subscriptions)
+        asked = list(groups.values())[:_GROUPS_MAX]
+        segments = {part.kafka_topic: part.segment for group in asked for part in group.parts}
+        buckets = sum(segment.buckets for segment in segments.values())
+        why, found = _NOT_TOLD, {}
+        if buckets > _BUCKETS_MAX:
+            why = f"{buckets} entry buckets are more than the {_BUCKETS_MAX} that are looked up"
+        elif asked:
             try:
                 found = await self._positions.ask(
-                    lambda keeper, left_s: backlogs(keeper, question.groups, left_s), _ANSWER_S
+                    lambda keeper, left_s: backlogs(keeper, asked, left_s), _ANSWER_S
                 )
             except OperationError as error:
                 why = error.reason
-        return _answers(topic, question, found, why)
+        few = f"only {_GROUPS_MAX} subscriptions of a topic are looked up"
+        return {
+            each: _backlog(topic, group, found.get(group.name), why if at < _GROUPS_MAX else few)
+            for at, (each, group) in enumerate(groups.items())
+        }
 
 
-class _Question(msgspec.Struct, frozen=True):
-    """What Kafka is asked for: `groups`, and what each has yet to read, of `buckets` in all.
-
-    `left`, `group`: the same by subscription; `unasked`: why Kafka is not asked for one.
-    """
-
-    left: Mapping[str, list[Part]]
-    group: Mapping[str, str]
-    unasked: Mapping[str, str]
-    groups: Sequence[Group]
-    buckets: int
-
-
-def _question(
-    prefix: str, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
-) -> _Question:
-    parts = [
-        Part(part, kafka_topic(prefix, name, topic.incarnation, part)) for part in topic.segments
-    ]
-    left: dict[str, list[Part]] = {}
-    group: dict[str, str] = {}
-    unasked: dict[str, str] = {}
-    for each, known in subscriptions.items():
-        drained = set(known.drained)
-        left[each] = [part for part in parts if part.segment.segment_id not in drained]
-        if len(group) >= _GROUPS_MAX:
-            unasked[each] = f"only {_GROUPS_MAX} subscriptions of a topic are looked up"
-        else:
-            group[each] = kafka_group(prefix, name, each, known.created_offset)
-    groups = [Group(named, left[each], subscriptions[each]) for each, named in group.items()]
-    asked = {part.segment.segment_id: part.segment for some in groups for part in some.parts}
-    buckets = sum(segment.buckets for segment in asked.values())
-    return _Question(left, group, unasked, groups, buckets)
-
-
-def _answers(
-    topic: ScalableTopic, question: _Question, found: Mapping[str, Mapping[int, int]], why: str
-) -> dict[str, Backlog]:
-    """`why`: nothing was found; else what was, by group."""
-    answers = {}
-    for each, left in question.left.items():
-        told = found.get(question.group.get(each, ""))
-        answers[each] = (
-            _unknown(topic, left, question.unasked.get(each, why or _NOT_TOLD))
-            if told is None
-            else _backlog(topic, told)
-        )
-    return answers
-
-
-def _backlog(topic: ScalableTopic, found: Mapping[int, int]) -> Backlog:
-    segments = {part.segment_id: found.get(part.segment_id, 0) for part in topic.segments}
-    return Backlog(sum(found.values()), segments)
-
-
-def _unknown(topic: ScalableTopic, left: list[Part], why: str) -> Backlog:
-    """What is drained has no backlog, whoever keeps the positions."""
-    open_ids = {part.segment.segment_id for part in left}
-    segments = {
-        part.segment_id: None if part.segment_id in open_ids else 0 for part in topic.segments
-    }
-    return Backlog(None, segments, why)
+def _backlog(
+    topic: ScalableTopic, group: Group, found: Mapping[int, int] | None, why: str
+) -> Backlog:
+    """By what was found, None for nothing: `why`. What is drained has no backlog in any case."""
+    if found is not None:
+        segments = {part.segment_id: found.get(part.segment_id, 0) for part in topic.segments}
+        return Backlog(sum(found.values()), segments)
+    left = {part.segment.segment_id for part in group.parts}
+    return Backlog(
+        None,
+        {each.segment_id: None if each.segment_id in left else 0 for each in topic.segments},
+        why,
+    )

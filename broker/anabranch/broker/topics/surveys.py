@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +34,7 @@ from anabranch.broker.topics.positions import (
     PositionKeeper,
     Positions,
     Survey,
+    reading_groups,
     survey,
 )
 from anabranch.broker.topics.usage import Expiry, change_as_read
@@ -41,7 +42,7 @@ from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.segments.positions import Place
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
-from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.core.topics.retention import Retention, trims, written_down
 from anabranch.core.topics.topic import Operation, ScalableTopic
 from anabranch.wire import clock
@@ -183,8 +184,13 @@ class TopicSurveys:
         trims_due = self._trims_due(name)
         if not subscriptions and not trims_due:
             return
-        first = self._unasked.get(name, ())
-        asked = _Asked.of(self._access.service.prefix, name, topic, subscriptions, first)
+        prefix, first = self._access.service.prefix, self._unasked.get(name, ())
+        parts = written_parts(prefix, name, topic)
+        in_turn = dict.fromkeys(
+            (*(each for each in first if each in subscriptions), *subscriptions)
+        )
+        wanted = {each: subscriptions[each] for each in in_turn}
+        asked = _Asked(parts, reading_groups(prefix, name, parts, wanted))
         young_ms = self._young_ms() if trims_due else None
         found, old = await self._positions.ask(
             lambda keeper, left_s: _survey(keeper, asked, young_ms, left_s), _KAFKA_S
@@ -329,27 +335,6 @@ class _Asked(msgspec.Struct, frozen=True):
 
     parts: list[Part]
     groups: dict[str, Group]
-
-    @classmethod
-    def of(
-        cls,
-        prefix: str,
-        name: str,
-        topic: ScalableTopic,
-        subscriptions: Mapping[str, Subscription],
-        first: Iterable[str],
-    ) -> _Asked:
-        parts = written_parts(prefix, name, topic)
-        groups = {}
-        for each in dict.fromkeys((*first, *subscriptions)):
-            known = subscriptions.get(each)
-            if known is None:
-                continue
-            drained = set(known.drained)
-            left = [part for part in parts if part.segment.segment_id not in drained]
-            group = kafka_group(prefix, name, each, known.created_offset)
-            groups[each] = Group(group, left, known)
-        return cls(parts, groups)
 
 
 def _survey(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from contextlib import closing
 from typing import Final
 
 import click
@@ -22,7 +23,7 @@ _KAFKA_S_MAX: Final = 10.0
 def list_archives(settings: Settings) -> int:
     """Prints each with where it begins, how far it is and what the log keeps for it."""
     connection, topics = _reached(settings)
-    with _registry(connection, topics, settings) as registry:
+    with closing(_registry(connection, topics, settings)) as registry:
         found = registry.read()
     consumer = connection.consumer(isolation_level="read_uncommitted")
     try:
@@ -45,7 +46,7 @@ def list_archives(settings: Settings) -> int:
 def retire_archive(settings: Settings, archive: str) -> int:
     """Lets the log forget an archive."""
     connection, topics = _reached(settings)
-    with _registry(connection, topics, settings) as registry:
+    with closing(_registry(connection, topics, settings)) as registry:
         registry.retire(archive)
         left = len(registry.read())
     click.echo(f"archive {archive} is retired: nothing is kept in the log for it any more")

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from anabranch.broker.topics.operations import TopicOperations
-from anabranch.core.autoscale.decisions import Decision, NoAction, describe
-from anabranch.core.autoscale.load import SegmentLoad
-from anabranch.core.autoscale.schedule import demand_of, evaluate
-from anabranch.core.topics.topic import ScalableTopic
-
 
 class LoadStats(BaseModel):
     """`SegmentLoadStats`: rates per second over the last minute."""
@@ -49,52 +43,4 @@ class AutoScaleStats(BaseModel):
     now: DecisionStats = Field(description="What would be done at this moment.")
     decisions: list[DecisionStats] = Field(
         description="The last ones of this node that acted or were kept from it, newest first."
-    )
-
-
-def load_stats(load: SegmentLoad | None) -> LoadStats | None:
-    """A segment's load as it is known; None before it had any."""
-    if load is None:
-        return None
-    in_, out = load.estimated
-    estimated = [name for name, is_ in (("bytesRateIn", in_), ("bytesRateOut", out)) if is_]
-    return LoadStats(
-        msgRateIn=load.msg_rate_in,
-        bytesRateIn=load.bytes_rate_in,
-        msgRateOut=load.msg_rate_out,
-        bytesRateOut=load.bytes_rate_out,
-        modifiedMs=load.modified_ms,
-        estimated=estimated,
-    )
-
-
-def auto_scale_stats(topics: TopicOperations, name: str, topic: ScalableTopic) -> AutoScaleStats:
-    """As the topic's controller sees it at this moment. Raises NotFoundError."""
-    service = topics.access.service
-    effective, at_ms = topics.policies.effective(name), service.runtime.log_ms
-    values, demand = effective.values, demand_of(service.runtime.view, name)
-    loads = service.load(name, topic.incarnation)
-    now = evaluate(effective, topic, topic.layout, loads, demand, at_ms)
-    return AutoScaleStats(
-        policy={
-            field: PolicyField(value=values[field], level=level.value)
-            for field, level in effective.origins.items()
-        },
-        fault=effective.fault,
-        now=_decision(at_ms, None, now),
-        decisions=[
-            _decision(each.at_ms, each.trigger.value, each.decision)
-            for each in reversed(service.scaling.decisions(name))
-        ],
-    )
-
-
-def _decision(at_ms: int, trigger: str | None, decision: Decision) -> DecisionStats:
-    reason = decision.blocked if isinstance(decision, NoAction) else decision.reason
-    return DecisionStats(
-        atMs=at_ms,
-        trigger=trigger,
-        action=describe(decision),
-        reason=reason.value if reason is not None else None,
-        why=decision.why,
     )

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from anabranch.broker.http.models.autoscale import auto_scale_stats, load_stats
 from anabranch.broker.http.models.topics import SegmentDetail
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.positions import Backlog
+from anabranch.core.autoscale.decisions import Decision, NoAction, describe
 from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.autoscale.schedule import demand_of, evaluate
 from anabranch.core.names import full_name
 from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
@@ -51,7 +52,7 @@ async def stats_body(topics: TopicOperations, name: str) -> bytes:
             },
             "operation": topic.operation.name,
             "lastFailure": service.failures.why(name),
-            "autoScale": auto_scale_stats(topics, name, topic).model_dump(),
+            "autoScale": _auto_scale(topics, name, topic),
         }
     )
 
@@ -80,14 +81,59 @@ def _segment(
     prefix: str, name: str, topic: ScalableTopic, part: SegmentInfo, load: SegmentLoad | None
 ) -> dict[str, Any]:
     """`SegmentStats` as plain JSON values."""
-    stats = load_stats(load)
     return {
         "hashRange": {"start": part.start, "end": part.end},
         "name": segment_topic(name, part),
         "state": part.state.name,
         "kafkaTopic": kafka_topic(prefix, name, topic.incarnation, part),
         "entryBuckets": part.buckets,
-        "load": None if stats is None else stats.model_dump(),
+        "load": None if load is None else _load(load),
+    }
+
+
+def _load(load: SegmentLoad) -> dict[str, Any]:
+    """`LoadStats` as plain JSON values."""
+    estimates = zip(("bytesRateIn", "bytesRateOut"), load.estimated, strict=True)
+    return {
+        "msgRateIn": load.msg_rate_in,
+        "bytesRateIn": load.bytes_rate_in,
+        "msgRateOut": load.msg_rate_out,
+        "bytesRateOut": load.bytes_rate_out,
+        "modifiedMs": load.modified_ms,
+        "estimated": [rate for rate, is_one in estimates if is_one],
+    }
+
+
+def _auto_scale(topics: TopicOperations, name: str, topic: ScalableTopic) -> dict[str, Any]:
+    """`AutoScaleStats` as plain JSON values. Raises NotFoundError."""
+    service = topics.access.service
+    effective, at_ms = topics.policies.effective(name), service.runtime.log_ms
+    values, demand = effective.values, demand_of(service.runtime.view, name)
+    loads = service.load(name, topic.incarnation)
+    now = evaluate(effective, topic, topic.layout, loads, demand, at_ms)
+    return {
+        "policy": {
+            field: {"value": values[field], "level": level.value}
+            for field, level in effective.origins.items()
+        },
+        "fault": effective.fault,
+        "now": _decision(at_ms, None, now),
+        "decisions": [
+            _decision(each.at_ms, each.trigger.value, each.decision)
+            for each in reversed(service.scaling.decisions(name))
+        ],
+    }
+
+
+def _decision(at_ms: int, trigger: str | None, decision: Decision) -> dict[str, Any]:
+    """`DecisionStats` as plain JSON values."""
+    reason = decision.blocked if isinstance(decision, NoAction) else decision.reason
+    return {
+        "atMs": at_ms,
+        "trigger": trigger,
+        "action": describe(decision),
+        "reason": reason.value if reason is not None else None,
+        "why": decision.why,
     }
 
 
