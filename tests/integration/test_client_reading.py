@@ -122,12 +122,12 @@ def test_no_more_bytes_are_read_ahead_than_are_allowed_and_all_come(
     async def test() -> None:
         async with plane(stored, ReadSettings(bytes_max=budget)) as (made, told, _):
             made.start(stored.fetch(), 0)
-            await until(lambda: made.buffered_bytes >= budget / 4)
-            most = made.buffered_bytes
+            await until(lambda: made._buffered_bytes >= budget / 4)
+            most = made._buffered_bytes
             found: list[bytes] = []
             while len(found) < len(values):
                 found += await read(made, told, 1)
-                most = max(most, made.buffered_bytes)
+                most = max(most, made._buffered_bytes)
             assert found == values
             assert most <= budget * 0.6, "what lies here and one batch, which are half, about"
 

@@ -173,7 +173,7 @@ class Consumers:
                 self.delivered[bucket] += found
                 self.position[name, number] = end
                 if found:
-                    self.cores[name].on_delivered(held, found[-1] + 1)
+                    held.deliver(found[-1] + 1)
                     self.waiting[name][bucket] = (held, found[-1] + 1)
                 if not messages(end - 1, end):
                     self.cores[name].on_reached(number, end)

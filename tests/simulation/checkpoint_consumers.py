@@ -25,6 +25,7 @@ from simulation.scheduler import ViolationError
 from simulation.segment_store import Message, Place
 from simulation.watch import Watch
 from simulation.work import Answer, Work
+from support.still_watch import no_producer
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
@@ -87,7 +88,7 @@ class CheckpointReader(Consumer):
         self._saving = False
         anywhere: Any = None
         watch: Any = self._watch
-        membership = Membership(anywhere, watch, {}, self.subscription, self.name)
+        membership = Membership(anywhere, watch, {}, self.subscription, self.name, no_producer)
         settings = ConsumerSettings(settle_timeout_s=SETTLE_S)
         if self._sink.whole:
             self._own = _Own(membership, settings, self._stored_checkpoint())

@@ -339,7 +339,7 @@ class Consumer(Life):
                 return
             self._world.checks.delivered(self, holding, reader.place, reader.offset, message)
             reader.offset += 1
-            self.core.on_delivered(holding, reader.offset)
+            holding.deliver(reader.offset)
             self._taken(holding, reader.place, reader.offset, message, now)
         if len(fresh) == AT_ONCE:
             self.wake()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from anabranch.client import LayoutWatch, Producer, ProducerSettings, Segment, TopicLayout
 from anabranch.client._topics.nodes import Nodes
 from anabranch.core.topics.layout import SegmentLayout
@@ -33,3 +35,8 @@ async def lone_producer(servers: str, settings: ProducerSettings) -> Producer:
     producer = Producer(StillWatch(layout), {}, settings)
     await producer.start()
     return producer
+
+
+async def no_producer(topic: str, _settings: object) -> NoReturn:
+    """For consumers that have nothing to put aside."""
+    raise AssertionError(f"a producer of {topic} is asked for")

@@ -17,6 +17,7 @@ from anabranch.client._consumer.assignment import AssignedSegment, Assignment
 from anabranch.client._consumer.consumer import Membership
 from anabranch.client._topics.nodes import Nodes
 from anabranch.wire import anabranch_pb2 as pb
+from support.still_watch import no_producer
 
 _SETTLE_S = 30.0
 _SESSION_S = 1_000.0
@@ -34,7 +35,7 @@ class Scene:
         watch = LayoutWatch(nodes, "topic://public/default/orders")
         settings = ConsumerSettings(settle_timeout_s=_SETTLE_S)
         self.consumer = CheckpointConsumer(
-            Membership(nodes, watch, {}, "lake"), settings, checkpoint, position_of
+            Membership(nodes, watch, {}, "lake", "", no_producer), settings, checkpoint, position_of
         )
         self.consumer._now = lambda: self.now
         self.core = self.consumer._core
@@ -51,7 +52,7 @@ class Scene:
         (holding,) = (h for h in self.core.holdings.values() if h.place.bucket == bucket)
         assert holding.fetch is not None
         self.core.on_position(holding.fetch.number, begin)
-        self.core.on_delivered(holding, end)
+        holding.deliver(end)
 
     def report(self) -> None:
         self.core.tick(self.now)

@@ -78,7 +78,7 @@ def test_a_bucket_with_nothing_in_flight_is_released_at_once() -> None:
 def test_in_flight_messages_hold_a_bucket_until_they_are_acknowledged_and_committed() -> None:
     core = subscribed(0)
     holding = position(core, A)
-    core.on_delivered(holding, 10)
+    holding.deliver(10)
     core.on_assignment(assignment(2), 1.0)
     assert holding.phase is Phase.SETTLING
     assert core.acknowledge(holding, 10, 2.0)
@@ -92,7 +92,7 @@ def test_in_flight_messages_hold_a_bucket_until_they_are_acknowledged_and_commit
 def test_a_bucket_is_released_at_the_deadline_with_what_was_acknowledged() -> None:
     core = subscribed(0)
     holding = position(core, A)
-    core.on_delivered(holding, 10)
+    holding.deliver(10)
     core.acknowledge(holding, 4, 0.5)
     core.on_assignment(assignment(2), 1.0)
     assert core.wake_at() == 0.0 + TIMEOUT_S / 6
@@ -108,7 +108,7 @@ def test_a_settling_bucket_granted_again_goes_on_behind_what_was_delivered() -> 
     core = subscribed(0)
     holding = position(core, A)
     first = next(iter(core.fetches))
-    core.on_delivered(holding, 10)
+    holding.deliver(10)
     core.on_assignment(assignment(2), 1.0)
     core.on_assignment(assignment(3, 0), 1.5)
     assert core.may_deliver(first, 1.5) is None
@@ -129,7 +129,7 @@ def test_a_grant_after_an_answered_release_starts_anew() -> None:
 def test_a_sealed_bucket_is_drained_once_all_of_it_is_committed() -> None:
     core = subscribed(0)
     holding = position(core, A)
-    core.on_delivered(holding, 10)
+    holding.deliver(10)
     core.acknowledge(holding, 10, 0.1)
     assert not core.commit_urgent(0.1)
     core.on_assignment(assignment(2, 0, ends=(10,)), 0.2)
@@ -158,7 +158,7 @@ def test_messages_that_kafka_removed_at_the_end_keep_no_bucket_from_being_draine
 def test_removed_messages_count_only_once_nothing_is_in_flight() -> None:
     core = subscribed(0, ends=(10,))
     holding = position(core, A)
-    core.on_delivered(holding, 9)
+    holding.deliver(9)
     assert holding.fetch is not None
     core.on_reached(holding.fetch.number, 10)
     assert core.commits(0.0) == []
@@ -182,7 +182,7 @@ def test_a_reconnect_names_what_is_held_and_drained_and_goes_on_serving() -> Non
 def test_a_session_lapses_when_the_last_answered_question_was_sent_too_long_ago() -> None:
     core = subscribed(0, now=100.0)
     holding = position(core, A)
-    core.on_delivered(holding, 10)
+    holding.deliver(10)
     report = core.begin_report(104.0)
     assert report is not None
     core.on_reported(report.number, 109.0)  # the send time counts
@@ -259,7 +259,7 @@ def test_a_lapse_that_loses_an_acknowledgement_is_remembered() -> None:
     for end in (0, 6):
         core = subscribed(0)
         holding = position(core, A)
-        core.on_delivered(holding, 10)
+        holding.deliver(10)
         core.acknowledge(holding, end, 0.1)
         assert core.tick(TIMEOUT_S + 1)
         assert core.lost is (end > 0)
@@ -268,7 +268,7 @@ def test_a_lapse_that_loses_an_acknowledgement_is_remembered() -> None:
 def test_no_more_counts_as_committed_than_is_acknowledged() -> None:
     core = subscribed(0)
     holding = position(core, A)
-    core.on_delivered(holding, 10)
+    holding.deliver(10)
     core.acknowledge(holding, 4, 0.1)
     core.on_committed(holding, 10, 0.2)
     assert holding.committed == 4
@@ -319,7 +319,7 @@ def test_a_commit_is_over_well_before_another_consumer_may_have_the_bucket(
 def test_closing_waits_for_commits_and_for_no_acknowledgement() -> None:
     core = subscribed(0, 1)
     holding = position(core, A)
-    core.on_delivered(holding, 10)
+    holding.deliver(10)
     core.acknowledge(holding, 6, 0.1)
     core.close(0.2)
     assert not core.is_settled

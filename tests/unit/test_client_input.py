@@ -24,6 +24,7 @@ from anabranch.client._producer.messages import event_time, header_pairs
 from anabranch.client._topics.nodes import Nodes
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
+from support.still_watch import no_producer
 
 _URL = "pulsar://127.0.0.1:1"
 
@@ -169,4 +170,6 @@ def test_what_is_no_checkpoint_is_refused() -> None:
     watch = LayoutWatch(nodes, "topic://public/default/orders")
     stored: Any = b'{"incarnation":1}'
     with pytest.raises(InvalidInputError, match="checkpoint must be a Checkpoint: bytes"):
-        CheckpointConsumer(Membership(nodes, watch, {}, "lake"), ConsumerSettings(), stored)
+        CheckpointConsumer(
+            Membership(nodes, watch, {}, "lake", "", no_producer), ConsumerSettings(), stored
+        )

@@ -22,6 +22,7 @@ from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.reads import Read
 from anabranch.client._topics.nodes import Nodes
 from anabranch.wire import anabranch_pb2 as pb
+from support.still_watch import no_producer
 from support.waiting import WAIT_S
 
 _PLACE = ("k", 0)
@@ -59,7 +60,9 @@ def run(test: Callable[[StreamConsumer, Filled], Awaitable[None]], end: int) -> 
         watch = LayoutWatch(nodes, "topic://public/default/orders")
         dag = pb.ScalableTopicDAG(epoch=1, incarnation=1)
         watch._layout = TopicLayout.from_proto("public/default/orders", dag)
-        consumer = StreamConsumer(Membership(nodes, watch, {}, "billing"), ConsumerSettings())
+        consumer = StreamConsumer(
+            Membership(nodes, watch, {}, "billing", "", no_producer), ConsumerSettings()
+        )
         core = consumer._core
         order = core.begin_subscribe(consumer._now())
         segments = (AssignedSegment(0, "k", (0,), (end,)),)

@@ -20,6 +20,7 @@ from anabranch.client._queue.share_group import Delivering
 from anabranch.client._queue.share_reader import ShareReader, ShareReaders
 from anabranch.client._queue.turns import Pace
 from anabranch.client._topics.nodes import Nodes
+from support.still_watch import no_producer
 from support.waiting import WAIT_S, until
 from support.wire import run
 
@@ -290,7 +291,7 @@ def delivery(name: bytes) -> Delivery:
 def consumer(*deliveries: Delivery) -> QueueConsumer:
     nodes = Nodes("pulsar://127.0.0.1:1")
     watch = LayoutWatch(nodes, "topic://public/default/orders")
-    made = QueueConsumer(Membership(nodes, watch, {}, "jobs"), QueueSettings())
+    made = QueueConsumer(Membership(nodes, watch, {}, "jobs", "", no_producer), QueueSettings())
     made._reader = cast("ShareReaders", Ready(*deliveries))
     made._sources = {"k": (0, {})}
     watch._layout = TopicLayout("public/default/orders", incarnation=1, epoch=1, segments={})

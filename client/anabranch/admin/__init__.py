@@ -25,8 +25,8 @@ from anabranch.admin.errors import (
 )
 from anabranch.admin.lookups import LookupData
 from anabranch.admin.namespaces import BundlesData, Policies
-from anabranch.admin.policies import AutoScaleOverride
 from anabranch.admin.scalable_models import (
+    AutoScaleOverride,
     AutoScaleStats,
     ConsumerStats,
     DeadLetterPolicy,

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import httpx
+import msgspec
 
-from anabranch.admin import exchange
 from anabranch.admin.brokers import Brokers
 from anabranch.admin.bundles import Bundles
-from anabranch.admin.calls import Awaitable, Blocking, Call
-from anabranch.admin.errors import AdminError
+from anabranch.admin.calls import Awaitable, Blocking, Call, TransportT
+from anabranch.admin.errors import (
+    AdminError,
+    NoNodeError,
+    UnknownOutcomeError,
+    UnreachableError,
+    refusal,
+)
 from anabranch.admin.lookups import Lookups
 from anabranch.admin.namespaces import Namespaces
 from anabranch.admin.scalable_topics import ScalableTopics
 from anabranch.admin.tenants import Tenants
+from anabranch.core.errors import InvalidInputError
 
 T = TypeVar("T")
 
 NODES: Final = "http://127.0.0.1:8080"
 # A node gives up before: what it has begun, it answers itself.
 TIMEOUT_S: Final = 60.0
+STALE_HEADER: Final = "X-Anabranch-Stale"
+_JSON: Final = {"Content-Type": "application/json"}
 
 _log = logging.getLogger("anabranch.admin")
 
@@ -32,7 +40,40 @@ def _warn_stale() -> None:
     _log.warning("the node cannot reach the log; its answer may be out of date")
 
 
-class Admin:
+class _Resources(Generic[TransportT]):
+    """What both faces have: the groups of operations, and how an answer is taken."""
+
+    def __init__(self, transport: TransportT, nodes: str, on_stale: Callable[[], None]) -> None:
+        self._nodes = addresses(nodes)
+        self._on_stale = on_stale
+        self.tenants: Tenants[TransportT] = Tenants(transport)
+        self.namespaces: Namespaces[TransportT] = Namespaces(transport)
+        self.bundles: Bundles[TransportT] = Bundles(transport)
+        self.scalable_topics: ScalableTopics[TransportT] = ScalableTopics(transport)
+        self.brokers: Brokers[TransportT] = Brokers(transport)
+        self.lookups: Lookups[TransportT] = Lookups(transport)
+
+    def _must_be_unsent(self, error: Exception, node: str) -> None:
+        """Returns where the next node may be asked. Raises AdminError."""
+        if node == self._nodes[-1] or not _is_unsent(error, node):
+            raise _failure(error, node) from error
+
+    def _result(self, call: Call[T], response: httpx.Response) -> T:
+        """What was answered. Raises AdminError."""
+        if STALE_HEADER in response.headers:  # the node could not reach the log
+            self._on_stale()
+        if not response.is_success:
+            raise _refused(response)
+        try:
+            return call.decode(response.content)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UnreachableError(
+                f"{_node_of(response.url)} answers {call.verb} {call.path} with what no node of "
+                f"this version answers ({error}); is it a node?"
+            ) from error
+
+
+class Admin(_Resources[Blocking]):
     """Asks the nodes `http://host:port[,...]`: the first that is there; any will do.
 
     A node that sends a request on to another one is followed. `on_stale` is called where an answer
@@ -48,32 +89,21 @@ class Admin:
         timeout_s: float = TIMEOUT_S,
         on_stale: Callable[[], None] = _warn_stale,
     ) -> None:
-        self._nodes = exchange.addresses(nodes)
-        self._on_stale = on_stale
+        super().__init__(self, nodes, on_stale)
         self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
         self.answered_by = self._nodes[0]
         """The node of the last answer: it has seen what it changed, others may not have yet."""
-        self.tenants = Tenants[Blocking](self)
-        self.namespaces = Namespaces[Blocking](self)
-        self.bundles = Bundles[Blocking](self)
-        self.scalable_topics = ScalableTopics[Blocking](self)
-        self.brokers = Brokers[Blocking](self)
-        self.lookups = Lookups[Blocking](self)
 
     def send(self, call: Call[T]) -> T:
-        """Sends one call, which `anabranch.admin` has a function for. Raises AdminError."""
+        """Sends one call, which `anabranch.admin` has a method for. Raises AdminError."""
         for node in self._nodes:
             try:
-                response = self._client.send(exchange.request(self._client, node, call))
+                response = self._client.send(_request(self._client, node, call))
+                break
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                if node != self._nodes[-1] and exchange.is_unsent(error, node):
-                    continue
-                raise exchange.failure(error, node) from error
-            self.answered_by = exchange.node_of(response.url)
-            if exchange.is_stale(response):
-                self._on_stale()
-            return exchange.result(call, response)
-        raise AdminError("there is no node to ask")  # never: there is one at least
+                self._must_be_unsent(error, node)
+        self.answered_by = _node_of(response.url)
+        return self._result(call, response)
 
     def close(self) -> None:
         """Closes connections."""
@@ -82,16 +112,11 @@ class Admin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class AsyncAdmin:
+class AsyncAdmin(_Resources[Awaitable]):
     """`Admin` with coroutines; as many at a time as you like, in one event loop."""
 
     def __init__(
@@ -101,29 +126,18 @@ class AsyncAdmin:
         timeout_s: float = TIMEOUT_S,
         on_stale: Callable[[], None] = _warn_stale,
     ) -> None:
-        self._nodes = exchange.addresses(nodes)
-        self._on_stale = on_stale
+        super().__init__(self, nodes, on_stale)
         self._client = httpx.AsyncClient(timeout=timeout_s, follow_redirects=True)
-        self.tenants = Tenants[Awaitable](self)
-        self.namespaces = Namespaces[Awaitable](self)
-        self.bundles = Bundles[Awaitable](self)
-        self.scalable_topics = ScalableTopics[Awaitable](self)
-        self.brokers = Brokers[Awaitable](self)
-        self.lookups = Lookups[Awaitable](self)
 
     async def send(self, call: Call[T]) -> T:
         """Sends one call. Raises AdminError."""
         for node in self._nodes:
             try:
-                response = await self._client.send(exchange.request(self._client, node, call))
+                response = await self._client.send(_request(self._client, node, call))
+                break
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                if node != self._nodes[-1] and exchange.is_unsent(error, node):
-                    continue
-                raise exchange.failure(error, node) from error
-            if exchange.is_stale(response):
-                self._on_stale()
-            return exchange.result(call, response)
-        raise AdminError("there is no node to ask")  # never: there is one at least
+                self._must_be_unsent(error, node)
+        return self._result(call, response)
 
     async def close(self) -> None:
         """Closes connections."""
@@ -132,10 +146,90 @@ class AsyncAdmin:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def addresses(nodes: str) -> tuple[str, ...]:
+    """The nodes named by `http://host:port[,...]`, whose scheme may be left out.
+
+    >>> addresses("http://a:8080,b:8080/")
+    ('http://a:8080', 'http://b:8080')
+
+    Raises InvalidInputError.
+    """
+    found = []
+    scheme = "http"
+    for each in nodes.split(","):
+        before, sep, host = each.strip().rpartition("://")
+        scheme = before if sep else scheme
+        if scheme not in ("http", "https") or not host.strip("/"):
+            raise InvalidInputError(
+                f"{nodes!r} is no node's address: write http://host:port, with its webServicePort"
+            )
+        found.append(f"{scheme}://{host.rstrip('/')}")
+    return tuple(found)
+
+
+def _request(client: httpx.Client | httpx.AsyncClient, node: str, call: Call[Any]) -> httpx.Request:
+    """The call as a request to that node."""
+    body = None if call.body is None else msgspec.json.encode(call.body)
+    return client.build_request(
+        call.verb,
+        node + call.path,
+        params=call.query or None,
+        content=body,
+        headers=None if body is None else _JSON,
+    )
+
+
+def _node_of(url: httpx.URL) -> str:
+    """The node's part of an address."""
+    return f"{url.scheme}://{url.netloc.decode()}"
+
+
+def _refused(response: httpx.Response) -> AdminError:
+    status = response.status_code
+    try:
+        said = msgspec.json.decode(response.content)
+    except msgspec.DecodeError:
+        return UnreachableError(
+            f"{_node_of(response.url)} answers {status} without JSON; is it a node?"
+        )
+    reason = said.get("reason", said) if isinstance(said, dict) else said
+    return refusal(status, str(reason))
+
+
+def _is_unsent(error: Exception, node: str) -> bool:
+    """Whether nothing reached the node that was asked first, so that another may be asked."""
+    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) and (
+        _asked(error, node) == node
+    )
+
+
+def _failure(error: Exception, node: str) -> AdminError:
+    """What to say where no answer came; a request may have been sent on to a node that is gone."""
+    asked = _asked(error, node)
+    if asked != node:
+        return UnreachableError(
+            f"{asked} is in charge of this by the log, and does not answer ({error}); if it is "
+            "gone another node takes over within seconds: try again"
+        )
+    if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout):
+        return UnknownOutcomeError(
+            f"{asked} did not answer in time; what was asked may yet be done, so look before you "
+            "try again"
+        )
+    if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+        return UnreachableError(
+            f"what answers at {asked} does not speak HTTP, or ended just now ({error}): a node's "
+            "address has its webServicePort (8080), not Kafka's port or the clients'"
+        )
+    return NoNodeError(f"no node answers at {asked} ({error})")
+
+
+def _asked(error: Exception, node: str) -> str:
+    try:
+        return _node_of(error.request.url)  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):
+        return node

@@ -16,7 +16,7 @@ from anabranch.admin.calls import (
     nothing,
     path,
 )
-from anabranch.admin.policies import AutoScaleOverride, override
+from anabranch.admin.scalable_models import AutoScaleOverride, override
 from anabranch.core import names
 
 

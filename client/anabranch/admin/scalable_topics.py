@@ -22,13 +22,14 @@ from anabranch.admin.calls import (
     nothing,
     path,
 )
-from anabranch.admin.policies import AutoScaleOverride, override
 from anabranch.admin.scalable_models import (
+    AutoScaleOverride,
     DeadLetterPolicy,
     Layout,
     SegmentDetail,
     SubscriptionType,
     TopicStats,
+    override,
 )
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError

@@ -7,7 +7,6 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 
@@ -27,12 +26,7 @@ class Closing(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         await (self.close() if error is None else self.abandon())
 
 

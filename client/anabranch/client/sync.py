@@ -22,7 +22,6 @@ import functools
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from anabranch.client import _client as client
@@ -156,14 +155,9 @@ class Face(Generic[PartT_co]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         if not self._thread.is_over:
-            self._thread.wait(self._part.__aexit__, kind, error, trace)
+            self._thread.wait(self._part.__aexit__, *raised)
 
 
 def calls(
@@ -405,14 +399,9 @@ class Client(Face[client.Client]):
         finally:
             self._thread.stop()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         try:
-            super().__exit__(kind, error, trace)
+            super().__exit__(*raised)
         finally:
             self._thread.stop()
 

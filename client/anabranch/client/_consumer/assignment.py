@@ -240,10 +240,3 @@ class Holding:
     def _skip_removed(self) -> None:
         if self.delivered is not None and not self.in_flight and self.reached > self.delivered:
             self.delivered = self.acknowledged = self.reached
-
-    def __repr__(self) -> str:
-        return (
-            f"Holding({self.place.segment_id}/{self.place.bucket} {self.phase.name} "
-            f"committed={self.committed} acknowledged={self.acknowledged} "
-            f"delivered={self.delivered} end={self.end_offset})"
-        )

@@ -40,8 +40,8 @@ class Membership(msgspec.Struct, frozen=True):
     watch: LayoutWatch
     kafka: Mapping[str, Any]
     subscription: str
-    consumer_name: str = ""
-    produce: Produce | None = None
+    consumer_name: str
+    produce: Produce
 
 
 class Consumer(Closing, Generic[MessageT]):

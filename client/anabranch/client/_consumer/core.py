@@ -180,10 +180,6 @@ class ConsumerCore:
         holding = self._fetches.get(fetch)
         return None if holding is None or holding.delivered is None else holding
 
-    def on_delivered(self, holding: Holding, end: int) -> None:
-        """The application was given everything below `end`."""
-        holding.deliver(end)
-
     def on_reached(self, fetch: int, offset: int) -> None:
         """Below `offset` Kafka has nothing that was not delivered.
 

@@ -122,11 +122,6 @@ class DataPlane:
 
     # On the event loop.
 
-    @property
-    def buffered_bytes(self) -> int:
-        """What was read and is not taken yet, of values, about."""
-        return self._buffered_bytes
-
     def start(self, fetch: Fetch, offset: int) -> None:
         """Read a bucket from an offset on."""
         self._orders.append((fetch, offset))

@@ -17,7 +17,6 @@ from anabranch.client._consumer.data_plane import DataPlane
 from anabranch.client._consumer.group_offsets import GroupOffsets
 from anabranch.client._consumer.messages import Batch, Source
 from anabranch.client._consumer.reads import Missing, Read, ReadTrouble
-from anabranch.client._errors import KafkaReadError
 from anabranch.client._kafka_options import in_group, partition_of
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
@@ -71,11 +70,6 @@ class Reading:
         self._sources: dict[int, Source] = {}  # of those that are started
         self._look_at: dict[int, float] = {}
         self._former: list[asyncio.Task[None]] = []  # clients of former groups that are closing
-
-    @property
-    def failure(self) -> KafkaReadError | None:
-        """Why Kafka lets nothing be read."""
-        return self.trouble.failure
 
     def reconcile(self, now: float) -> None:
         """Reads what is to be read, and nothing else."""
@@ -182,7 +176,7 @@ class Reading:
                 if not isinstance(error, KafkaException):
                     raise
                 self.trouble.note(error.args[0], "to find out where to read")
-                if self.failure is not None:
+                if self.trouble.failure is not None:
                     return
                 await asyncio.sleep(_RETRY_S)
                 continue

@@ -87,7 +87,7 @@ class OrderedConsumer(Consumer[Message]):
             self._given += 1
             holding = self._core.may_deliver(message.source.number, self._now())
             if holding is not None:
-                self._core.on_delivered(holding, message.offset + 1)
+                holding.deliver(message.offset + 1)
                 return message
 
     async def receive_many(
@@ -108,7 +108,7 @@ class OrderedConsumer(Consumer[Message]):
             for number, end in batch.ends.items():
                 holding = held[number]
                 if holding is not None:
-                    self._core.on_delivered(holding, end)
+                    holding.deliver(end)
             if batch:
                 return batch
 
@@ -206,7 +206,7 @@ class OrderedConsumer(Consumer[Message]):
 
     @property
     def _read_failure(self) -> BaseException | None:
-        return self._reading.failure
+        return self._reading.trouble.failure
 
     # Driving.
 
@@ -219,8 +219,8 @@ class OrderedConsumer(Consumer[Message]):
         while True:
             self._poke.clear()
             now = self._now()
-            if self._reading.failure is not None:
-                raise self._reading.failure
+            if self._reading.trouble.failure is not None:
+                raise self._reading.trouble.failure
             if self._core.tick(now):
                 self._log.warning("consumer.session_lapsed")
             self._reading.reconcile(now)

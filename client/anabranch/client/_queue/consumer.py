@@ -13,13 +13,13 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn, Self, TypeGuard
+from typing import Any, Final, Self, TypeGuard
 
 from anabranch.client._consumer.assignment import Holding, SegmentBucket
 from anabranch.client._consumer.consumer import Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.messages import Source
-from anabranch.client._errors import ClosedError, DeadlineError, KafkaReadError, SubscriptionError
+from anabranch.client._errors import DeadlineError, KafkaReadError, SubscriptionError
 from anabranch.client._kafka_options import in_group, partition_of
 from anabranch.client._queue.core import QueueCore
 from anabranch.client._queue.dead_letters import DeadLetterProducer, DeadLetterReason, limit_of
@@ -68,8 +68,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         self._order: Sequence[int] = ()  # of what is to be given out of it
         self._given = 0  # of these
         who = (self.topic, self.subscription)
-        produce = membership.produce or _nowhere
-        self._dead_letters = DeadLetterProducer(who, produce, self._task_failed)
+        self._dead_letters = DeadLetterProducer(who, membership.produce, self._task_failed)
 
     async def start(self) -> Self:
         """Subscribes. Raises as `ConsumerSession.start`, `delivering_of`; InvalidInputError."""
@@ -325,7 +324,3 @@ class QueueConsumer(Consumer[QueueMessage]):
             )
         self._delivering = found
         self._queue.begin(found.lock_s)
-
-
-async def _nowhere(topic: str, _settings: object) -> NoReturn:
-    raise ClosedError(f"this consumer has no client that could produce to {topic}")
