@@ -208,7 +208,7 @@ class Consumer(Life):
             connection.up(partial(self._leave, connection))
 
     def _may_leave(self) -> bool:
-        return self.core.is_settled
+        return self.core.holds_nothing
 
     def _leave(self, connection: Connection) -> None:
         if self._world.hosts[connection.process.name].leave(connection.number):

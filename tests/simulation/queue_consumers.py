@@ -58,7 +58,7 @@ class QueueReader(Consumer):
         self._act()
 
     def _may_leave(self) -> bool:
-        return self._has_left and self.core.is_settled
+        return self._has_left and self.core.holds_nothing
 
     def serving(self) -> dict[Place, Holding]:
         """Nothing alone."""
@@ -87,7 +87,7 @@ class QueueReader(Consumer):
             if delivery is not None and done_at <= now:
                 self._done[index] = float("inf")
                 accepted = self._sched.rng.random() >= RELEASED
-                if delivery.settle(index, ACCEPT if accepted else RELEASE) and accepted:
+                if delivery.acknowledge(index, ACCEPT if accepted else RELEASE) and accepted:
                     self._share_group.processed(_given(delivery)[index])
 
     def _commit(self, now: float) -> None:
@@ -144,7 +144,7 @@ class QueueReader(Consumer):
     def _ended(self, delivery: Delivery, now: float) -> bool:
         """Whether a delivery is over, and another one may be asked for at once."""
         if self._close_by is not None:
-            delivery.settle_open(len(delivery.messages), RELEASE)
+            delivery.acknowledge_open(len(delivery.messages), RELEASE)
         in_time = delivery.wait(0.0)
         if not in_time and now < delivery.hold_until:
             return False

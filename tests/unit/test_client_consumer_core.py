@@ -322,9 +322,9 @@ def test_closing_waits_for_commits_and_for_no_acknowledgement() -> None:
     holding.deliver(10)
     core.acknowledge(holding, 6, 0.1)
     core.close(0.2)
-    assert not core.is_settled
+    assert not core.holds_nothing
     core.on_committed(holding, 6, 0.3)
-    assert core.is_settled
+    assert core.holds_nothing
 
 
 def test_a_consumer_that_closes_does_not_subscribe_again_for_what_it_gave_back() -> None:

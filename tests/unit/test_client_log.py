@@ -21,12 +21,13 @@ from anabranch.client._topics import watch as layout_watch
 from anabranch.client._producer import dispatcher
 from anabranch.client._consumer import session
 for module in (layout_watch, dispatcher, session):
-    for say in (module._log.debug, module._log.info, module._log.warning, module._log.error):
+    say_by = module._logger
+    for say in (say_by.debug, say_by.info, say_by.warning, say_by.error):
         say("something.happened", topic="a/b/c")
 if {configured}:
     logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
-    session._log.bind(consumer="one").info("something.happened", why="two words")
-    session._log.debug("something.small")
+    session._logger.bind(consumer="one").info("something.happened", why="two words")
+    session._logger.debug("something.small")
 """
 
 

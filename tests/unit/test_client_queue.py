@@ -106,37 +106,37 @@ def delivery(count: int) -> Delivery:
 
 def test_a_delivery_is_over_once_all_of_it_is_settled() -> None:
     three = delivery(3)
-    assert three.settle(0, ACCEPT)
-    assert three.settle(1, REJECT)
+    assert three.acknowledge(0, ACCEPT)
+    assert three.acknowledge(1, REJECT)
     assert not three.wait(0.0)
-    assert three.settle(2, RELEASE)
+    assert three.acknowledge(2, RELEASE)
     assert three.wait(0.0)
     assert three.end()[0] == [ACCEPT, REJECT, RELEASE]
 
 
 def test_what_was_not_settled_in_time_is_released_and_cannot_be_settled_later() -> None:
     three = delivery(3)
-    three.settle(1, ACCEPT)
+    three.acknowledge(1, ACCEPT)
     assert three.end()[0] == [RELEASE, ACCEPT, RELEASE]
-    assert not three.settle(0, ACCEPT)
-    assert not three.settle_open(3, ACCEPT)
+    assert not three.acknowledge(0, ACCEPT)
+    assert not three.acknowledge_open(3, ACCEPT)
 
 
 def test_settling_what_is_open_leaves_what_was_said_before() -> None:
     four = delivery(4)
-    four.settle(0, REJECT)
-    assert four.settle_open(3, ACCEPT)
+    four.acknowledge(0, REJECT)
+    assert four.acknowledge_open(3, ACCEPT)
     assert not four.wait(0.0)
-    assert four.settle(3, RELEASE)
+    assert four.acknowledge(3, RELEASE)
     assert four.end()[0] == [REJECT, ACCEPT, ACCEPT, RELEASE]
 
 
 def test_settling_twice_keeps_the_last_answer_and_counts_once() -> None:
     two = delivery(2)
-    two.settle(0, ACCEPT)
-    two.settle(0, RELEASE)
+    two.acknowledge(0, ACCEPT)
+    two.acknowledge(0, RELEASE)
     assert not two.wait(0.0)
-    two.settle(1, ACCEPT)
+    two.acknowledge(1, ACCEPT)
     assert two.end()[0] == [RELEASE, ACCEPT]
 
 
@@ -154,6 +154,6 @@ def test_what_is_told_to_be_settled_is_so_even_if_the_delivery_ends_at_that_mome
             super().__setitem__(*item)
 
     one._answers = Ended(1)
-    assert one.settle(0, ACCEPT)
+    assert one.acknowledge(0, ACCEPT)
     end.join()
     assert answers == [ACCEPT]

@@ -123,7 +123,7 @@ def stored(
 
 
 def acknowledged(partition: KafkaPartitionWriter, count: int) -> None:
-    partition.appended = partition.settled = count
+    partition.appended = partition.reported = count
 
 
 @pytest.mark.parametrize(("last_sequence", "found"), [(4, 0), (5, 1), (7, 3)])

@@ -138,7 +138,7 @@ def test_one_that_expires_while_it_is_worked_on_is_followed_by_none_unasked(grou
         async with reading(_LOCK_S) as (reader, came):
             delivery = await received(reader, came)
             await until(lambda: delivery.is_over)
-            assert not delivery.settle(0, ACCEPT)
+            assert not delivery.acknowledge(0, ACCEPT)
             await until(lambda: group.members == 0)
             given = group.given
             await asyncio.sleep(3 * _LOCK_S)
@@ -152,7 +152,7 @@ def test_one_that_expires_while_it_is_worked_on_is_followed_by_none_unasked(grou
 def test_answers_are_sent_though_nobody_asks_for_more(group: Group) -> None:
     async def test() -> None:
         async with reading(_LONG_S) as (reader, came):
-            (await received(reader, came)).settle_open(2, ACCEPT)
+            (await received(reader, came)).acknowledge_open(2, ACCEPT)
             await until(lambda: group.sent[AcknowledgeType.ACCEPT] == 2)
             assert group.given == 2
 
@@ -185,7 +185,7 @@ def test_a_reader_that_is_quick_gets_the_full_number(group: Group) -> None:
     async def test() -> None:
         async with reading(_LONG_S, 50) as (reader, came):
             while group.sizes[-1] == 1:
-                (await received(reader, came)).settle_open(2, ACCEPT)
+                (await received(reader, came)).acknowledge_open(2, ACCEPT)
             assert group.sizes == [1, 50]
 
     asyncio.run(test())
@@ -197,7 +197,7 @@ async def delayed(readers: ShareReaders, came: asyncio.Event, delay_s: float) ->
         came.clear()
         with readers.receiver():
             await came.wait()
-    found.settle(0, ACCEPT)
+    found.acknowledge(0, ACCEPT)
     assert found.delay(1, time.monotonic() + delay_s)
 
 

@@ -33,11 +33,11 @@ TIMEOUT_S: Final = 60.0
 STALE_HEADER: Final = "X-Anabranch-Stale"
 _JSON: Final = {"Content-Type": "application/json"}
 
-_log = logging.getLogger("anabranch.admin")
+_logger = logging.getLogger("anabranch.admin")
 
 
 def _warn_stale() -> None:
-    _log.warning("the node cannot reach the log; its answer may be out of date")
+    _logger.warning("the node cannot reach the log; its answer may be out of date")
 
 
 class _Resources(Generic[TransportT]):

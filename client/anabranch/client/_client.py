@@ -40,7 +40,7 @@ PartT = TypeVar("PartT", Producer, StreamConsumer, CheckpointConsumer, QueueCons
 
 _SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
 
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 
 
 class Client(Closing):
@@ -269,7 +269,7 @@ async def _abandon(part: Any) -> None:
 def _log_failures(outcomes: Iterable[BaseException | None]) -> None:
     for failure in outcomes:
         if failure is not None:
-            _log.warning("client.not_closed_well", why=str(failure))
+            _logger.warning("client.not_closed_well", why=str(failure))
 
 
 def _checked(kafka: Any) -> dict[str, Any]:

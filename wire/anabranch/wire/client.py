@@ -85,9 +85,9 @@ class ClientConnection(Connection):
                 waiting.set_result(command)
         elif command.type == BaseCommand.ERROR:
             # Late, or to something that was no request.
-            self._log.warning("wire.refused", why=command.error.message)
+            self._logger.warning("wire.refused", why=command.error.message)
         elif commands.lacking(command):
-            self._log.warning("wire.incomplete", lacking=commands.lacking(command))
+            self._logger.warning("wire.incomplete", lacking=commands.lacking(command))
         else:
             self._on_push(command)
 

@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         # Says why it ended. Wait with asyncio.wait, or shield it: it is everybody's.
         self.closed: asyncio.Future[str] = self._loop.create_future()
-        self._log = get_logger(__name__)
+        self._logger = get_logger(__name__)
         self._decoder = FrameDecoder(limits.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._reason = ""  # once the end has been decided
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         stream.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         name = transport.get_extra_info("peername")
         self.address = f"{name[0]}:{name[1]}" if name else "?"
-        self._log = self._log.bind(peer=self.address)
+        self._logger = self._logger.bind(peer=self.address)
         self._alarm = self._loop.call_later(self.limits.keep_alive_s, self._keep_alive)
 
     def data_received(self, data: bytes) -> None:
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
                 self._frames += 1
                 self._take(commands.parse(data))
         except FrameError as error:
-            self._log.warning("wire.garbage", why=str(error))
+            self._logger.warning("wire.garbage", why=str(error))
             self.close(str(error))
 
     def _take(self, command: BaseCommand) -> None:
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
         if not unfinished or not self.is_open:
             return
         if self._frames == frames and not self._holding:
-            self._log.warning("wire.unfinished", bytes=unfinished)
+            self._logger.warning("wire.unfinished", bytes=unfinished)
             self.abort(
                 f"a frame was not there whole within {self.limits.frame_s_max:g} s, after "
                 f"{unfinished} bytes of it"
@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
         if self._heard or self._holding:
             self._heard = self._pinged = False
         elif self._pinged:
-            self._log.warning("wire.silent", seconds=self.limits.keep_alive_s)
+            self._logger.warning("wire.silent", seconds=self.limits.keep_alive_s)
             self.abort(f"no answer to a PING within {self.limits.keep_alive_s:g} s")
             return
         else:
@@ -267,7 +267,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         unsent = self._transport.get_write_buffer_size()
-        self._log.warning("wire.not_read", unsent_bytes=unsent)
+        self._logger.warning("wire.not_read", unsent_bytes=unsent)
         if self.is_open:
             self.abort(f"the other side does not read: {unsent} bytes wait for it")
         else:

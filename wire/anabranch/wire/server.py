@@ -113,7 +113,7 @@ class Peer(Connection):
         for task in self._running:
             task.cancel()
         self._server.left(self)
-        self._log.debug("wire.closed", why=reason)
+        self._logger.debug("wire.closed", why=reason)
 
     async def finished(self) -> None:
         """Returns once the connection is gone and nothing runs for it any more."""
@@ -161,9 +161,9 @@ class Peer(Connection):
             await route(command)
         except RefusedError as error:
             self.refuse(command, error.code, error.reason)
-        except Exception as error:  # noqa: BLE001 - a fault in one request must not end the others
+        except Exception as error:
             name = commands.name_of(commands.type_of(command))
-            self._log.error("wire.fault", command=name, exc_info=error)
+            self._logger.error("wire.fault", command=name, exc_info=error)
             reason = f"{name} met a fault in the node, {type(error).__name__}; its log says where"
             self.refuse(command, ServerError.UnknownError, reason)
 

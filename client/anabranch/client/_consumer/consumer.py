@@ -88,7 +88,7 @@ class Consumer(Closing, Generic[MessageT]):
         self._is_committing = False
         self._leaving: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._log = get_logger(__name__).bind(
+        self._logger = get_logger(__name__).bind(
             topic=self.topic, subscription=self.subscription, consumer=self.consumer_name
         )
 
@@ -175,7 +175,7 @@ class Consumer(Closing, Generic[MessageT]):
 
     def _task_failed(self, error: BaseException) -> None:
         self._failure = self._failure or error
-        self._log.error("consumer.failed", why=repr(error))
+        self._logger.error("consumer.failed", why=repr(error))
         self._core.give_up()  # nothing is served any more: others shall have the share
         if self._is_committing:
             self._session.stop()  # it may be carried out yet: nobody is to start before it

@@ -289,7 +289,7 @@ class ConsumerCore:
         self._lose_all()
 
     @property
-    def is_settled(self) -> bool:
+    def holds_nothing(self) -> bool:
         """Whether nothing is held any more."""
         return not any(h.is_held for h in self._all())
 

@@ -47,7 +47,7 @@ from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG, partition_
 from anabranch.client._settings import ReadSettings
 from anabranch.wire.logging import get_logger
 
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 
 _ASK_S_MAX: Final = 3.0
 _CLOSE_S_MAX: Final = 5.0
@@ -170,7 +170,7 @@ class DataPlane:
         closing.start()
         await asyncio.to_thread(closing.join, _CLOSE_S_MAX)
         if closing.is_alive():
-            _log.warning("consumer.close_hangs")
+            _logger.warning("consumer.close_hangs")
 
     # On the thread.
 
@@ -315,7 +315,7 @@ class DataPlane:
             if answer.error is None:
                 first = answer.offset
         if 0 < position != first:  # who begins at the beginning misses nothing
-            _log.warning(
+            _logger.warning(
                 "consumer.messages_gone",
                 kafka_topic=partition[0],
                 bucket=partition[1],

@@ -57,7 +57,7 @@ def _some(messages: list[Message], turn: int, step: int) -> list[Message]:
     return messages[turn % step :: step] if step > 1 else messages
 
 
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 _LOCKED_OUT: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -132,7 +132,9 @@ class ReadTrouble:
             self.fail(f"Kafka refuses for good {doing}: {error.str()}")
         if count := self._logged.due((doing, error.name()), self._clock()):
             more = {"times": count} if count > 1 else {}
-            _log.warning("consumer.kafka", doing=doing, why=error.str(), code=error.name(), **more)
+            _logger.warning(
+                "consumer.kafka", doing=doing, why=error.str(), code=error.name(), **more
+            )
 
     def heard(self, error: KafkaError) -> None:
         """What a consumer says of itself (`error_cb`); all of it passes but that it stays out."""

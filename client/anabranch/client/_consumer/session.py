@@ -73,7 +73,7 @@ _ERRORS: Final[dict[int, type[ClientError]]] = {
     ServerError.NotAllowedError: SubscriptionError,
 }
 
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class ConsumerSession:
         self._watch = watch
         self._clock = clock
         self._on_change = on_change
-        self._log = _log.bind(
+        self._logger = _logger.bind(
             topic=identity.topic,
             subscription=identity.subscription,
             consumer=identity.consumer_name,
@@ -180,7 +180,7 @@ class ConsumerSession:
             connection.close("the consumer was closed")
         if was_known and not self._left:
             why = str(self._trouble or f"no controller answered in {timeout_s:g} s")
-            self._log.warning("consumer.leave_unheard", why=why)
+            self._logger.warning("consumer.leave_unheard", why=why)
 
     async def _say_goodbye(self, connection: ClientConnection, timeout_s: float) -> None:
         leave = CommandScalableTopicUnsubscribe(consumer_id=_CONSUMER_ID)
@@ -191,7 +191,7 @@ class ConsumerSession:
         error = None if task.cancelled() else task.exception()
         if error is None:
             return
-        self._log.error("consumer.session_failed", why=repr(error))
+        self._logger.error("consumer.session_failed", why=repr(error))
         self.failure = ClientError(f"the consumer's session ended by a fault: {error!r}")
         if self._connection is not None:
             self._drop(self._connection)
@@ -225,11 +225,11 @@ class ConsumerSession:
                 self.failure = ClientError(error.reason)
             else:
                 self.failure = kind(error.reason)
-            self._log.warning("consumer.refused", why=error.reason)
+            self._logger.warning("consumer.refused", why=error.reason)
             self._ready.set()
             self._on_change()
         else:
-            self._log.info("consumer.session_interrupted", why=str(error))
+            self._logger.info("consumer.session_interrupted", why=str(error))
 
     async def _session(self) -> bool:
         """One connection, from its Subscribe to its end. True if it was subscribed."""
@@ -299,7 +299,7 @@ class ConsumerSession:
         if not self._core.on_subscribed(order.number, assignment_of(given), self._clock()):
             return False
         self._tried = ""
-        self._log.info("consumer.subscribed", controller=connection.address)
+        self._logger.info("consumer.subscribed", controller=connection.address)
         self._ready.set()
         self._on_change()
         return True
@@ -338,7 +338,7 @@ class ConsumerSession:
 
     def _pushed(self, command: BaseCommand) -> None:
         if command.type == BaseCommand.CLOSE_CONSUMER:
-            self._log.info("consumer.session_closed", why=command.close_consumer.reason)
+            self._logger.info("consumer.session_closed", why=command.close_consumer.reason)
             if self._connection is not None:  # its end wakes whoever waits on it
                 self._connection.abort("the controller has ended the session")
             return

@@ -144,10 +144,10 @@ class OrderedConsumer(Consumer[Message]):
         """Whether everything that was acknowledged is committed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S_MAX):
-                while not self._core.is_settled and self._failure is None:
+                while not self._core.holds_nothing and self._failure is None:
                     self._readable.clear()
                     await self._readable.wait()
-        left = self._core.is_settled
+        left = self._core.holds_nothing
         if not left:
             self._session.stop()  # a commit may be under way yet: nobody is to start before it
         await self._leave()
@@ -222,7 +222,7 @@ class OrderedConsumer(Consumer[Message]):
             if self._reading.trouble.failure is not None:
                 raise self._reading.trouble.failure
             if self._core.tick(now):
-                self._log.warning("consumer.session_lapsed")
+                self._logger.warning("consumer.session_lapsed")
             self._reading.reconcile(now)
             commit_at = self._commit_if_due(now)
             if self._core.report_due(now) or self._core.needs_subscribe:
@@ -240,7 +240,7 @@ class OrderedConsumer(Consumer[Message]):
         """Whoever keeps the event loop from running keeps the session from being kept."""
         assignment = self._core.assignment
         if assignment is not None and late_s > assignment.session_timeout_s / 3:
-            self._log.warning(
+            self._logger.warning(
                 "consumer.loop_blocked",
                 blocked_s=round(late_s, 1),
                 session_s=assignment.session_timeout_s,
@@ -340,7 +340,7 @@ class StreamConsumer(OrderedConsumer):
             if not first <= found[partition] <= end:
                 # Retention has removed it, or Kafka has lost what it had. What is left is read, and
                 # nothing passed over.
-                self._log.warning(
+                self._logger.warning(
                     "consumer.position_gone",
                     kafka_topic=partition[0],
                     bucket=partition[1],

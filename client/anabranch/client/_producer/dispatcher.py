@@ -41,7 +41,7 @@ from anabranch.wire.logging import get_logger
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.5
 _LAST_REPORTS_S: Final = 2.0  # for what is given up at the end; it takes milliseconds
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 
 
 class Dispatcher:
@@ -203,7 +203,7 @@ class Dispatcher:
         self.callbacks.failed(message, error)
 
     def moved(self, partition: KafkaPartitionWriter, messages: Sequence[PendingMessage]) -> None:
-        _log.info(
+        _logger.info(
             "producer.moved",
             topic=self._topic,
             segment=partition.segment.info.descriptor,
@@ -225,7 +225,7 @@ class Dispatcher:
                 self._task_failed(error)
             self.sender.unresolved(partition, str(error))
         else:
-            _log.info(
+            _logger.info(
                 "producer.resolved",
                 topic=self._topic,
                 segment=partition.segment.info.descriptor,
@@ -347,4 +347,4 @@ class Dispatcher:
         self.writers.close()
 
     def _task_failed(self, error: BaseException) -> None:
-        _log.error("producer.fault", topic=self._topic, exc_info=error)
+        _logger.error("producer.fault", topic=self._topic, exc_info=error)

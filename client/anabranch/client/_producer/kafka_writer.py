@@ -103,7 +103,7 @@ class KafkaPartitionWriter(PartitionWriter):
         """Notes how far it is: by these notes it is known what takes long."""
         self.forget()  # a writer at rest holds no messages
         marks = self.marks
-        while marks and marks[0][1] <= self.settled:
+        while marks and marks[0][1] <= self.reported:
             marks.popleft()
         if self.appended != self.seen or self.seen_at < 0:
             self.seen, self.seen_at = self.appended, now
@@ -119,7 +119,7 @@ class KafkaPartitionWriter(PartitionWriter):
     def waiting_since(self) -> float:
         """When the oldest append that is under way was sent, or a little later."""
         return min(
-            (sent_at for sent_at, number in self.marks if number > self.settled), default=math.inf
+            (sent_at for sent_at, number in self.marks if number > self.reported), default=math.inf
         )
 
     def resting_since(self) -> float:
@@ -131,7 +131,7 @@ class KafkaPartitionWriter(PartitionWriter):
     def cut_off(self) -> None:
         """Reports that come from now on, on whichever thread, reach nobody."""
         self.under_way, self.troubled = Volume(), _ignored
-        self.settled = self.appended  # nobody waits for more
+        self.reported = self.appended  # nobody waits for more
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         """Takes Kafka's report of a message that nobody else waits for."""
@@ -146,7 +146,7 @@ class KafkaPartitionWriter(PartitionWriter):
     def _count(self, error: KafkaError | None, message: Message) -> None:
         """The same where offsets need not be kept."""
         if error is None:
-            self.settled += 1
+            self.reported += 1
             under_way = self.under_way
             under_way.count -= 1
             under_way.bytes -= len(message)

@@ -37,7 +37,7 @@ from anabranch.wire import clock
 from anabranch.wire.logging import get_logger
 
 _FAULTS_APART_S: Final = 1.0
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 
 # The header by which a producer finds its own records again in a sealed segment; consumers need
 # not show it.
@@ -254,7 +254,9 @@ class Callbacks:
     def _log_fault(self, fault: Exception) -> None:
         """What fails for one message may fail for all of them, thousands in a second."""
         if count := self._faults.due(self._topic, self._now()):
-            _log.error("producer.callback_failed", topic=self._topic, times=count, exc_info=fault)
+            _logger.error(
+                "producer.callback_failed", topic=self._topic, times=count, exc_info=fault
+            )
 
     def raise_failures(self) -> None:
         """Raises DeliveryError if messages failed for which nobody waits; once for each."""

@@ -60,14 +60,14 @@ class PartitionWriter:
     proven: bool = False  # Kafka has acknowledged an append, so it knows our sequence
     ready: bool = False  # open, proven, not paused: appends may follow one another
     appended: int = 0
-    settled: int = 0  # of those, what has been reported
+    reported: int = 0  # of those, what Kafka's client has reported
     unacked: int = 0  # of those, what Kafka refused or was given up
     forgone: int = 0  # of those, what was told to have failed; Kafka may have some of it
     last_offset: int = -1  # of the last acknowledged append, where offsets are kept
     unlocated: int = 0  # acknowledged after that one, without being told where
     refused: list[PendingMessage] = field(default_factory=list)
     is_in_order: bool = True  # `refused` is
-    # Keys and values as they were appended, but for the first ones, which are settled.
+    # Keys and values as they were appended, but for the first ones, which are reported.
     order: list[tuple[str | bytes | None, bytes | None]] = field(default_factory=list)
     order_max: int = _ORDER_MIN  # then those are forgotten
     forgotten: int = 0  # how many those are, and
@@ -98,12 +98,12 @@ class PartitionWriter:
     @property
     def outstanding(self) -> int:
         """How many appends have not been reported."""
-        return self.appended - self.settled
+        return self.appended - self.reported
 
     @property
     def acked_count(self) -> int:
         """How many appends Kafka has acknowledged."""
-        return self.settled - self.unacked
+        return self.reported - self.unacked
 
     @property
     def may_append(self) -> bool:
@@ -118,15 +118,15 @@ class PartitionWriter:
             self.forget()
 
     def forget(self) -> None:
-        """Forgets the order of what is settled, unless something is refused."""
+        """Forgets the order of what is reported, unless something is refused."""
         if not self.refused:
-            del self.order[: self.settled - self.forgotten]
-            self.forgotten, self.forgotten_unacked = self.settled, self.unacked
+            del self.order[: self.reported - self.forgotten]
+            self.forgotten, self.forgotten_unacked = self.reported, self.unacked
         self.order_max = _ORDER_MIN + 2 * len(self.order)
 
     def acked(self, offset: int) -> None:
         """Kafka has it; at an offset of -1 it does not say where."""
-        self.settled += 1
+        self.reported += 1
         if offset < 0:
             self.unlocated += 1
         else:
@@ -148,7 +148,7 @@ class PartitionWriter:
 
     def was_refused(self, message: PendingMessage, in_doubt: bool) -> None:
         """Kafka refused it as to a sealed segment; `in_doubt` unless it was tried only once."""
-        self.settled += 1
+        self.reported += 1
         self.unacked += 1
         self.refused.append(message)
         self.is_in_order = False
@@ -159,7 +159,7 @@ class PartitionWriter:
 
         Kafka may put a batch off (while a replica is missing, or a leader comes back), refuse the
         next ones in the meantime, and refuse the first one when it is tried again. What is not
-        among those remembered was appended before them: something that was sent later is settled.
+        among those remembered was appended before them: something that was sent later is reported.
         """
         if self.is_in_order:
             return
@@ -178,7 +178,7 @@ class PartitionWriter:
 
     def failed(self) -> None:
         """It was given up, or Kafka refused it for a reason of its own; its sender is told."""
-        self.settled += 1
+        self.reported += 1
         self.unacked += 1
         self.forgone += 1
 

@@ -39,7 +39,7 @@ _MESSAGE_BYTES_MAX: Final = 1_000_000  # when a node does not tell the limit
 _WARM_S_MAX: Final = 5.0
 _SETTLE_S_MAX: Final = 10.0  # what giving up may take
 _ABANDON_S: Final = 2.0
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 
 
 class Producer(Closing):
@@ -261,7 +261,7 @@ class Producer(Closing):
             await self.flush(timeout_s)
         except asyncio.CancelledError:
             why = f"closing was cancelled with {self.under_way} messages under way"
-            _log.warning("producer.abandoned", topic=self.topic, why=why)
+            _logger.warning("producer.abandoned", topic=self.topic, why=why)
             raise
         finally:
             with contextlib.suppress(ValueError):
@@ -274,7 +274,7 @@ class Producer(Closing):
         try:
             await self.close(_ABANDON_S)
         except ClientError as error:
-            _log.warning("producer.abandoned", topic=self.topic, why=str(error))
+            _logger.warning("producer.abandoned", topic=self.topic, why=str(error))
 
     def stats(self) -> list[BatchStats]:
         """How full the batches are that it writes to each bucket; up to half a second old.

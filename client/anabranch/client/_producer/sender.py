@@ -143,7 +143,7 @@ class Sender(Generic[WriterT]):
 
     def fail(self, message: PendingMessage, error: ClientError) -> None:
         """The message is given up."""
-        self._settled(message)
+        self._done(message)
         self._effects.failed(message, error)
 
     def refused(self, writer: WriterT, message: PendingMessage, in_doubt: bool, now: float) -> None:
@@ -181,7 +181,7 @@ class Sender(Generic[WriterT]):
         """
         there = writer.resolved(len(found))
         for message, (offset, timestamp_ms) in zip(there, found, strict=True):
-            self._settled(message)
+            self._done(message)
             self._effects.stored(writer, message, offset, timestamp_ms)
 
     def unresolved(self, writer: WriterT, why: str) -> None:
@@ -281,9 +281,9 @@ class Sender(Generic[WriterT]):
         finally:
             self._barriers.remove(barrier)
 
-    def _settled(self, message: PendingMessage) -> None:
+    def _done(self, message: PendingMessage) -> None:
         for barrier in self._barriers:
-            barrier.settled(message)
+            barrier.done(message)
 
 
 class Barrier:
@@ -326,12 +326,12 @@ class Barrier:
         """The newest report of that writer refused a message, which is in our hands again."""
         followed = self._followed[writer]
         newest = max(self._before.get(writer, 0), followed[-1] if followed else 0)
-        if writer.settled <= newest:
+        if writer.reported <= newest:
             self._closing.add(writer)
         if writer in self._closing or (writer.paused and newest):
             self._held.add(held)
 
-    def settled(self, held: PendingMessage) -> None:
+    def done(self, held: PendingMessage) -> None:
         """What was in our hands needs no append any more."""
         self._held.discard(held)
 
@@ -339,6 +339,6 @@ class Barrier:
         if writer.paused or writer in self._closing:
             return writer.outstanding
         followed = self._followed[writer]
-        while followed and followed[0] <= writer.settled:
+        while followed and followed[0] <= writer.reported:
             followed.popleft()
-        return max(0, self._before.get(writer, 0) - writer.settled) + len(followed)
+        return max(0, self._before.get(writer, 0) - writer.reported) + len(followed)

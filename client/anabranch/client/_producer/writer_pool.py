@@ -55,7 +55,7 @@ _READY_AT_START: Final = 8
 _OF_SEGMENT_MAX: Final = 8
 _LEADERS_S: Final = 0.1  # a refused append costs no more than that
 
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -257,7 +257,7 @@ class Upkeep:
         self._writers.replace(writer)
         for each in writer.partitions:
             each.pause()
-        _log.warning(
+        _logger.warning(
             "producer.gives_up",
             where=partition.where,
             waiting=writer.outstanding,

@@ -94,14 +94,14 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     def acknowledge(self, message: QueueMessage) -> bool:
         """It has been processed. False if it is too late, and will be delivered again."""
-        return message.delivery.settle(message.index, ACCEPT)
+        return message.delivery.acknowledge(message.index, ACCEPT)
 
     def acknowledge_all(self) -> bool:
         """All that was received and is not settled has been processed; else as `acknowledge`."""
         delivery = self._delivery
         if delivery is None or not self._given:
             return True
-        return delivery.settle_open(self._order[self._given - 1] + 1, ACCEPT)
+        return delivery.acknowledge_open(self._order[self._given - 1] + 1, ACCEPT)
 
     def release(self, message: QueueMessage, *, delay_s: float = 0.0, error: object = None) -> bool:
         """It could not be processed now: deliver it again, to whichever consumer is free.
@@ -124,7 +124,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         if where and message.delivery_count >= limit:
             return self._put(where, message, DeadLetterReason.DELIVERIES)
         if not delay_s:
-            return message.delivery.settle(message.index, RELEASE)
+            return message.delivery.acknowledge(message.index, RELEASE)
         due = min(time.monotonic() + delay_s, message.delivery.hold_until)
         return message.delivery.delay(message.index, due)
 
@@ -135,7 +135,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         where, _ = self._puts_aside()
         if where:
             return self._put(where, message, DeadLetterReason.REJECTED)
-        return message.delivery.settle(message.index, REJECT)
+        return message.delivery.acknowledge(message.index, REJECT)
 
     @property
     def dead_letter(self) -> DeadLetterPolicy | None:
@@ -314,7 +314,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         except KafkaReadError as error:
             if given is None:
                 raise
-            self._log.warning("consumer.lock_unchecked", lock_s=given, why=str(error))
+            self._logger.warning("consumer.lock_unchecked", lock_s=given, why=str(error))
             found = Delivering(given)
         if given not in (None, found.lock_s):
             raise InvalidInputError(

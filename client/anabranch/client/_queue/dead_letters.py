@@ -161,7 +161,7 @@ class DeadLetterProducer:
         self._producers: dict[str, Producer] = {}
         self._making = asyncio.Lock()
         self._tasks: dict[asyncio.Task[None], tuple[Delivery, int]] = {}
-        self._log = get_logger(__name__).bind(topic=who[0], subscription=who[1])
+        self._logger = get_logger(__name__).bind(topic=who[0], subscription=who[1])
 
     def put(
         self, where: str, delivery: Delivery, index: int, message: Message, reason: DeadLetterReason
@@ -237,11 +237,11 @@ class DeadLetterProducer:
         delivery, index = self._tasks.pop(task)
         error = None if task.cancelled() else task.exception()
         if not task.cancelled() and error is None:
-            delivery.settle_held(index, ACCEPT)
+            delivery.acknowledge_held(index, ACCEPT)
             return
-        delivery.settle_held(index, RELEASE)
+        delivery.acknowledge_held(index, RELEASE)
         if error is not None:
-            self._log.error("consumer.dead_letter_failed", why=str(error))
+            self._logger.error("consumer.dead_letter_failed", why=str(error))
             self._on_failure(error)
 
 

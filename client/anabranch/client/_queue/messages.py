@@ -67,7 +67,7 @@ class Delivery:
         """Whether its messages are not ours any more: Kafka may give them to others."""
         return self._over
 
-    def settle(self, index: int, answer: int) -> bool:
+    def acknowledge(self, index: int, answer: int) -> bool:
         """Says what becomes of one message. False if that is not ours to say any more."""
         with self._lock:
             if self._over:
@@ -77,7 +77,7 @@ class Delivery:
             return True
 
     def delay(self, index: int, due: float) -> bool:
-        """Lets a message be released at that time, by `time.monotonic`. As `settle`."""
+        """Lets a message be released at that time, by `time.monotonic`. As `acknowledge`."""
         with self._lock:
             if self._over:
                 return False
@@ -87,7 +87,7 @@ class Delivery:
             return True
 
     def hold(self, index: int) -> bool:
-        """Keeps a message until `settle_held`. False if it is not ours, or is held already."""
+        """Keeps a message until `acknowledge_held`. False if it is not ours, or is held already."""
         with self._lock:
             if self._over or self._answers[index] == HELD:
                 return False
@@ -96,8 +96,8 @@ class Delivery:
             self._answers[index] = HELD
             return True
 
-    def settle_held(self, index: int, answer: int) -> bool:
-        """Says what becomes of a message that was held. As `settle`."""
+    def acknowledge_held(self, index: int, answer: int) -> bool:
+        """Says what becomes of a message that was held. As `acknowledge`."""
         with self._lock:
             if self._over:
                 return False
@@ -112,7 +112,7 @@ class Delivery:
         if self._left == 0:
             self._settled.set()
 
-    def settle_open(self, count: int, answer: int) -> bool:
+    def acknowledge_open(self, count: int, answer: int) -> bool:
         """Says the same of all that is open among the first `count`."""
         with self._lock:
             if self._over:

@@ -50,7 +50,7 @@ from anabranch.client._queue.share_group import Delivering
 from anabranch.client._queue.turns import Turns, hold_s
 from anabranch.wire.logging import get_logger
 
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 
 _MEMBERS_MAX: Final = 8  # of one consumer
 _POLL_S: Final = 0.02
@@ -156,11 +156,11 @@ class ShareReader:
             ready = self._ready
         for delivery in (current, ready):
             if delivery is not None:
-                delivery.settle_open(len(delivery.messages), RELEASE)
+                delivery.acknowledge_open(len(delivery.messages), RELEASE)
         self._wake.set()
         await asyncio.to_thread(self._thread.join, _CLOSE_S_MAX)
         if self._thread.is_alive():
-            _log.warning("consumer.close_hangs")
+            _logger.warning("consumer.close_hangs")
             return False
         return True
 
@@ -234,7 +234,7 @@ class ShareReader:
         with self._lock:
             self._ready, self._asked = delivery, False
         if self._stopped:  # either we see this, or `close` sees the delivery
-            delivery.settle_open(len(messages), RELEASE)
+            delivery.acknowledge_open(len(messages), RELEASE)
         self._loop.call_soon_threadsafe(self._on_read)
         in_time = delivery.wait(hold_until - time.monotonic())
         with self._lock:
@@ -251,7 +251,7 @@ class ShareReader:
         if due:
             self._park(consumer, messages, due)
         if not in_time:
-            _log.warning("consumer.settled_too_late", messages=answers.count(RELEASE))
+            _logger.warning("consumer.settled_too_late", messages=answers.count(RELEASE))
         if self._turns.pace.ended(in_time, len(messages), time.monotonic()) and not self._stopped:
             self._leave()
 
@@ -287,7 +287,7 @@ class ShareReader:
         ]
         for message in gone[:_TOLD_MAX]:
             topic, bucket = partition_of(message)
-            _log.error(
+            _logger.error(
                 "consumer.message_discarded",
                 kafka_topic=topic,
                 bucket=bucket,
@@ -295,7 +295,7 @@ class ShareReader:
                 deliveries=message.delivery_count(),
             )
         if len(gone) > _TOLD_MAX:
-            _log.error("consumer.messages_discarded", messages=len(gone))
+            _logger.error("consumer.messages_discarded", messages=len(gone))
 
     def _send(self) -> None:
         """Sends the answers that no poll has taken along."""

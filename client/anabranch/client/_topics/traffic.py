@@ -38,7 +38,7 @@ _CONNECT_S_MAX: Final = 3.0
 _ANSWER_S_MAX: Final = 5.0
 _SEGMENTS_MAX: Final = 10_000  # of one report
 
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 
 _Key = tuple[str, int]  # subscription, "" for what is written, and segment
 
@@ -208,7 +208,7 @@ class TrafficReporter:
             try:
                 await self.report_due()
             except Exception as error:  # noqa: BLE001 - reports must never end an application
-                _log.error("traffic.fault", why=repr(error))
+                _logger.error("traffic.fault", why=repr(error))
             self._wake.clear()
             next_at = min((each.due_at for each in self._topics.values()), default=None)
             wait_s = None if next_at is None else max(_INTERVAL_S_MIN, next_at - self._now())
@@ -246,7 +246,7 @@ class TrafficReporter:
                 if url in self._silent:
                     break
         except (WireError, InvalidInputError) as error:
-            _log.debug("traffic.unheard", node=url, why=str(error))
+            _logger.debug("traffic.unheard", node=url, why=str(error))
             connection = self._connections.pop(url, None)
             if connection is not None:
                 connection.abort("a report was not answered")
@@ -254,7 +254,7 @@ class TrafficReporter:
     def _refused(self, url: str, topic: _Topic, error: RefusedError) -> None:
         """The next controller is told, if there is one: a closed topic does not learn of it."""
         watch = topic.watch
-        _log.debug("traffic.refused", node=url, topic=watch.topic, why=error.reason)
+        _logger.debug("traffic.refused", node=url, topic=watch.topic, why=error.reason)
         if error.code == ServerError.UnsupportedVersionError:
             self._silent.add(url)
         elif watch.is_closed and self._topics.get(watch.topic) is topic:

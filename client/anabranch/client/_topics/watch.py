@@ -48,7 +48,7 @@ _UNKNOWN_S_MAX: Final = 0.5
 _VANISHED_S_MAX: Final = 5.0
 _sessions = itertools.count(1)  # unique in this process, which is more than a connection needs
 
-_log = get_logger(__name__)
+_logger = get_logger(__name__)
 
 Listener = Callable[[TopicLayout], None]
 
@@ -124,7 +124,7 @@ class LayoutWatch(Closing):
             except NodesUnreachableError as error:
                 self._fails(error)
             except Exception as error:  # noqa: BLE001 - a fault in one session must not end all
-                _log.error("watch.fault", topic=self.topic, why=repr(error))
+                _logger.error("watch.fault", topic=self.topic, why=repr(error))
                 self._fails(ClientError(f"the watch of {self.topic} met a fault: {error!r}"))
             attempt = 0 if self._answered else attempt + 1
             ceiling = min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(attempt, 10))
@@ -158,7 +158,7 @@ class LayoutWatch(Closing):
         finally:
             stopped.cancel()
         if connection.closed.done():
-            _log.info("watch.lost", topic=self.topic, node=connection.address)
+            _logger.info("watch.lost", topic=self.topic, node=connection.address)
 
     def _pushed(self, command: BaseCommand) -> None:
         if command.type != BaseCommand.SCALABLE_TOPIC_UPDATE:
@@ -204,7 +204,7 @@ class LayoutWatch(Closing):
 
     def _fails(self, error: ClientError) -> None:
         if self._failure is None or type(error) is not type(self._failure):
-            _log.warning("watch.failing", topic=self.topic, why=str(error))
+            _logger.warning("watch.failing", topic=self.topic, why=str(error))
         self._failure = error
         self._known.set()
 
