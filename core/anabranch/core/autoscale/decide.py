@@ -76,11 +76,11 @@ def decide(
     """
     if not policy.enabled:
         return NoAction(None, "auto-scaling is switched off")
-    look = _Look(layout, load, demand, policy, now_ms, last)
+    facts = _Facts(layout, load, demand, policy, now_ms, last)
     blocked: Blocked | None = None
     reasons: list[str] = []
     for each in (_for_consumers, _for_load, _merge, _surplus):
-        found = each(look)
+        found = each(facts)
         if not isinstance(found, NoAction):
             return found
         if found.blocked is Blocked.UNSPLITTABLE:
@@ -90,7 +90,7 @@ def decide(
     return NoAction(blocked, "; ".join(reasons))
 
 
-class _Look:
+class _Facts:
     """What several passes ask for, worked out once."""
 
     def __init__(
@@ -167,51 +167,54 @@ class _Look:
 # --- more consumers than segments ----------------------------------------------------------------
 
 
-def _for_consumers(look: _Look) -> Decision:
-    policy = look.policy
-    if look.there <= look.count:
+def _for_consumers(facts: _Facts) -> Decision:
+    policy = facts.policy
+    if facts.there <= facts.count:
         return NoAction(
-            None, f"{_count(look.there, 'consumer')} for {_count(look.count, 'segment')}"
+            None, f"{_count(facts.there, 'consumer')} for {_count(facts.count, 'segment')}"
         )
-    busiest = look.busiest
-    rate = look.rates(busiest)[0]
+    busiest = facts.busiest
+    rate = facts.rates(busiest)[0]
     floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
-    if not look.at_cap and rate < floor and look.is_split_resting and look.has_unknown_load:
+    if not facts.at_cap and rate < floor and facts.is_split_resting and facts.has_unknown_load:
         return NoAction(None, "the load of the segments of the last split is not known yet")
-    if look.at_cap or rate < floor:
-        return _more_buckets(look)
-    if look.is_split_resting:
+    if facts.at_cap or rate < floor:
+        return _more_buckets(facts)
+    if facts.is_split_resting:
         return NoAction(None, "a split for the consumers waits for the split cooldown")
     segment_id = busiest.segment_id
     if busiest.size == 1:
         return _unsplittable(segment_id)
     why = (
-        f"{look.there} consumers have {look.count} segments, and segment {segment_id}, the "
+        f"{facts.there} consumers have {facts.count} segments, and segment {segment_id}, the "
         f"busiest, takes {rate_in_words(rate)} msg/s, which is {floor:g} or more"
     )
     return Split(segment_id, Reason.CONSUMER_COUNT, why)
 
 
-def _more_buckets(look: _Look) -> Decision:
+def _more_buckets(facts: _Facts) -> Decision:
     """Decides on more buckets, where the cap or the load allows no other segment."""
-    policy = look.policy
-    if look.there <= look.capacity:
-        return NoAction(None, f"{look.there} consumers can share {look.capacity} entry buckets")
-    if look.is_resting(look.last.rebucket_ms, policy.rebucket_cooldown_seconds):
+    policy = facts.policy
+    if facts.there <= facts.capacity:
+        return NoAction(None, f"{facts.there} consumers can share {facts.capacity} entry buckets")
+    if facts.is_resting(facts.last.rebucket_ms, policy.rebucket_cooldown_seconds):
         return NoAction(None, "more entry buckets wait for the rebucket cooldown")
-    each = -(-look.there // look.count)
+    each = -(-facts.there // facts.count)
     buckets = min(1 << (each - 1).bit_length(), policy.max_entry_buckets_per_segment)
-    ids = tuple(sorted(part.segment_id for part in look.active if part.buckets < buckets))
+    ids = tuple(sorted(part.segment_id for part in facts.active if part.buckets < buckets))
     if not ids:
-        why = f"{look.there} consumers would need more than {buckets} entry buckets a segment"
+        why = f"{facts.there} consumers would need more than {buckets} entry buckets a segment"
         return NoAction(Blocked.MAX_ENTRY_BUCKETS, why)
-    if look.at_cap:
-        reason, cause = Reason.AT_MAX_SEGMENTS, f"there are {look.count} segments, the most allowed"
+    if facts.at_cap:
+        reason, cause = (
+            Reason.AT_MAX_SEGMENTS,
+            f"there are {facts.count} segments, the most allowed",
+        )
     else:
         floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
         reason = Reason.BELOW_SPLIT_RATE_FLOOR
         cause = f"no segment takes {floor:g} msg/s, which would justify a split"
-    why = f"{look.there} consumers have {look.capacity} entry buckets, and {cause}"
+    why = f"{facts.there} consumers have {facts.capacity} entry buckets, and {cause}"
     return Rebucket(ids, buckets, reason, why)
 
 
@@ -223,36 +226,36 @@ def _unsplittable(segment_id: int) -> NoAction:
 # --- too much load on a segment ------------------------------------------------------------------
 
 
-def _for_load(look: _Look) -> Decision:
-    thresholds = look.split_thresholds
+def _for_load(facts: _Facts) -> Decision:
+    thresholds = facts.split_thresholds
     over = []
-    for place, part in enumerate(look.active):
-        score = max(map(truediv, look.rates(part), thresholds))
+    for place, part in enumerate(facts.active):
+        score = max(map(truediv, facts.rates(part), thresholds))
         if score > 1.0:  # only what is beyond a threshold counts
             over.append((-score, part.segment_id, place))
     if not over:
         return NoAction(None, "no segment is over a split threshold")
     over.sort()
-    worst = look.active[over[0][2]]
-    why = _overload(look, worst)[1]
-    if look.at_cap:
-        cap = look.policy.max_segments
+    worst = facts.active[over[0][2]]
+    why = _overload(facts, worst)[1]
+    if facts.at_cap:
+        cap = facts.policy.max_segments
         return NoAction(Blocked.MAX_SEGMENTS, f"{why}, but there are {cap} segments already")
-    if look.is_split_resting:
+    if facts.is_split_resting:
         return NoAction(None, f"{why}, but the split cooldown is on")
     if worst.size == 1:
         return _unsplittable(worst.segment_id)
     for _, _, place in over:
-        part = look.active[place]
-        if part.size > 1 and not _is_hot_spot_resting(look, place):
-            reason, why = _overload(look, part)
+        part = facts.active[place]
+        if part.size > 1 and not _is_hot_spot_resting(facts, place):
+            reason, why = _overload(facts, part)
             return Split(part.segment_id, reason, why)
     return NoAction(None, f"{why}, but the splits before left nearly all of it on one side")
 
 
-def _overload(look: _Look, part: SegmentInfo) -> tuple[Reason, str]:
+def _overload(facts: _Facts, part: SegmentInfo) -> tuple[Reason, str]:
     """The metric that is furthest over its threshold, and that in words."""
-    rates, thresholds = look.rates(part), look.split_thresholds
+    rates, thresholds = facts.rates(part), facts.split_thresholds
     ratios = list(map(truediv, rates, thresholds))
     which = ratios.index(max(ratios))
     metric = _METRICS[which]
@@ -263,24 +266,24 @@ def _overload(look: _Look, part: SegmentInfo) -> tuple[Reason, str]:
     return metric, why
 
 
-def _is_hot_spot_resting(look: _Look, place: int) -> bool:
+def _is_hot_spot_resting(facts: _Facts, place: int) -> bool:
     """Whether one more split of that segment must wait, for those before did not divide the load.
 
     A single hot key goes with one half each time. Every such split in a row doubles the cooldown,
     so that a hot key does not cost a segment a minute, and several warm ones are parted in the end.
     """
-    part, needed = look.active[place], look.useless_to_rest
+    part, needed = facts.active[place], facts.useless_to_rest
     if needed > _USELESS_MAX:
         return False
-    enough = sum(look.rates(part)) * _HOT_SPOT_SHARE
-    segments = look.layout.segments
+    enough = sum(facts.rates(part)) * _HOT_SPOT_SHARE
+    segments = facts.layout.segments
     useless, at, size = 0, part, part.size
     while useless < needed and len(at.parent_ids) == 1:
         at = segments[at.parent_ids[0]]
         if at.size < size:
             break  # merged, of others that are pruned
         if at.size > size:  # a rebucket's predecessor says nothing
-            if look.load_beside(place, at) > enough:
+            if facts.load_beside(place, at) > enough:
                 break
             useless += 1
             size = at.size
@@ -290,22 +293,22 @@ def _is_hot_spot_resting(look: _Look, place: int) -> bool:
 # --- two neighbours without load -----------------------------------------------------------------
 
 
-def _merge(look: _Look) -> Decision:
-    policy = look.policy
-    if look.count <= policy.min_segments:
-        return NoAction(None, f"{_count(look.count, 'segment')} must be there at least")
-    if look.is_resting(look.last.merge_ms, policy.merge_cooldown_seconds):
+def _merge(facts: _Facts) -> Decision:
+    policy = facts.policy
+    if facts.count <= policy.min_segments:
+        return NoAction(None, f"{_count(facts.count, 'segment')} must be there at least")
+    if facts.is_resting(facts.last.merge_ms, policy.merge_cooldown_seconds):
         return NoAction(None, "the merge cooldown is on")
     blocked: Blocked | None = None
     is_left_out = False
-    depth, depth_max = look.layout.merge_depth, policy.max_dag_depth
-    for _, _, place in sorted(_cold_pairs(look)):
-        left, right = look.active[place : place + 2]
+    depth, depth_max = facts.layout.merge_depth, policy.max_dag_depth
+    for _, _, place in sorted(_cold_pairs(facts)):
+        left, right = facts.active[place : place + 2]
         if depth(left.segment_id) >= depth_max or depth(right.segment_id) >= depth_max:
             blocked = blocked or Blocked.MAX_DAG_DEPTH
-        elif _cuts_parallelism(look, left, right):
+        elif _cuts_parallelism(facts, left, right):
             blocked = blocked or Blocked.MAX_ENTRY_BUCKETS
-        elif _would_be_split_again(look, left, right):
+        elif _would_be_split_again(facts, left, right):
             is_left_out = True
         else:
             why = (
@@ -328,62 +331,62 @@ def _no_merge(blocked: Blocked | None, *, is_left_out: bool) -> str:
             return "no two neighbours are cold for long enough"
 
 
-def _cold_pairs(look: _Look) -> Iterator[tuple[float, int, int]]:
+def _cold_pairs(facts: _Facts) -> Iterator[tuple[float, int, int]]:
     """Yields each cold pair of neighbours: the sum of its rates, its lowest id, its place."""
     before: float | None = None
-    for place, part in enumerate(look.active):
-        own = sum(look.rates(part)) if _is_cold(look, part) else None
+    for place, part in enumerate(facts.active):
+        own = sum(facts.rates(part)) if _is_cold(facts, part) else None
         if own is not None and before is not None:
-            yield before + own, min(look.active[place - 1].segment_id, part.segment_id), place - 1
+            yield before + own, min(facts.active[place - 1].segment_id, part.segment_id), place - 1
         before = own
 
 
-def _is_cold(look: _Look, part: SegmentInfo) -> bool:
-    found = look.load.get(part.segment_id)
-    if found is None or look.now_ms - found.modified_ms < look.policy.merge_window_seconds * 1000:
+def _is_cold(facts: _Facts, part: SegmentInfo) -> bool:
+    found = facts.load.get(part.segment_id)
+    if found is None or facts.now_ms - found.modified_ms < facts.policy.merge_window_seconds * 1000:
         return False
-    return is_cold(look.rates(part), look.merge_thresholds)
+    return is_cold(facts.rates(part), facts.merge_thresholds)
 
 
-def _cuts_parallelism(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:
-    lost = left.buckets + right.buckets - look.policy.max_entry_buckets_per_segment
-    return look.capacity - lost < min(look.asked, look.capacity)
+def _cuts_parallelism(facts: _Facts, left: SegmentInfo, right: SegmentInfo) -> bool:
+    lost = left.buckets + right.buckets - facts.policy.max_entry_buckets_per_segment
+    return facts.capacity - lost < min(facts.asked, facts.capacity)
 
 
-def _would_be_split_again(look: _Look, left: SegmentInfo, right: SegmentInfo) -> bool:
+def _would_be_split_again(facts: _Facts, left: SegmentInfo, right: SegmentInfo) -> bool:
     """Whether the consumers' pass or the load's would undo the merge at the next evaluation."""
-    rates, other = look.rates(left), look.rates(right)
-    if look.asked >= look.count:
+    rates, other = facts.rates(left), facts.rates(right)
+    if facts.asked >= facts.count:
         # The pair takes no less than either of it, so the busiest of all need not be another.
-        busiest = max(rates[0] + other[0], look.highest_rate)
-        if busiest >= look.policy.split_vs_rebucket_min_msg_rate_in_threshold:
+        busiest = max(rates[0] + other[0], facts.highest_rate)
+        if busiest >= facts.policy.split_vs_rebucket_min_msg_rate_in_threshold:
             return True
-    return any(map(gt, map(add, rates, other), look.split_thresholds))
+    return any(map(gt, map(add, rates, other), facts.split_thresholds))
 
 
 # --- more buckets than anybody needs -------------------------------------------------------------
 
 
-def _surplus(look: _Look) -> Decision:
+def _surplus(facts: _Facts) -> Decision:
     """Lowers lazily: only what nobody has needed for long, and never to less than twice the need.
 
     The factor is the dead band: a consumer more or less does not bring the buckets back.
     """
-    policy = look.policy
-    need = -(-2 * look.asked // look.count)
+    policy = facts.policy
+    need = -(-2 * facts.asked // facts.count)
     wanted = 1 << max(0, need - 1).bit_length()
     ceiling = policy.max_entry_buckets_per_segment
-    buckets = max(wanted, min(ceiling, policy.entry_bucket_budget // look.count))
-    ids = tuple(sorted(part.segment_id for part in look.active if part.buckets > buckets))
+    buckets = max(wanted, min(ceiling, policy.entry_bucket_budget // facts.count))
+    ids = tuple(sorted(part.segment_id for part in facts.active if part.buckets > buckets))
     if not ids or wanted > ceiling:
         return NoAction(None, "no segment has entry buckets to spare")
-    quiet_since_ms = max(look.demand_since_ms, *msgspec.structs.astuple(look.last))
-    if look.is_resting(quiet_since_ms, policy.rebucket_down_window_seconds):
+    quiet_since_ms = max(facts.demand_since_ms, *msgspec.structs.astuple(facts.last))
+    if facts.is_resting(quiet_since_ms, policy.rebucket_down_window_seconds):
         return NoAction(None, "entry buckets to spare are kept until nothing changes for a while")
-    if look.is_resting(look.last.rebucket_ms, policy.rebucket_cooldown_seconds):
+    if facts.is_resting(facts.last.rebucket_ms, policy.rebucket_cooldown_seconds):
         return NoAction(None, "fewer entry buckets wait for the rebucket cooldown")
     why = (
-        f"{look.asked} consumers have {look.capacity} entry buckets, more than twice as many as "
+        f"{facts.asked} consumers have {facts.capacity} entry buckets, more than twice as many as "
         f"they need, and nothing has changed for {policy.rebucket_down_window_seconds:g} s"
     )
     return Rebucket(ids, buckets, Reason.BUCKET_SURPLUS, why)
