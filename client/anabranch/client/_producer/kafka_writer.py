@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from anabranch.client._errors import BufferFullError, DeliveryError, UnknownOutcomeError
@@ -180,18 +181,15 @@ class Waiting(Protocol):
         """Kafka has the message."""
 
 
-class DeliveryReport:
-    """To be called once, inside of `poll`, with what became of `held`."""
+class DeliveryReport(msgspec.Struct, eq=False):
+    """To be called once, inside of `poll`, with what became of `message`."""
 
-    __slots__ = ("message", "partition", "waiting")
+    waiting: Waiting
+    partition: KafkaPartitionWriter
+    message: PendingMessage
 
-    def __init__(
-        self, waiting: Waiting, partition: KafkaPartitionWriter, message: PendingMessage
-    ) -> None:
-        self.waiting = waiting
-        self.partition = partition
-        self.message = message
-        waiting.awaited.add(self)
+    def __post_init__(self) -> None:
+        self.waiting.awaited.add(self)
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         try:

@@ -27,22 +27,9 @@ _NONE: Final[Mapping[str, int]] = {}
 class Delivery:
     """Settled on the event loop; over once all of it is, or when the reader's thread ends it.
 
-    Of what is told to be settled, the end tells the answer: a lock keeps the two apart.
+    Of what is acknowledged in time, the end tells the answer: a lock keeps the two apart.
     `hold_until`: when the thread ends it at the latest, by `time.monotonic`.
     """
-
-    __slots__ = (
-        "_answers",
-        "_due",
-        "_left",
-        "_lock",
-        "_over",
-        "_settled",
-        "counts",
-        "hold_until",
-        "messages",
-        "size_bytes",
-    )
 
     def __init__(
         self,

@@ -104,20 +104,10 @@ class ShareReader:
         self._stopped = False
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._trouble = ReadTrouble(on_read)
+        self.trouble = ReadTrouble(on_read)
         self._consumer: ShareConsumer | None = self._member()
         self._thread = threading.Thread(target=self._run, name="anabranch-share", daemon=True)
         self._thread.start()
-
-    @property
-    def failure(self) -> KafkaReadError | None:
-        """Why nothing can be read any more."""
-        return self._trouble.failure
-
-    @property
-    def last_trouble(self) -> str:
-        """What Kafka refused or lacked last, for the end of a message."""
-        return self._trouble.last
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Poll these, and no others."""
@@ -172,15 +162,15 @@ class ShareReader:
                 try:
                     self._turn()
                 except KafkaException as error:
-                    self._trouble.note(error.args[0])
+                    self.trouble.note(error.args[0])
                     self._wake.wait(_PARKED_S)
         except Exception as error:  # noqa: BLE001 - told to whoever receives
-            self._trouble.fault(error)
+            self.trouble.fault(error)
         finally:
             try:
                 self._leave()
             except KafkaException as error:
-                self._trouble.note(error.args[0])
+                self.trouble.note(error.args[0])
 
     def _turn(self) -> None:
         self._wake.clear()
@@ -215,12 +205,12 @@ class ShareReader:
         self._turns.unsent = False
         if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
             for message in found:
-                self._trouble.note(message.error())
+                self.trouble.note(message.error())
             messages = [message for message in found if message.error() is None]
         topics = {topic or "" for topic in set(map(Message.topic, messages))}
         self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
         if messages:
-            self._trouble.well()
+            self.trouble.well()
             self._deliver(consumer, messages, topics, began)
 
     def _deliver(
@@ -339,8 +329,8 @@ class ShareReader:
     def _lost(self, error: KafkaError) -> None:
         """A connection broke, or there is none: what was polled lately may have reached nobody."""
         self._loop.call_soon_threadsafe(self._on_contact, False)
-        self._trouble.heard(error)
-        self._trouble.note(error)
+        self.trouble.heard(error)
+        self.trouble.note(error)
 
 
 Make = Callable[[Callable[[], None]], ShareReader]  # with what is to be called when it is parked
@@ -366,14 +356,13 @@ class ShareReaders:
     @property
     def failure(self) -> KafkaReadError | None:
         """Why nothing can be read any more."""
-        return next((each.failure for each in self._members if each.failure is not None), None)
+        failures = (each.trouble.failure for each in self._members)
+        return next((failure for failure in failures if failure is not None), None)
 
     @property
     def last_trouble(self) -> str:
         """What Kafka refused or lacked last, for the end of a message."""
-        return (
-            self._members[0].last_trouble if self._reading is None else self._reading.last_trouble
-        )
+        return (self._reading or self._members[0]).trouble.last
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Poll these, and no others."""

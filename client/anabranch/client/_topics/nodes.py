@@ -60,9 +60,6 @@ class Nodes:
         self._addresses = parse_url(url)
         self._next = itertools.count(random.randrange(len(self._addresses)))
 
-    def __len__(self) -> int:
-        return len(self._addresses)
-
     async def connect(
         self, on_push: Callable[[BaseCommand], None], timeout_s: float, avoid: str = ""
     ) -> ClientConnection:
@@ -70,8 +67,8 @@ class Nodes:
 
         Raises NodesUnreachableError, which says of each address what happened.
         """
-        first = next(self._next)
-        turn = [self._addresses[(first + i) % len(self)] for i in range(len(self))]
+        first = next(self._next) % len(self._addresses)
+        turn = [*self._addresses[first:], *self._addresses[:first]]
         turn.sort(key=lambda address: str(address) == avoid)
         failures = []
         for address in turn:
