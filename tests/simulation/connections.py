@@ -6,6 +6,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from anabranch.client._consumer.assignment import Assignment
 from simulation.process import Process
 from simulation.scheduler import Action
 
@@ -38,6 +39,19 @@ class Connection:
         """To the consumer."""
         self._down_at = max(self._down_at, self._arrival())
         self._world.sched.at(self._down_at, partial(self._arrive_down, action))
+
+    def assign(self, told: Assignment) -> None:
+        """The node tells what the consumer may serve."""
+        self.down(partial(self._consumer.assigned, self, told))
+
+    def refuse(self, *, gone: bool) -> None:
+        """The node does not take the consumer. `gone`: what it was subscribed to is."""
+        answer = partial(self._consumer.disconnected, self)
+        self.down(self._consumer.begin_anew if gone else answer)
+
+    def left(self) -> None:
+        """The node has let the consumer go: a process that holds nothing ends."""
+        self.down(self._consumer.crash)
 
     def end(self, *, by_consumer: bool) -> None:
         """The other side hears of it, or has to find out by itself."""

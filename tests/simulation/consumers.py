@@ -6,6 +6,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from anabranch.broker.topics.consumers import ConsumerRequest
 from anabranch.client._consumer.assignment import Assignment, Holding
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.core.subscriptions.subscription import SubscriptionKind
@@ -13,7 +14,6 @@ from simulation.connections import Connection
 from simulation.process import Process
 from simulation.scheduler import Action, Life
 from simulation.segment_store import Message, Place
-from simulation.topic_host import ConsumerRequest
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
@@ -211,8 +211,7 @@ class Consumer(Life):
         return self.core.holds_nothing
 
     def _leave(self, connection: Connection) -> None:
-        if self._world.hosts[connection.process.name].leave(connection.number):
-            connection.down(self.crash)  # a process that holds nothing ends
+        self._world.hosts[connection.process.name].leave(connection.number)
 
     def _subscribe(self, now: float) -> None:
         self._retry_at = now + self._sched.rng.uniform(0.1, 0.6)
@@ -225,7 +224,6 @@ class Consumer(Life):
         order = self.core.begin_subscribe(now)
         self._attempt, self._asked_at = order.number, now
         asked = ConsumerRequest(
-            connection=connection.number,
             topic=self.topic,
             subscription=self.subscription,
             kind=self.kind,
@@ -234,14 +232,10 @@ class Consumer(Life):
             group_id=order.group_id,
             holdings=order.holdings,
             drained=order.drained,
-            refuse=lambda: connection.down(partial(self.disconnected, connection)),
-            gone=lambda: connection.down(self._begin_anew),
-            assign=lambda told: connection.down(partial(self._assigned, connection, told)),
-            drop=lambda: connection.end(by_consumer=False),
         )
-        connection.up(lambda: self._world.hosts[process.name].subscribe(asked))
+        connection.up(lambda: self._world.hosts[process.name].subscribe(connection, asked))
 
-    def _begin_anew(self) -> None:
+    def begin_anew(self) -> None:
         self._sched.note(f"{self} finds its subscription gone")
         self.crash()
         self._sched.after(1.0, self.start)
@@ -253,7 +247,7 @@ class Consumer(Life):
         self._connection, self._attempt, self._asked_at = None, None, 0.0
         self.core.on_disconnected()
 
-    def _assigned(self, connection: Connection, told: Assignment) -> None:
+    def assigned(self, connection: Connection, told: Assignment) -> None:
         if connection is not self._connection:
             return
         if connection.is_answered:

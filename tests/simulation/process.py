@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.channel.errors import LogTrimmedError
+from anabranch.core.bundles.unit import LEADERSHIP
 from anabranch.core.effects import (
     AppendRecord,
     BrokerState,
@@ -14,6 +15,7 @@ from anabranch.core.effects import (
     Effect,
     Halt,
     NodeSettings,
+    OpenUnit,
     SendHeartbeat,
 )
 from anabranch.core.log.records import Record
@@ -265,8 +267,12 @@ class Process:
                     self.append(record)
                 case SendHeartbeat(beat):
                     self.cluster.send_beat(self, beat)
+                case OpenUnit(unit) if self._host is not None and unit != LEADERSHIP:
+                    self._host.opened(unit)
+                case CloseUnit(unit) if self._host is not None and unit != LEADERSHIP:
+                    self._host.close(unit)
                 case CloseUnit(unit):
-                    self.later(self.cluster.closing_s(), partial(self._closed, unit))
+                    self.close(unit)
                 case Halt(reason, clean):
                     self._sched.note(f"{self.name} halts: {reason}")
                     if not clean:
@@ -274,6 +280,10 @@ class Process:
                     self._end(keeps_disk=True)
                 case _:
                     pass
+
+    def close(self, unit: str) -> None:
+        """Nothing of the unit is served any more, before long."""
+        self.later(self.cluster.closing_s(), partial(self._closed, unit))
 
     def _closed(self, unit: str) -> None:
         self.do(self.core.closed(unit, self.local_now()))

@@ -77,7 +77,7 @@ def test_a_subscription_that_begins_anew_without_what_it_had_drained(
         return after
 
     monkeypatch.setattr(subscription_evolve, "_changed", kept)
-    violation_found("right after", "which was put at")
+    violation_found("right after", "which was put at", first_seed=10)
 
 
 def test_a_seek_that_does_not_wait_for_who_serves_the_former_group(
@@ -140,7 +140,7 @@ def test_positions_that_were_read_of_a_former_version_of_the_subscription(
     stormy(monkeypatch, **seeks, client_faults=FAULTS, client_fault_interval_s=1.0)
     for module in (surveys, usage):
         monkeypatch.setattr(module, "change_as_read", late)
-    violation_found("which was put at", "right after", first_seed=40)
+    violation_found("which was put at", "right after", "is called drained by", first_seed=59)
 
 
 # --- checkpoints ----------------------------------------------------------------------------
@@ -172,4 +172,4 @@ def test_a_checkpoint_consumer_that_begins_at_the_end_of_what_it_does_not_know(
 
     stormy(monkeypatch, **CHECKPOINTS)
     monkeypatch.setattr(CheckpointConsumer, "_start_of", late)
-    violation_found("right after")
+    violation_found("right after", "is called drained, and")

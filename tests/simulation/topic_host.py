@@ -1,336 +1,349 @@
-"""What a broker's topic service does, simulated: controllers, and consumers' sessions with them."""
+"""A broker's topics, simulated: the product's own services, over simulated parts.
+
+Each of their waits is an event (`work`); nothing of asyncio runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+import structlog
 
 from anabranch.broker.binary.forms import assignment_form
-from anabranch.broker.topics import consumers
-from anabranch.client._consumer.assignment import Assignment as Told
+from anabranch.broker.errors import DeadlineExceededError, UnavailableError
+from anabranch.broker.proposals import Proposals
+from anabranch.broker.topics.access import TopicAccess
+from anabranch.broker.topics.consumers import (
+    ConsumerRequest,
+    Consumers,
+    RegisteredConsumer,
+    SubscriptionGoneError,
+)
+from anabranch.broker.topics.groups import Groups, StartPositionFinder
+from anabranch.broker.topics.service import TopicService
+from anabranch.client._consumer.assignment import Assignment
 from anabranch.client._consumer.session import assignment_of
-from anabranch.core.bundles.unit import Unit
+from anabranch.core.bundles.propose import Actor
+from anabranch.core.errors import AnabranchError
 from anabranch.core.log.outcome import Folded
-from anabranch.core.subscriptions import admission
-from anabranch.core.subscriptions.admission import AdmissionStep, admit
+from anabranch.core.log.records import Record
+from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.propose import subscription_change
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
-from anabranch.core.topics.controller import (
-    CloseConsumer,
-    ControllerEffect,
-    Propose,
-    RunTask,
-    SendAssignment,
-    TopicController,
-    Unserved,
-)
-from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.kafka_names import kafka_group
+from anabranch.core.topics.controller import ControllerEffect, Unserved
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
+from simulation.connections import Connection
+from simulation.forgetting import Keepers
 from simulation.process import Process
 from simulation.scheduler import ViolationError
-from simulation.seeks import Seeks
+from simulation.seeks import Positions, Seeks
+from simulation.work import Answer, Work
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
 
 ASK_S_MAX = 3.0  # a request that is not answered by then is refused
 REPEAT_S = 0.5
+_SILENT = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
 
-class ConsumerRequest(consumers.ConsumerRequest, frozen=True, kw_only=True):
-    """A consumer's Subscribe."""
+class _Runtime:
+    """What the services need of a node."""
 
-    connection: int
-    refuse: Callable[[], None]
-    gone: Callable[[], None]  # what it was subscribed to
-    assign: Callable[[Told], None]
-    drop: Callable[[], None]
+    def __init__(self, process: Process) -> None:
+        self.core = process.core
+        self.now = process.local_now
+        self.proposals: Any = None
+        self.server: Any = None
+        self.log_ms = 0
+        self._process = process
+
+    @property
+    def view(self) -> StateReader:
+        return self.core.state
+
+    @property
+    def has_lease(self) -> bool:
+        return self.core.lease.holds(self.now())
+
+    def may_act(self, unit: str) -> bool:
+        return self.core.may_act(unit, self.now())
+
+    def closed(self, unit: str) -> None:
+        self._process.close(unit)
+
+    def soon(self, action: Callable[..., object], *args: object) -> None:
+        action(*args)
 
 
-class _Home(msgspec.Struct):
-    """A controller and the bundle in whose name it acts."""
-
-    controller: TopicController
-    unit: str
-
-
-class TopicHost:
-    """The controllers in one life of one process."""
+class _Workers:
+    """What carries tasks out."""
 
     def __init__(self, world: TopicWorld, process: Process) -> None:
         self._world = world
         self._process = process
-        self._homes: dict[str, _Home] = {}
-        self._sessions: dict[int, ConsumerRequest] = {}
-        self._waiting: list[tuple[ConsumerRequest, float]] = []
-        self._proposed: dict[str, tuple[int, float]] = {}
-        self._log_ms = 0
-        self._seeks = Seeks(world, process, self)
-        self._turns: dict[tuple[str, str], int] = {}  # whose request a subscription waits for
+
+    def task(self, task: Task) -> Future[TaskDone | TaskFailed]:
+        found: Future[TaskDone | TaskFailed] = Future()
+        self._world.store.carry_out(self._process, task, found.set_result)
+        return found
+
+
+class _Service(TopicService):
+    def carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
+        found = list(effects)
+        for effect in found:
+            if isinstance(effect, Unserved):
+                raise ViolationError(
+                    f"{self.runtime.core.me} has left unserved of {name}: {effect}"
+                )
+        super().carry_out(name, found)
+
+    def _is_mine(self, name: str) -> bool:
+        return bool(self._unit(name))
+
+
+class _Groups(Groups):
+    """Groups begin at the first message, and are left to expire."""
+
+    def __init__(self) -> None:
+        """Nothing is asked of Kafka."""
+
+    async def start(self, group: str, starts: Mapping[tuple[str, int], int]) -> None:
+        pass
+
+    def delete(self, group: str, *, again: bool = True) -> None:
+        pass
+
+
+class _Nowhere:
+    """Look-ups that find nothing: nobody is sent elsewhere here."""
+
+    def locate_cached(self, topic: str, namespace: str) -> None:
+        return None
+
+
+class _Proposals(Proposals):
+    """A node's, appended by the simulation. `proposed` is told of those that somebody awaits."""
+
+    def __init__(self, process: Process, proposed: Callable[[Record], None]) -> None:
+        self.new_id = process.new_id
+        self._process = process
+        self._proposed = proposed
+        self._verdicts: dict[str, Answer[Folded]] = {}
+
+    def actor(self) -> Actor:
+        if not self._process.core.lease.holds(self._process.local_now()):
+            raise UnavailableError("this node is in safe mode")
+        return self._process.core.actor()
+
+    @staticmethod
+    def deadline(timeout_s: float) -> float:
+        return 0.0  # whoever asks is cancelled when it is over
+
+    def cast(
+        self, record: Record, seconds: float, over: Callable[[], object] = lambda: None
+    ) -> None:
+        self._process.append(record)
+
+    async def propose(self, record: Record, deadline: float) -> Folded:
+        self._proposed(record)
+        answer = self._verdicts[record.proposal_id] = Answer[Folded]()
+        self._repeat(record)
+        return await answer
+
+    def _repeat(self, record: Record) -> None:
+        """Again, until it is read back."""
+        if record.proposal_id in self._verdicts:
+            self._process.append(record)
+            self._process.later(REPEAT_S, partial(self._repeat, record))
+
+    def folded(self, entry: Folded) -> None:
+        """Whoever waits for the verdict on it has it."""
+        record = entry.record
+        if record is not None and record.proposal_id in self._verdicts:
+            self._verdicts.pop(record.proposal_id).give(entry)
+
+
+class _Consumers(Consumers):
+    def __init__(self, process: Process, access: TopicAccess, starts: StartPositionFinder) -> None:
+        super().__init__(access, starts, _Groups(), ASK_S_MAX)
+        self.busy: dict[tuple[str, str], list[Answer[None]]] = {}  # with who waits
+        self._process = process
+
+    @asynccontextmanager
+    async def alone(
+        self, topic: str, subscription: str, timeout_s: float | None = None
+    ) -> AsyncIterator[None]:
+        which, process, life = (topic, subscription), self._process, self._process.life
+        try:
+            while which in self.busy:
+                turn = Answer[None]()
+                self.busy[which].append(turn)
+                await turn
+            self.busy[which] = []
+            try:
+                yield
+            finally:
+                waiting = self.busy.pop(which)
+                if process.alive and process.life == life:
+                    for turn in waiting:
+                        process.later(0.0, partial(turn.give, None))
+        except asyncio.CancelledError:
+            raise DeadlineExceededError("it took too long") from None
+
+
+class Link:
+    """A consumer's connection, as its node sees it."""
+
+    def __init__(self, host: TopicHost, connection: Connection, asked: ConsumerRequest) -> None:
+        self.connection = connection
+        self.asked = asked
+        self.session: RegisteredConsumer | None = None
+        self.is_answered = False
+        self.is_leaving = False
+        self._host = host
+
+    def assigned(self, assignment: ConsumerAssignment) -> None:
+        """Tells the consumer what it may serve from now on."""
+        told = self._host.told(self.asked, assignment)
+        if told is not None:
+            self.is_answered = True
+            self.connection.assign(told)
+
+    def dropped(self, _why: str) -> None:
+        """Later: the controller is in the midst of its effects."""
+        self._host.later(partial(self._host.dismiss, self))
+
+
+class TopicHost:
+    """The controllers and the consumers' sessions in one life of one process."""
+
+    def __init__(self, world: TopicWorld, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self._links: dict[int, Link] = {}
+        self._runtime = _Runtime(process)
+        runtime: Any = self._runtime
+        workers: Any = _Workers(world, process)
+        load = partial(world.loads.known, process)
+        service = _Service(runtime, world.settings, "", workers, load, lambda *_: True)
+        nowhere: Any = _Nowhere()
+        positions: Any = Positions(world, process)
+        self._seeks = Seeks(world, process, positions)
+        self._proposals = runtime.proposals = _Proposals(process, self._seeks.proposed)
+        access = TopicAccess(runtime, nowhere, service)
+        starts = StartPositionFinder(access, positions)
+        self._consumers = _Consumers(process, access, starts)
+        self._seeks.begins(access, self._consumers, starts)
+        self._keepers = Keepers(world, process, self, access, self._consumers, positions)
+        service.tickers.clear()  # `Keepers` looks when it is time
+        for each in (service, service.scaling, self._consumers):
+            each._log = _SILENT
+        self._service = service
+        self.may_act = service.may_act
+        self.opened, self.close = service.opened, service.close
 
     # --- from the process ---------------------------------------------------------------
 
     def folded(self, entries: Iterable[Folded]) -> None:
-        """The view has read these; a bundle lost on the way takes its controllers with it."""
-        for entry in entries:
-            self._log_ms = max(self._log_ms, entry.timestamp_ms)
-            for key, entity in entry.outcome.changes:
-                if isinstance(entity, Unit) and entity.holder != self._process.name:
-                    self._discard(key)
-            self._seeks.folded(entry)
-        self.advance()
+        """The view has read these."""
+        found = list(entries)
+        for entry in found:
+            self.log_time(entry.timestamp_ms)
+            self._proposals.folded(entry)
+        self._service.folded([each for entry in found for each in entry.outcome.changes])
 
     def log_time(self, log_ms: int) -> None:
-        """A heartbeat was read that the log stamped so."""
-        self._log_ms = max(self._log_ms, log_ms)
+        """Something was read that the log stamped so."""
+        self._runtime.log_ms = max(self._runtime.log_ms, log_ms)
 
     def advance(self) -> None:
-        """Looks at every topic; time may have passed."""
-        if not self._process.core.session:
-            return
-        for name in self._world.topics:
-            self._reconcile(name)
-        self._seeks.keepers.advance()
-        now = self._process.local_now()
-        waiting, self._waiting = self._waiting, []
-        for asked, until in waiting:
-            if now > until:
-                asked.refuse()
-            elif not self._register(asked):
-                self._waiting.append((asked, until))
-                continue
-            if self._turns.get(which := (asked.topic, asked.subscription)) == asked.connection:
-                del self._turns[which]
+        """Time has passed."""
+        self._service.ticked()
+        self._keepers.advance()
 
-    def controller(self, name: str) -> TopicController | None:
-        """The topic's controller, if it is this process."""
-        core = self._process.core
-        unit, holder = controller_of(core.state, name)
-        if holder != core.me:
-            return None
-        home = self._homes.get(name)
-        if home is None or home.unit != unit:
-            controller = TopicController(
-                name,
-                core.state,
-                self._world.settings,
-                core.actor,
-                lambda now: core.may_act(unit, now),
-                self._process.new_id,
-                partial(self._world.loads.known, self._process),
-            )
-            home = self._homes[name] = _Home(controller, unit)
-        return home.controller
-
-    def may_act(self, name: str) -> bool:
-        """Whether this process is the topic's controller at this instant."""
-        core = self._process.core
-        unit, holder = controller_of(core.state, name)
-        return holder == core.me and core.may_act(unit, self._process.local_now())
+    def later(self, action: Callable[[], None]) -> None:
+        """Not in the midst of what is under way."""
+        self._process.later(0.0, action)
 
     def seek(self, topic: str, subscription: str, timestamp_ms: int) -> None:
         """Somebody asks to put a subscription somewhere else."""
-        if (topic, subscription) not in self._turns:
+        if (topic, subscription) not in self._consumers.busy:
             self._seeks.begin(topic, subscription, timestamp_ms)
-
-    def dismiss(self, topics: Collection[str], why: str, subscription: str | None = None) -> None:
-        """Ends the sessions of these topics' consumers, of one subscription or of all."""
-        for connection, asked in list(self._sessions.items()):
-            if asked.topic in topics and subscription in (None, asked.subscription):
-                asked.drop()
-                self.closed(connection)
-
-    def _discard(self, unit: str) -> None:
-        for name in [name for name, home in self._homes.items() if home.unit == unit]:
-            del self._homes[name]
-
-    # --- controllers --------------------------------------------------------------------
-
-    def _reconcile(self, name: str) -> None:
-        controller = self.controller(name)
-        if controller is None:
-            self._homes.pop(name, None)
-            return
-        self._carry_out(name, controller.reconcile(self._process.local_now(), self._log_ms))
-
-    def _carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case RunTask(task):
-                    home = self._homes[name]
-                    done = partial(self._finished, name, home, task)
-                    self._world.store.carry_out(self._process, task, done)
-                case Propose(record):
-                    self._process.append(record)
-                case SendAssignment(connection, _, assignment):
-                    asked = self._sessions.get(connection)
-                    if asked is not None:
-                        asked.assign(self._told(asked, assignment))
-                case Unserved(subscription, buckets, bound_s):
-                    raise ViolationError(
-                        f"{self._process.name} has left {buckets} of {subscription} of {name} "
-                        f"unserved for {bound_s:g} s"
-                    )
-                case CloseConsumer(connection, _):
-                    silent = self._sessions.get(connection)
-                    if silent is not None:
-                        silent.drop()
-                        self.closed(connection)
-
-    def _finished(self, name: str, home: _Home, task: Task, result: TaskDone | TaskFailed) -> None:
-        if self._homes.get(name) is home:
-            now = self._process.local_now()
-            effects = home.controller.finished(task, result, now, self._log_ms)
-            self._carry_out(name, effects)
-
-    def _told(self, asked: ConsumerRequest, assignment: ConsumerAssignment) -> Told:
-        state = self._process.core.state
-        topic, known = state.topic(asked.topic), state.subscription(asked.topic, asked.subscription)
-        if topic is None or known is None:
-            raise AssertionError(f"an assignment of {asked.topic}, which does not exist")
-        settings = self._world.client_settings
-        return assignment_of(
-            assignment_form(settings, asked.topic, topic, asked.subscription, known, assignment)
-        )
 
     # --- consumers ----------------------------------------------------------------------
 
-    def subscribe(self, asked: ConsumerRequest) -> None:
+    def subscribe(self, connection: Connection, asked: ConsumerRequest) -> None:
         """A consumer asks for its share; it is given one, or refused, before long."""
-        if not self.may_act(asked.topic):
-            asked.refuse()
+        link = Link(self, connection, asked)
+        work = Work(self._consumers.subscribe(asked, link), partial(self._subscribed, link))
+        self._process.later(ASK_S_MAX, work.cancel)
+
+    def _subscribed(
+        self, link: Link, session: RegisteredConsumer | None, error: AnabranchError | None
+    ) -> None:
+        link.session = session
+        if session is not None and link.is_answered:
+            self._links[link.connection.number] = link
             return
-        self._reconcile(asked.topic)
-        self._waiting.append((asked, self._process.local_now() + ASK_S_MAX))
-        self.advance()
+        if session is not None:
+            self._consumers.closed(session)
+        link.connection.refuse(gone=isinstance(error, SubscriptionGoneError))
 
     def report(
         self, connection: int, released: Iterable[Bucket], drained: Iterable[Bucket]
     ) -> bool:
         """Whether the report was counted."""
-        asked = self._sessions.get(connection)
-        if asked is None or not self.may_act(asked.topic):
+        link = self._links.get(connection)
+        if link is None or link.session is None:
             return False
-        controller = self.controller(asked.topic)
-        now = self._process.local_now()
-        if controller is None or not controller.heard(
-            asked.subscription, asked.consumer, connection, released, drained, now
-        ):
+        try:
+            due = self._consumers.report(link.session, released, drained)
+        except AnabranchError:
             return False
-        self._reconcile(asked.topic)
+        if due:
+            self._consumers.settle(link.session)
         return True
 
-    def leave(self, connection: int) -> bool:
-        """The consumer holds nothing and its registration shall end; whether that is so now."""
-        asked = self._sessions.get(connection)
-        if asked is None or not self.may_act(asked.topic):
-            return False
-        controller = self.controller(asked.topic)
-        known = self._process.core.state.subscription(asked.topic, asked.subscription)
-        if controller is None or known is None or self._is_busy(asked):
-            return False
-        if asked.kind is SubscriptionKind.QUEUE:
-            controller.left(asked.subscription, asked.consumer)  # was never registered
-        elif known.instance_of(asked.consumer) == asked.instance:
-            controller.left(asked.subscription, asked.consumer)
-            self._propose(asked, SubscriptionOp.LEAVE, consumer=asked.consumer)
-            return False
-        self.closed(connection)
-        return True
+    def leave(self, connection: int) -> None:
+        """The consumer holds nothing, and its registration shall end; it may ask again."""
+        link = self._links.get(connection)
+        if link is not None and link.session is not None and not link.is_leaving:
+            link.is_leaving = True
+            work = Work(self._consumers.leave(link.session), partial(self._left, link))
+            self._process.later(ASK_S_MAX, work.cancel)
+
+    def _left(self, link: Link, _: None, error: AnabranchError | None) -> None:
+        link.is_leaving = False
+        if error is None:
+            self._links.pop(link.connection.number, None)
+            link.connection.left()
 
     def closed(self, connection: int) -> None:
         """A connection has ended."""
-        asked = self._sessions.pop(connection, None)
-        if asked is None:
-            return
-        controller = self.controller(asked.topic)
-        if controller is not None:
-            now = self._process.local_now()
-            controller.closed(asked.subscription, asked.consumer, connection, now)
-            self._reconcile(asked.topic)
+        link = self._links.pop(connection, None)
+        if link is not None and link.session is not None:
+            self._consumers.closed(link.session)
 
-    def _register(self, asked: ConsumerRequest) -> bool:
-        """Takes the next step towards a session; whether the request is settled."""
-        controller = self.controller(asked.topic)
-        topic = self._process.core.state.topic(asked.topic)
-        if topic is None or controller is None or not self.may_act(asked.topic):
-            asked.refuse()
-            return True
-        if self._is_busy(asked):
-            return False
-        known = self._process.core.state.subscription(asked.topic, asked.subscription)
-        group = "" if known is None else _group(asked, known)
-        match admit(asked, known, group, controller.coordinators.get(asked.subscription)):
-            case AdmissionStep.OPEN:
-                pass
-            case AdmissionStep.CREATE:
-                self._propose(asked, SubscriptionOp.CREATE, kind=asked.kind)
-                return False
-            case AdmissionStep.JOIN:
-                named = {"consumer": asked.consumer, "instance": asked.instance}
-                self._propose(asked, SubscriptionOp.JOIN, **named)
-                return False
-            case AdmissionStep.DELETED | AdmissionStep.REPLACED:
-                asked.gone()
-                return True
-            case _:
-                asked.refuse()
-                return True
-        same = admission.is_same_group(asked, group)
-        opened = controller.opened(
-            asked.subscription,
-            asked.consumer,
-            asked.instance,
-            asked.connection,
-            asked.holdings,
-            asked.drained if same else (),
-            self._process.local_now(),
-            anew=not same,
-        )
-        if not opened:
-            asked.refuse()
-            return True
-        self._sessions[asked.connection] = asked
-        self._reconcile(asked.topic)
-        return True
+    def dismiss(self, link: Link) -> None:
+        """The consumer's session is over, and the consumer is told."""
+        if self._links.get(link.connection.number) is link:
+            self.closed(link.connection.number)
+            link.connection.end(by_consumer=False)
 
-    def _is_busy(self, asked: ConsumerRequest) -> bool:
-        """Whether another request has the subscription to itself."""
-        which = (asked.topic, asked.subscription)
-        turn = self._turns.get(which, asked.connection)
-        return turn != asked.connection or which in self._seeks.busy
-
-    def _propose(self, asked: ConsumerRequest, op: SubscriptionOp, **fields: Any) -> None:
-        state, now = self._process.core.state, self._process.local_now()
+    def told(self, asked: ConsumerRequest, assignment: ConsumerAssignment) -> Assignment | None:
+        """An assignment, as its consumer reads it."""
+        state = self._process.core.state
         topic, known = state.topic(asked.topic), state.subscription(asked.topic, asked.subscription)
-        if topic is None:
-            return
-        key = f"{op.name} {asked.topic} {asked.subscription} {asked.consumer}"
-        version = known.version if known is not None else 0
-        if self._proposed.get(key, (-1, 0.0))[0] == version and now < self._proposed[key][1]:
-            return
-        self._proposed[key] = (version, now + REPEAT_S)
-        if op is not SubscriptionOp.LEAVE:
-            self._turns[asked.topic, asked.subscription] = asked.connection
-        self._process.append(
-            subscription_change(
-                self._process.core.actor(),
-                asked.topic,
-                topic,
-                asked.subscription,
-                known,
-                op,
-                self._process.new_id(),
-                **fields,
-            )
+        if topic is None or known is None:
+            return None
+        settings = self._world.client_settings
+        return assignment_of(
+            assignment_form(settings, asked.topic, topic, asked.subscription, known, assignment)
         )
-
-
-def _group(asked: ConsumerRequest, known: Subscription) -> str:
-    return kafka_group("", asked.topic, asked.subscription, known.created_offset)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from contextlib import suppress
+from typing import Any, Protocol
 
 import msgspec
 
@@ -131,6 +132,16 @@ class Runtime:
     def _is_member(self, broker: str) -> bool:
         session = self.view.session(broker)
         return session is not None and session.open
+
+    @staticmethod
+    def now() -> float:
+        """The clock that leases and silence are measured on."""
+        return clock.now()
+
+    def soon(self, action: Callable[..., object], *args: Any) -> None:
+        """Calls it in the event loop, from whatever thread; not when the process is ending."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(action, *args)
 
     # --- what comes in ------------------------------------------------------------------
 

@@ -39,7 +39,6 @@ from anabranch.core.subscriptions.admission import (
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.propose import subscription_change
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
-from anabranch.wire import clock
 
 _SO_ALREADY: Final = (
     Verdict.CONSUMER_EXISTS,
@@ -173,7 +172,7 @@ class Consumers:
             )
         let_go, done = tuple(released), tuple(drained)
         if controller is None or not controller.heard(
-            asked.subscription, asked.consumer, session.number, let_go, done, clock.now()
+            asked.subscription, asked.consumer, session.number, let_go, done, self._runtime.now()
         ):
             raise SessionOverError(
                 f"the session of consumer {asked.consumer} of {full_name(asked.topic)} is over: "
@@ -214,7 +213,9 @@ class Consumers:
         self._service.consumers.pop(session.number, None)
         controller = self._service.controller(asked.topic)
         if controller is not None:
-            controller.closed(asked.subscription, asked.consumer, session.number, clock.now())
+            controller.closed(
+                asked.subscription, asked.consumer, session.number, self._runtime.now()
+            )
             self._service.reconcile(asked.topic)
 
     # --- steps --------------------------------------------------------------------------
@@ -357,7 +358,7 @@ class Consumers:
             session.number,
             asked.holdings,
             asked.drained if same else (),
-            clock.now(),
+            self._runtime.now(),
             anew=not same,
         ):
             raise UnavailableError(

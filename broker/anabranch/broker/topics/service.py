@@ -14,7 +14,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from typing import Final, Protocol
 
@@ -44,7 +44,6 @@ from anabranch.core.topics.controller import (
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
-from anabranch.wire import clock
 
 _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
@@ -110,8 +109,7 @@ class TopicService:
         self.open_since: dict[str, float] = {}  # by bundle: when this node got it last
         self._running: Counter[str] = Counter()  # by bundle
         self._closing: set[str] = set()
-        self._rounds = TickSchedule(settings.auto_scale.interval_s, clock.now())
-        self._loop = asyncio.get_running_loop()
+        self._rounds = TickSchedule(settings.auto_scale.interval_s, self.runtime.now())
         self._log = get_logger(broker=runtime.core.me)
         runtime.server = self
 
@@ -129,7 +127,7 @@ class TopicService:
     def may_act(self, name: str) -> bool:
         """Whether this node is the topic's controller at this instant."""
         unit = self._unit(name)
-        return bool(unit) and self.runtime.core.may_act(unit, clock.now())
+        return bool(unit) and self.runtime.core.may_act(unit, self.runtime.now())
 
     def controller(self, name: str) -> TopicController | None:
         """The topic's controller, made if there is none yet; None when it is not here."""
@@ -174,7 +172,7 @@ class TopicService:
     # --- from the runtime ---------------------------------------------------------------
 
     def opened(self, unit: str) -> None:
-        self.open_since[unit] = clock.now()
+        self.open_since[unit] = self.runtime.now()
         for name in list(self.runtime.view.restless_topics()):
             if name not in self._homes:
                 self.reconcile(name, idle=False)
@@ -202,7 +200,7 @@ class TopicService:
             elif type(entity) is Unit:
                 units.append(key)
                 if key in self.open_since and entity.holder != me:
-                    self.open_since[key] = clock.now()
+                    self.open_since[key] = self.runtime.now()
                     self._discard(key)
         for name in sorted(touched):
             self.reconcile(name, idle=False)
@@ -214,7 +212,7 @@ class TopicService:
         for name in self._rounds.turns(self._homes.__contains__):
             self.reconcile(name)
         topics = self.runtime.view.topics
-        for name in self._rounds.looks(clock.now(), self.open_since, topics, self._is_mine):
+        for name in self._rounds.looks(self.runtime.now(), self.open_since, topics, self._is_mine):
             if name not in self._homes:
                 self.reconcile(name, idle=False)
         for ticker in self.tickers:
@@ -241,7 +239,7 @@ class TopicService:
             self._homes.pop(name, None)
         elif idle or name in self._homes or self._has_work(name):
             controller = self._home(name, unit).controller
-            self.carry_out(name, controller.reconcile(clock.now(), self.runtime.log_ms))
+            self.carry_out(name, controller.reconcile(self.runtime.now(), self.runtime.log_ms))
             self._forget(name)
 
     def carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
@@ -319,7 +317,7 @@ class TopicService:
 
     def _start(self, name: str, task: Task) -> None:
         home = self._homes[name]
-        began = clock.now()
+        began = self.runtime.now()
         try:
             future = self.workers.task(task)
         except OperationError as error:
@@ -329,8 +327,7 @@ class TopicService:
         self._running[home.unit] += 1
 
         def done(future: Future[TaskDone | TaskFailed]) -> None:
-            with suppress(RuntimeError):  # the loop is closed: the process is ending
-                self._loop.call_soon_threadsafe(self._finished, name, home, task, began, future)
+            self.runtime.soon(self._finished, name, home, task, began, future)
 
         future.add_done_callback(done)
 
@@ -357,9 +354,11 @@ class TopicService:
             return
         result = future.result()
         self.failures.note(task, result)
-        self._explain(name, task, result, clock.now() - began)
+        self._explain(name, task, result, self.runtime.now() - began)
         if self._homes.get(name) is home:
-            effects = home.controller.finished(task, result, clock.now(), self.runtime.log_ms)
+            effects = home.controller.finished(
+                task, result, self.runtime.now(), self.runtime.log_ms
+            )
             self.carry_out(name, effects)
             self._forget(name)
 

@@ -22,7 +22,6 @@ from anabranch.core.subscriptions.propose import subscription_change
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.retention import Expiring, expiring
-from anabranch.wire import clock
 
 _KAFKA_S: Final = 30.0
 _LOG_S: Final = 10.0
@@ -75,7 +74,8 @@ class Usage:
         if unit is not None and unit.since_offset <= known.created_offset:
             return 0.0
         opened_at = self._access.service.open_since.get(name, -math.inf)
-        return opened_at + self._access.service.settings.timing.queue_gone_s - clock.now()
+        gone_s = self._access.service.settings.timing.queue_gone_s
+        return opened_at + gone_s - self._access.runtime.now()
 
 
 async def change_as_read(
