@@ -24,6 +24,8 @@ help:
 	@echo 'make check         the quick loop: format, lint, types, layers, unit and property tests'
 	@echo 'make test          everything: the above, simulation, integration, Spark'
 	@echo 'make soak          simulate new seeds until interrupted'
+	@echo 'make images        build images of a node and of Kafka (needs a Docker engine)'
+	@echo 'make faults        disturb those images under load, and judge the history'
 	@echo 'make mutants       plant bugs one by one, and see which of them no test notices'
 	@echo 'make bench         measure, print ratios to limits, save JSON and plots'
 	@echo 'make format        rewrite the sources in the project format'
@@ -110,8 +112,25 @@ check: lint
 # other, so that one run tells all that is wrong.
 .PHONY: test
 test: java lint jars
-	$(BIN)/pytest -n 3 -m 'not integration and not spark' $(PYTEST_ARGS) || pure=$$?; \
+	$(BIN)/pytest -n 3 -m 'not integration and not spark and not faults' $(PYTEST_ARGS) || pure=$$?; \
 	$(BIN)/pytest -n 3 --dist loadfile -m 'integration or spark' $(PYTEST_ARGS) && exit $${pure:-0}
+
+# Images of a node and of Kafka, for the Docker engine that answers; docker/base.sh makes the base where
+# none can be pulled.
+.PHONY: images
+images: java jars
+	rm -rf build/docker/kafka && mkdir -p build/docker/kafka
+	cp $$($(BIN)/python -c 'from anabranch.jars.cache import resolve; print(*resolve("kafka"))') build/docker/kafka/
+	docker image inspect debian:bookworm-slim >/dev/null 2>&1 || docker pull debian:bookworm-slim \
+		|| docker/base.sh debian:bookworm-slim
+	for target in node kafka; do \
+		docker build --network host --target $$target --tag anabranch-$$target:dev --file docker/Dockerfile . \
+			|| exit 1; done
+
+# FAULTS of them, injected into containers under load, from the schedule of SEED on.
+.PHONY: faults
+faults: images
+	TESTCONTAINERS_RYUK_DISABLED=true $(BIN)/pytest -m faults tests/faults $(PYTEST_ARGS)
 
 .PHONY: format
 format: setup
