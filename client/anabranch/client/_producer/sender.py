@@ -16,7 +16,8 @@ From Kafka's refusal to the child, in the order of the methods of `Sender`:
 
 1. `refused`: what is sent to the writer from now on is *held*;
 2. `advance`: what is under way is waited for: each append is either acknowledged or refused. Kafka
-   refuses everything once it refuses something, so what is refused is a suffix, and in order;
+   refuses everything once it refuses something, so what is refused is a suffix. Its reports come in
+   any order, and are put in that of sending (`PartitionWriter.put_in_order`);
 3. `resolved`: if a refused append may have been tried more than once, an earlier try may have
    succeeded without our knowing. Then the writer is *in doubt*, and Kafka is asked how many
    messages of this producer the sealed partition holds (`settlement`). An idempotent producer's
