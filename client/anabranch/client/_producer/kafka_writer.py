@@ -91,7 +91,8 @@ class KafkaPartitionWriter(PartitionWriter):
             return error
         self.appended += 1  # as `sent`, without a call
         order = self.order
-        order.append((key, value))
+        order.append(key)
+        order.append(value)
         if len(order) > self.order_max:
             self.forget()
         return None
