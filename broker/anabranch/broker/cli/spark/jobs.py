@@ -21,9 +21,12 @@ _ARCHIVE_DIR = click.Path(file_okay=False, path_type=Path)
 def tidy_when_terminated() -> None:
     """Makes SIGTERM end the command as Ctrl-C does, which leaves no files of Spark's behind.
 
-    The bridge to Spark (py4j) logs a trace of what interrupts a call, and raises it as well.
+    The bridge to Spark (py4j) logs a trace of what interrupts a call, and raises it as well; and it
+    logs another one if Spark's process has ended before it.
     """
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
+        signal.signal(signal.SIGINT, _interrupt)
     logging.getLogger().addFilter(_tells_more_than_that_it_was_interrupted)
 
 
@@ -32,6 +35,7 @@ def _tells_more_than_that_it_was_interrupted(record: logging.LogRecord) -> bool:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     raise KeyboardInterrupt
 
 
