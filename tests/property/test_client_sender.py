@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.client import Segment, TopicLayout
+from anabranch.client import TopicLayout
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.router import Router
-from anabranch.core.hashing import bucket_of, segment_hash
+from support.planted_router import begin_in_children
 from support.sender_world import SenderWorld
 
 _KEYS = [b"key-%d" % number for number in range(12)]
@@ -136,18 +136,7 @@ def test_it_is_found_when_a_producer_moves_because_sealing_is_announced(
 def test_it_is_found_when_a_producer_that_begins_while_sealing_begins_in_the_child(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place_at = Router._place_at
-
-    def eager(self: Router[PartitionWriter], position: int) -> tuple[Segment, int]:
-        part, bucket = place_at(self, position)
-        used = {(partition.segment.segment_id, partition.bucket) for partition in self.writers()}
-        child = self.layout.child_at(segment_hash(position))
-        is_leaving = self.layout.is_leaving(part.segment_id)
-        if is_leaving and child is not None and (part.segment_id, bucket) not in used:
-            return child, bucket_of(position, child.info.buckets)
-        return part, bucket
-
-    monkeypatch.setattr(Router, "_place_at", eager)
+    begin_in_children(monkeypatch)
     assert finds_something()
 
 

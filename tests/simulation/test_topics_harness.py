@@ -15,7 +15,7 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
 from anabranch.client._producer.router import Router
 from anabranch.client._producer.sender import Sender
-from anabranch.core.hashing import bucket_of, hash32, segment_hash
+from anabranch.core.hashing import hash32
 from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions import admission, assignor, handover, instances
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
@@ -31,6 +31,7 @@ from anabranch.core.topics.topic import ScalableTopic
 from simulation import producers
 from simulation.planted import quiet, stormy, violation_found
 from simulation.segment_store import SegmentStore
+from support.planted_router import begin_in_children
 from support.state_machines import without
 
 pytestmark = pytest.mark.simulation
@@ -92,19 +93,8 @@ def test_a_producer_that_moves_because_sealing_is_announced(
 def test_a_producer_that_begins_in_the_child_while_its_parent_is_sealed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place_at = Router._place_at
-
-    def eager(self: Router[PartitionWriter], position: int) -> tuple[Segment, int]:
-        part, bucket = place_at(self, position)
-        used = {(partition.segment.segment_id, partition.bucket) for partition in self.writers()}
-        child = self.layout.child_at(segment_hash(position))
-        is_leaving = self.layout.is_leaving(part.segment_id)
-        if is_leaving and child is not None and (part.segment_id, bucket) not in used:
-            return child, bucket_of(position, child.info.buckets)
-        return part, bucket
-
     shared_by_all(monkeypatch)
-    monkeypatch.setattr(Router, "_place_at", eager)
+    begin_in_children(monkeypatch)
     violation_found("which had been acknowledged when it was sent")
 
 
