@@ -24,11 +24,16 @@ help:
 	@echo 'make check         the quick loop: format, lint, types, layers, unit and property tests'
 	@echo 'make test          everything: the above, simulation, integration, Spark'
 	@echo 'make soak          simulate new seeds until interrupted'
-	@echo 'make images        build images of a node and of Kafka (needs a Docker engine)'
+	@echo 'make images        build the images (needs a Docker engine)'
+	@echo 'make stack         a whole cluster in containers: Kafka, nodes, Spark, Prometheus'
+	@echo 'make stack-demo    the load of the demo, through that cluster'
+	@echo 'make stack-down    remove that cluster, and all that it kept'
 	@echo 'make faults        disturb those images under load, and judge the history'
+	@echo 'make faults-clean  remove the containers of a run that was killed'
 	@echo 'make mutants       plant bugs one by one, and see which of them no test notices'
 	@echo 'make bench         measure, print ratios to limits, save JSON and plots'
 	@echo 'make format        rewrite the sources in the project format'
+	@echo 'make dashboards    write the dashboards of Grafana'
 	@echo 'make proto         generate the code of the wire protocol'
 	@echo 'make requirements  resolve the dependencies anew (needs uv)'
 	@echo 'make clean         remove .venv and everything built'
@@ -79,8 +84,10 @@ requirements:
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml --extra node -c requirements/build.txt -o requirements/node.txt
 	$(COMPILE) pyproject.toml -c requirements/node.txt -o requirements/sdk.txt
+	$(COMPILE) pyproject.toml --extra spark -c requirements/build.txt -c requirements/node.txt \
+		-o requirements/spark.txt
 	$(COMPILE) pyproject.toml --extra spark --group dev -c requirements/build.txt \
-		-c requirements/node.txt -o requirements/dev.txt
+		-c requirements/spark.txt -o requirements/dev.txt
 	$(COMPILE) --group mutants -c requirements/dev.txt -o requirements/mutants.txt
 
 # The committed code of the wire protocol, after a change of its .proto file.
@@ -88,6 +95,11 @@ requirements:
 proto: setup
 	$(BIN)/python -m grpc_tools.protoc -Iwire --python_out=wire --pyi_out=wire \
 		wire/anabranch/wire/anabranch.proto
+
+# The committed dashboards of Grafana, after a change of what they show.
+.PHONY: dashboards
+dashboards: setup
+	$(BIN)/python -m anabranch.devkit.dashboards docker/grafana/dashboards
 
 # The committed checksums of the jars, after a change of version.
 .PHONY: checksums
@@ -112,25 +124,60 @@ check: lint
 # other, so that one run tells all that is wrong.
 .PHONY: test
 test: java lint jars
-	$(BIN)/pytest -n 3 -m 'not integration and not spark and not faults' $(PYTEST_ARGS) || pure=$$?; \
-	$(BIN)/pytest -n 3 --dist loadfile -m 'integration or spark' $(PYTEST_ARGS) && exit $${pure:-0}
+	@$(BIN)/pytest -n 3 --dist worksteal -m 'not integration and not spark and not faults' $(PYTEST_ARGS) || pure=$$?; \
+	$(BIN)/pytest -n 3 --dist loadfile -m 'integration or spark' $(PYTEST_ARGS); rest=$$?; \
+	if docker info >/dev/null 2>&1; then echo 'Containers are tested by `make faults`.'; else \
+		echo '**********************************************************************'; \
+		echo '*  CONTAINERS WERE NOT TESTED: no Docker engine answers.             *'; \
+		echo '*  Start one, or let .ci/run install it, and run `make faults`.      *'; \
+		echo '**********************************************************************'; fi; \
+	[ $${pure:-0} -eq 0 ] && exit $$rest; exit $$pure
 
-# Images of a node and of Kafka, for the Docker engine that answers; docker/base.sh makes the base where
-# none can be pulled.
+# Images of a node, of Spark, of Kafka, of what disturbs them and of Prometheus, for the Docker engine that answers;
+# docker/base.sh makes the base where none can be pulled.
 .PHONY: images
-images: java jars
-	rm -rf build/docker/kafka && mkdir -p build/docker/kafka
-	cp $$($(BIN)/python -c 'from anabranch.jars.cache import resolve; print(*resolve("kafka"))') build/docker/kafka/
+images: engine java jars
+	for jars in kafka spark; do rm -rf build/docker/$$jars && mkdir -p build/docker/$$jars && cp $$($(BIN)/python -c \
+		"from anabranch.jars.cache import resolve; print(*resolve('$$jars'))") build/docker/$$jars/ || exit 1; done
 	docker image inspect debian:bookworm-slim >/dev/null 2>&1 || docker pull debian:bookworm-slim \
 		|| docker/base.sh debian:bookworm-slim
-	for target in node kafka; do \
+	for target in node spark kafka faults prometheus; do \
 		docker build --network host --target $$target --tag anabranch-$$target:dev --file docker/Dockerfile . \
 			|| exit 1; done
 
-# FAULTS of them, injected into containers under load, from the schedule of SEED on.
+.PHONY: engine
+engine:
+	@docker/stack.sh engine
+
+# The cluster of docker/compose.yaml.
+.PHONY: stack stack-demo stack-down
+stack: images
+	docker/stack.sh up
+stack-demo:
+	docker/stack.sh demo
+stack-down:
+	docker/stack.sh down
+
+# The image of a node as it was at the commit RELEASE, made as that of today is.
+.PHONY: release
+release: images
+	rm -rf build/release && mkdir -p build/release
+	git archive $(RELEASE) | tar -x -C build/release
+	cp -r docker .dockerignore build/release/
+	docker build --network host --target node --tag anabranch-node:$(RELEASE) \
+		--file build/release/docker/Dockerfile build/release
+
+# FAULTS of them, of KINDS, injected into containers under load, from the schedule of SEED on. With the
+# commit RELEASE, nodes are replaced by nodes of that, too. And the other tests of containers, or those of TESTS.
+TESTS ?= tests/faults
 .PHONY: faults
-faults: images
-	TESTCONTAINERS_RYUK_DISABLED=true $(BIN)/pytest -m faults tests/faults $(PYTEST_ARGS)
+faults: images $(if $(RELEASE),release)
+	$(BIN)/pytest -o faulthandler_timeout=3600 -m faults $(TESTS) $(PYTEST_ARGS)
+
+# What a run that was killed has left in Docker; the next run begins with it too.
+.PHONY: faults-clean
+faults-clean: setup
+	@PYTHONPATH=tests $(BIN)/python -m faults.leftovers
 
 .PHONY: format
 format: setup

@@ -18,6 +18,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures; all when none is given")
     parser.add_argument("--list", action="store_true", help="name the figures and end")
+    parser.add_argument(
+        "--brokers", type=int, choices=(1, 3), default=1, help="of Kafka; three copies of all then"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, to try it out")
     given = parser.parse_args()
     known = {figure.name: figure for figure in FIGURES}
@@ -29,7 +32,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no figure is called {', '.join(unknown)}; --list names them")
     rows: list[Row] = []
-    with Place(given.quick) as place:
+    with Place(given.quick, given.brokers) as place:
         for figure in FIGURES:
             if given.names and figure.name not in given.names:
                 continue

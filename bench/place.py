@@ -10,6 +10,7 @@ from pathlib import Path
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
 from anabranch.devkit import ports
+from anabranch.devkit.kafka.brokers import KafkaBrokers
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import HOST, NodeProcess, await_ready, stop_all
 
@@ -17,16 +18,21 @@ NODES = 3
 CLUSTER_PREFIX = "bench-cluster."
 # Only the logging is turned down: all times and sizes are the defaults.
 _QUIET = "logLevel=warning"
+_COPIES = ("replicationFactor=3", "minInsyncReplicas=2")
 _MAKE_S = 60.0
 
 
 class Place:
-    """Used as a context manager; ends everything that it started."""
+    """Used as a context manager; ends everything that it started.
 
-    def __init__(self, quick: bool = False) -> None:
+    `brokers`: of Kafka; where there are several, all that nodes keep has three copies, two in sync.
+    """
+
+    def __init__(self, quick: bool = False, brokers: int = 1) -> None:
         self.quick = quick
+        self.brokers = brokers
         self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
-        self._kafka: EmbeddedKafka | None = None
+        self._kafka: EmbeddedKafka | KafkaBrokers | None = None
         self._nodes: list[NodeProcess] = []
         self._numbers = 0
 
@@ -45,9 +51,12 @@ class Place:
         return self._numbers
 
     @property
-    def kafka(self) -> EmbeddedKafka:
+    def kafka(self) -> EmbeddedKafka | KafkaBrokers:
         if self._kafka is None:
-            self._kafka = EmbeddedKafka(self.folder / "kafka")
+            folder = self.folder / "kafka"
+            self._kafka = (
+                EmbeddedKafka(folder) if self.brokers == 1 else KafkaBrokers(folder, self.brokers)
+            )
             self._kafka.start()
         return self._kafka
 
@@ -93,6 +102,7 @@ class Place:
             self.folder,
             _QUIET,
             f"topicPrefix={prefix}",
+            *(_COPIES if self.brokers > 1 else ()),
         )
 
     def forget(self, node: NodeProcess) -> None:

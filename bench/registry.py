@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench import (
+    balancing,
     batching,
     cluster,
     deciding,
@@ -56,6 +57,27 @@ FIGURES = (
         "at most 200 us",
         "-",
         deciding.first,
+    ),
+    Figure(
+        "shed",
+        "a shedding decision, 1,000 brokers, 100,000 bundles, top 10 each, slowest kind of input",
+        "at most 50 ms",
+        "-",
+        balancing.shedding,
+    ),
+    Figure(
+        "choose",
+        "an assignment's choice among 1,000 brokers with all filters",
+        "at most 1 ms",
+        "-",
+        balancing.choosing,
+    ),
+    Figure(
+        "shed-moves",
+        "moves from everything on one of 10 nodes, Zipf 1.1 over 1,000 bundles",
+        "no goal; the rules' own number is held by a test",
+        "-",
+        balancing.moves,
     ),
     Figure(
         "propose",

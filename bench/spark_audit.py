@@ -43,7 +43,7 @@ from anabranch.core.names import parse_namespace
 from anabranch.core.ring import bundle_name, even_ranges
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.audit import AuditOptions, audit
-from anabranch.spark_replay.session import default_parallelism, local_session
+from anabranch.spark_replay.session import spark_session
 from anabranch.spark_replay.sources import Extent, KafkaSource
 
 RATIO_MAX = 4.0
@@ -93,7 +93,7 @@ def _cycle(name: str, version: int, turn: int) -> Iterator[Record]:
     first, second, third = (_BROKERS[(turn + n) % 3] for n in range(3))
 
     def move(what: Move, ahead: int, actor: str, broker: str = "", who: str = "") -> UnitMove:
-        cause = Cause.RECONCILE if what is Move.OWN else Cause.BALANCE
+        cause = Cause.RECONCILE if what is Move.OWN else Cause.OPERATOR
         return UnitMove(
             f"{turn & 0xFFFFFFFFFFFF:012x}-{version + ahead:012x}-{who or actor[7]}{what:05d}",
             name,
@@ -122,7 +122,7 @@ def main(arguments: list[str]) -> int:
         started = time.monotonic()
         topics = _filled(kafka, count)
         print(f"{count:,} records generated in {time.monotonic() - started:.1f} s", file=sys.stderr)
-        with local_session("bench", Path(name) / "spark") as spark:
+        with spark_session("bench", Path(name) / "spark") as spark:
             result = _measured(spark, kafka, topics, count)
     print(json.dumps(result, indent=2))
     return 0 if result["ratio"] <= RATIO_MAX else 1
@@ -185,7 +185,9 @@ def _measured(
 def _checksum(spark: SparkSession, source: KafkaSource, count: int) -> float:
     """Seconds in which Spark reads the topic and checksums every key and value."""
     started = time.monotonic()
-    reader = source.reader(spark, source.names.wal, Extent(0, count), 4 * default_parallelism())
+    reader = source.reader(
+        spark, source.names.wal, Extent(0, count), 4 * spark.sparkContext.defaultParallelism
+    )
     found = reader.agg(F.count(F.lit(1)), F.sum(F.crc32("key")), F.sum(F.crc32("value"))).collect()
     if found[0][0] != count:
         raise RuntimeError(f"Spark read {found[0][0]} of {count} records")

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.spark_replay.backtest.run import BacktestOptions, backtest
 from anabranch.spark_replay.backtest.traces import SAMPLE, TraceDefaults, read_traces
-from anabranch.spark_replay.session import default_parallelism, local_session
+from anabranch.spark_replay.session import spark_session
 
 TOPIC_DAYS = 1_120
 GOAL = 1_000.0  # topic-days a minute
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         warm, load = _written(folder / "warm", _WARM_DAYS), _written(folder / "load", days)
-        with local_session("bench", folder / "spark") as spark:
+        with spark_session("bench", folder / "spark") as spark:
             result = _measured(spark, warm, load)
     print(json.dumps(result, indent=2))
     return 0 if result["topic_days_per_min"] >= GOAL else 1
@@ -88,7 +88,7 @@ def _count(spark: SparkSession, load: Path) -> float:
     """Seconds in which the same rows get to Python, a topic at a time."""
     began = time.monotonic()
     rows: DataFrame = read_traces(spark, [load], TraceDefaults()).repartition(
-        4 * default_parallelism(), "topic"
+        4 * spark.sparkContext.defaultParallelism, "topic"
     )
     counts = rows.groupBy("topic").applyInPandas(_length, "topic string, rows long").collect()
     if not all(count for _, count in counts):

@@ -11,6 +11,7 @@ debootstrap --variant=minbase bookworm "$root" >&2
 certificates=/etc/ssl/certs/ca-certificates.crt
 trusted=
 if [ -f "$certificates" ]; then
+    mkdir -p "$root/etc/ssl"
     cp "$certificates" "$root/etc/ssl/host-ca.crt"
     trusted='ENV PIP_CERT=/etc/ssl/host-ca.crt'
 fi

@@ -3,56 +3,209 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-QUIET_S: Final = (3.0, 8.0)  # between the end of a fault and the next one
+NEXT_S: Final = (2.0, 6.0)  # from the beginning of a fault to that of the next one
 SHORT_S: Final = (1.0, 4.0)  # a lease outlives it
-LONG_S: Final = (15.0, 25.0)  # no lease and no session does
+LONG_S: Final = (12.0, 20.0)  # no lease and no session does
+
+
+class Tier(Enum):
+    """What a container is for."""
+
+    NODE = "node"
+    KAFKA = "Kafka broker"
+    CLIENT = "client"
+    JOB = "job of Spark"
 
 
 class Kind(Enum):
-    """What is done to a container."""
+    """What is done to a container, the fault's target."""
 
     KILL = "SIGKILL; started again after a while"
     PAUSE = "all its processes are stopped, and go on after a while"
-    CUT = "nothing that it sends arrives, and it gets nothing, for a while"
     RESTART = "SIGTERM, and started again when it has ended"
+    ROLLING_RESTART = "a restart of all of them, one after the other"
+    UNPLUG = "its network interface is taken away"
+    CUT = "nothing passes between it and its peers, either way"
+    ONE_WAY = "nothing that its peers send arrives; what it sends does"
+    LOSSY = "a share of the packets between it and its peers is lost"
+    SLOW = "what it sends to its peers leaves at a few kbit/s"
+    JITTERY = "each packet between it and its peers is held back, for a time that varies"
+    METADATA_SLOW = "nodes and clients get each of its answers late"
+    DISK_FULL = "there is no room left on its disk"
+    DISK_READ_ONLY = "its disk refuses to be written"
+    DISK_SLOW = "each write and each sync takes longer"
+    CLOCK_STEP = "its real time is stepped forwards or backwards, and back"
+    CLOCK_DRIFT = "all its clocks run faster or slower"
+    LEADER_KILLED = "SIGKILL of the one that leads the log's partition"
+    LEADER_MOVED = "what the log's leader leads goes to others, and back by election"
+    BELOW_MINIMUM = "SIGKILL of as many that too few are in sync"
+    SEALING_KILLED = "SIGKILL of the node that has just begun to seal segments"
+    OTHER_RELEASE = "all are replaced by another release's, one after the other, and back"
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it is done to the links between the target and its peers."""
+        return self in _OF_LINKS
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether it takes what it takes."""
+        return self in (
+            Kind.RESTART,
+            Kind.ROLLING_RESTART,
+            Kind.LEADER_MOVED,
+            Kind.OTHER_RELEASE,
+        )
+
+
+_OF_LINKS: Final = (
+    Kind.CUT,
+    Kind.ONE_WAY,
+    Kind.LOSSY,
+    Kind.SLOW,
+    Kind.JITTERY,
+    Kind.METADATA_SLOW,
+)
+# From where to where the strength of a fault is drawn, and how it is said.
+_STRENGTHS: Final = {
+    Kind.LOSSY: (0.02, 0.3, "({:.0%} of packets)"),
+    Kind.SLOW: (64.0, 512.0, "({:.0f} kbit/s)"),
+    Kind.JITTERY: (20.0, 400.0, "(up to {:.0f} ms)"),
+    Kind.METADATA_SLOW: (500.0, 3_000.0, "(up to {:.0f} ms)"),
+    Kind.DISK_SLOW: (0.01, 0.5, "({:.2f} s a write)"),
+    Kind.CLOCK_STEP: (1.0, 3_600.0, "({:+.0f} s)"),
+    # A lease of 4 s and a silence of 6 s bear rates that differ by up to a half.
+    Kind.CLOCK_DRIFT: (0.9, 1.1, "({:.3f} times as fast)"),
+}
+# Who may be the target; anybody where nothing is said.
+_TARGETS: Final = {
+    Kind.ROLLING_RESTART: (Tier.NODE, Tier.KAFKA),
+    Kind.METADATA_SLOW: (Tier.KAFKA,),
+    Kind.DISK_FULL: (Tier.NODE, Tier.KAFKA, Tier.JOB),
+    Kind.DISK_READ_ONLY: (Tier.NODE, Tier.KAFKA, Tier.JOB),
+    Kind.DISK_SLOW: (Tier.NODE, Tier.KAFKA, Tier.JOB),
+    Kind.CLOCK_STEP: (Tier.NODE,),
+    Kind.CLOCK_DRIFT: (Tier.NODE,),
+    Kind.LEADER_KILLED: (Tier.KAFKA,),
+    Kind.LEADER_MOVED: (Tier.KAFKA,),
+    Kind.BELOW_MINIMUM: (Tier.KAFKA,),
+    Kind.SEALING_KILLED: (Tier.NODE,),
+    Kind.OTHER_RELEASE: (Tier.NODE,),
+}
+# Which one of a tier it is, is found out when it is time.
+_OF_A_TIER: Final = (
+    Kind.ROLLING_RESTART,
+    Kind.LEADER_KILLED,
+    Kind.LEADER_MOVED,
+    Kind.SEALING_KILLED,
+    Kind.OTHER_RELEASE,
+)
+# Who speaks to whom.
+_PEERS: Final = {
+    Tier.NODE: (Tier.KAFKA, Tier.NODE, Tier.CLIENT),
+    Tier.KAFKA: (Tier.NODE, Tier.KAFKA, Tier.CLIENT, Tier.JOB),
+    Tier.CLIENT: (Tier.NODE, Tier.KAFKA),
+    Tier.JOB: (Tier.KAFKA,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """The containers of a run by name."""
+
+    nodes: tuple[str, ...]
+    kafkas: tuple[str, ...]
+    clients: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+
+    def of(self, tier: Tier) -> tuple[str, ...]:
+        match tier:
+            case Tier.NODE:
+                return self.nodes
+            case Tier.KAFKA:
+                return self.kafkas
+            case Tier.CLIENT:
+                return self.clients
+            case Tier.JOB:
+                return self.jobs
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`after_s` since the fault before was over, `target` suffers for `for_s`; a restart takes what
-    it takes.
+    """From `at_s` after the first one's beginning, `targets` suffer for `for_s`; one that ends by
+    itself, as a restart does, takes what it takes. A target suffers one fault at a time: the later
+    one waits.
     """
 
+    number: int
     kind: Kind
-    target: str
-    after_s: float
+    targets: tuple[str, ...]
+    at_s: float
     for_s: float
+    peers: tuple[str, ...] = ()
+    strength: float = 0.0
 
     def __str__(self) -> str:
-        how_long = "" if self.kind is Kind.RESTART else f" for {self.for_s:.1f} s"
-        return f"{self.kind.name.lower()} {self.target}{how_long}"
+        words = [self.kind.name.lower(), *self.targets]
+        if self.peers:
+            words += ["to", *self.peers]
+        if self.kind in _STRENGTHS:
+            words.append(_STRENGTHS[self.kind][2].format(self.strength))
+        if not self.kind.ends_by_itself:
+            words.append(f"for {self.for_s:.1f} s")
+        return " ".join(words)
 
 
-def schedule(seed: int, targets: tuple[str, ...], count: int) -> tuple[Fault, ...]:
-    """`count` faults one after the other.
+def schedule(
+    seed: int, parties: Parties, count: int, kinds: Collection[Kind] = tuple(Kind)
+) -> tuple[Fault, ...]:
+    """`count` faults of these kinds, in the order of their beginnings; some overlap.
 
-    >>> schedule(1, ("node-1",), 2) == schedule(1, ("node-1",), 2)
-    True
+    >>> schedule(1, Parties(("node-1",), ("kafka-1",)), 2, [Kind.KILL])[1].number
+    1
     """
     chance = random.Random(seed)
     found = []
-    for _ in range(count):
-        how_long = chance.choice((SHORT_S, LONG_S))
-        found.append(
-            Fault(
-                chance.choice(tuple(Kind)),
-                chance.choice(targets),
-                chance.uniform(*QUIET_S),
-                chance.uniform(*how_long),
-            )
-        )
+    at_s = 0.0
+    for number in range(count):
+        at_s += chance.uniform(*NEXT_S)
+        for_s = chance.uniform(*chance.choice((SHORT_S, LONG_S)))
+        found.append(_fault(number, chance, parties, tuple(kinds), at_s, for_s))
     return tuple(found)
+
+
+def _fault(
+    number: int,
+    chance: random.Random,
+    parties: Parties,
+    kinds: tuple[Kind, ...],
+    at_s: float,
+    for_s: float,
+) -> Fault:
+    kind = chance.choice(kinds)
+    tier = chance.choice([each for each in _TARGETS.get(kind, tuple(Tier)) if parties.of(each)])
+    targets: tuple[str, ...] = (chance.choice(parties.of(tier)),)
+    peers: tuple[str, ...] = ()
+    strength = chance.uniform(*_STRENGTHS[kind][:2]) if kind in _STRENGTHS else 0.0
+    if kind in _OF_A_TIER:
+        targets = parties.of(tier)
+    elif kind is Kind.BELOW_MINIMUM:
+        brokers = parties.kafkas
+        targets = tuple(chance.sample(brokers, max(1, len(brokers) - 1)))
+    elif kind is Kind.METADATA_SLOW:
+        peers = (*parties.nodes, *parties.clients)
+    elif kind is Kind.CLOCK_STEP:
+        strength *= chance.choice((-1, 1))
+    elif kind.is_network:
+        # One of them, or all: of Kafka brokers and nodes as of clients.
+        groups = [
+            tuple(each for each in parties.of(peer) if each != targets[0]) for peer in _PEERS[tier]
+        ]
+        group = chance.choice([each for each in groups if each])
+        peers = group if chance.random() < 0.5 else (chance.choice(group),)
+    return Fault(number, kind, targets, at_s, for_s, peers, strength)

@@ -7,8 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay.session import local_session
+from anabranch.devkit.kafka.settings import Differences
+from anabranch.spark_replay.session import spark_session
 from support.topic_cluster import TopicCluster, topic_cluster
+
+# What is too old to be kept goes at once, and not in one run of many, when five minutes are over.
+_EAGER = Differences({"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "500"})
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +21,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 
     A test that stops or kills Kafka starts one of its own instead.
     """
-    with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as node:
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), differences=_EAGER) as node:
         yield node
 
 
@@ -34,7 +38,7 @@ def cluster(
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A running Spark, which takes a while to start."""
-    with local_session("tests", tmp_path_factory.mktemp("spark")) as session:
+    with spark_session("tests", tmp_path_factory.mktemp("spark")) as session:
         yield session
 
 

@@ -117,6 +117,7 @@ def test_help_lists_every_command_and_those_of_the_sdk_explain_themselves(bare: 
     assert bare.run("--version").stdout.startswith("anabranch ")
     for command in (
         *("lookup", "tenants", "namespaces", "policy", "topics peek", "topics subscriptions"),
+        *("balance", "balance show", "balance plan"),
     ):
         found = bare.run(*command.split(), "--help")
         assert (found.returncode, found.stderr) == (0, ""), command
@@ -127,6 +128,7 @@ def test_help_lists_every_command_and_those_of_the_sdk_explain_themselves(bare: 
     [
         (["node", "--bootstrap-servers", "127.0.0.1:1"], "node"),
         (["log", "tail"], "node"),
+        (["balance", "history"], "node"),
         (["settings"], "node"),
         (["doctor"], "node"),
         (["dev"], "spark"),

@@ -13,7 +13,7 @@ from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.errors import ConnectError
-from support.processes import HOST, LONG_LEASES, free_ports
+from support.processes import EVENLY, HOST, LONG_LEASES, free_ports
 from support.waiting import WAIT_S
 
 pytestmark = pytest.mark.integration
@@ -47,6 +47,7 @@ def test_each_node_process_sends_clients_to_the_binary_port_of_the_owner(
             tmp_path,
             f"topicPrefix={topic_prefix}",
             *LONG_LEASES,
+            EVENLY,
         )
         for number in range(2)
     ]

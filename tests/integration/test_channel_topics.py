@@ -52,7 +52,16 @@ def test_nodes_that_start_together_make_each_topic_once_and_all_find_it_sound(
     with ThreadPoolExecutor(5) as nodes:
         made = [name for names in nodes.map(start, range(5)) for name in names]
 
-    assert sorted(made) == sorted([topics.wal, topics.snapshot, topics.load, topics.brokers])
+    assert sorted(made) == sorted(
+        [
+            topics.wal,
+            topics.snapshot,
+            topics.load,
+            topics.broker_load,
+            topics.top_bundles,
+            topics.brokers,
+        ]
+    )
     assert ensure_topics(connection, topics, SETTINGS, 60.0) == []
 
 

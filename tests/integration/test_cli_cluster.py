@@ -96,6 +96,8 @@ def test_log_tail_shows_records_with_their_verdicts(cluster: Dev) -> None:
     assert run("log", "tail", *kafka, "--no-follow", "--from", "end").stdout == ""
     wrong = run("log", "tail", *kafka, "--no-follow", "--from", "soon")
     assert (wrong.returncode, "neither an offset" in wrong.stderr) == (2, True)
+    history = run("balance", "history", *kafka, "--json")
+    assert (history.returncode, json.loads(history.stdout)) == (0, [])  # nothing moves by itself
 
 
 def test_doctor_finds_a_good_kafka_and_a_port_in_use(cluster: Dev, tmp_path: Path) -> None:
@@ -106,7 +108,7 @@ def test_doctor_finds_a_good_kafka_and_a_port_in_use(cluster: Dev, tmp_path: Pat
     assert found.returncode == 1
     assert [name for name, finding in findings.items() if not finding["ok"]] == ["port"]
     assert "is in use" in findings["port"]["found"]
-    assert "1 broker, 4 topics there and sound" in findings["kafka"]["found"]
+    assert "1 broker, 6 topics there and sound" in findings["kafka"]["found"]
 
 
 def test_doctor_finds_what_a_node_would_refuse_of_kafka_and_makes_nothing(
@@ -124,7 +126,7 @@ def test_doctor_finds_what_a_node_would_refuse_of_kafka_and_makes_nothing(
     alone = ("replicationFactor=1", "minInsyncReplicas=1")
     for _ in range(2):  # the first one made none
         new = kafka("other.", *alone)
-        assert (new["ok"], "4 topics that a node would make" in new["found"]) == (True, True)
+        assert (new["ok"], "6 topics that a node would make" in new["found"]) == (True, True)
     many = kafka("other.")
     assert (many["ok"], "set replicationFactor to what there are" in many["found"]) == (False, True)
     few = kafka("anabranch.", "replicationFactor=2", "minInsyncReplicas=1")

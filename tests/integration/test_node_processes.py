@@ -15,7 +15,7 @@ from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
 from anabranch.devkit.ports import free_port
 from support.channel import archive_to
-from support.kafka_cluster import TIMES, first_offset
+from support.kafka_cluster import EVENLY, TIMES, first_offset
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +41,7 @@ def start(kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path) -> Iterator[S
             kafka.bootstrap_servers,
             tmp_path,
             f"topicPrefix={topic_prefix}",
-            *(f"{name}={value}" for name, value in TIMES.items()),
+            *(f"{name}={value}" for name, value in (TIMES | EVENLY).items()),
             *settings,
         )
         process.start()
@@ -158,7 +158,8 @@ def test_a_node_that_slept_while_the_log_was_trimmed_builds_its_view_anew(
     try:
         slept_at = ask(awake, STATUS)["nextOffset"]
         until(lambda: ask(awake, BROKERS) == [awake.broker_id])
-        owners(awake)  # all of them again: the log goes on without the sleeper
+        # All of them again, so that the log goes on without the sleeper.
+        until(lambda: set(owners(awake).values()) == {awake.broker_id})
         archive_to(kafka, Topics(topic_prefix), ask(awake, STATUS)["nextOffset"])
         ask(awake, "/admin/v2/namespaces/public/default/unload", "PUT")
         until(lambda: first_offset(kafka, topic_prefix) > slept_at + 1)

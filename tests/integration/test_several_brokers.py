@@ -6,36 +6,36 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ElectionType, KafkaError, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, ConfigResource, PartitionMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
-from anabranch.channel.segments.sealing import Sealer
-from anabranch.client import Client, ClosedError, DeadlineError, Producer, StreamConsumer
+from anabranch.channel.segments.sealing import Sealer, SegmentTopic
+from anabranch.client import Client, Producer
+from anabranch.devkit.kafka.brokers import KafkaBrokers
 from anabranch.wire import producer_state
 from support import channel
-from support.kafka_brokers import KafkaBrokers
 from support.local_topic import local_topic
 from support.quiet import QUIET
+from support.several_brokers import leaders, under_load
 from support.topic_cluster import TEST_S, TopicCluster, run_on, topic_cluster
-from support.traffic import Traffic, stored, wrong
 from support.waiting import until
 
 pytestmark = pytest.mark.integration
 
-_KEYS = [b"key-%d" % number for number in range(120)]
 _WAIT_S = 60.0
-_LINGERS_MS = (0, 5, 50)
-_PAUSE_S = 0.004
+_MANY = 500
 
 
 @pytest.fixture(scope="module")
@@ -62,80 +62,11 @@ def nodes(
         yield running
 
 
-class Reading:
-    """What a subscription's consumer receives, in its order.
-
-    `repeats`: what comes again is left out, since it was not committed in time; else it counts.
-    """
-
-    def __init__(self, consumer: StreamConsumer, *, repeats: bool) -> None:
-        self.received: dict[bytes, list[bytes]] = defaultdict(list)
-        self._repeats = repeats
-        self._seen: set[tuple[bytes, bytes]] = set()
-        self._consumer = consumer
-        self._task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                batch = await self._consumer.receive_many(timeout_s=0.2)
-            except DeadlineError:
-                continue
-            except ClosedError:
-                return
-            for message in batch:
-                key, value = message.key or b"", bytes(message.value)
-                if not (self._repeats and (key, value) in self._seen):
-                    self.received[key].append(value)
-                self._seen.add((key, value))
-            self._consumer.acknowledge(batch)
-
-    async def all_of(self, sent: dict[bytes, list[bytes]]) -> dict[bytes, list[bytes]]:
-        """What was received once that was as much as was sent; ends the consumer."""
-        total = sum(map(len, sent.values()))
-        await until(lambda: len(self._seen) >= total or self._task.done(), _WAIT_S)
-        await self._consumer.close()
-        await self._task
-        return dict(self.received)
-
-
-def leaders(kafka: str, topic: str) -> dict[int, int]:
-    """Which broker leads each partition."""
-    admin = AdminClient({**QUIET, "bootstrap.servers": kafka})
-    found = admin.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions
-    return {number: each.leader for number, each in found.items()}
-
-
 def await_missed(kafka: str, number: int) -> None:
     """Returns once Kafka knows that this broker is gone."""
     admin = AdminClient({**QUIET, "bootstrap.servers": kafka})
     known = partial(admin.list_topics, timeout=_WAIT_S)
     channel.until(lambda: number not in known().brokers, f"broker {number} is missed")
-
-
-Disturb = Callable[[Producer], Awaitable[None]]
-
-
-async def under_load(
-    kafka: str, client: Client, topic: str, disturb: Disturb, *, repeats: bool
-) -> None:
-    """Several producers and a consumer while that goes on; then everything is compared.
-
-    `repeats`: whether the consumer may be given something again.
-    """
-    producers = [await client.create_producer(topic, linger_ms=linger) for linger in _LINGERS_MS]
-    reading = Reading(await client.subscribe(topic, "billing"), repeats=repeats)
-    traffic = [
-        Traffic(producer, _KEYS[place :: len(producers)], _PAUSE_S)
-        for place, producer in enumerate(producers)
-    ]
-    await disturb(producers[0])
-    sent: dict[bytes, list[bytes]] = {}
-    for each in traffic:
-        sent |= await each.stop()
-    layout = producers[0].layout
-    assert wrong(await asyncio.to_thread(stored, kafka, layout), sent) == []
-    assert wrong(await reading.all_of(sent), sent) == []
 
 
 def test_a_share_group_is_set_up_once_every_broker_knows(brokers: KafkaBrokers) -> None:
@@ -262,3 +193,55 @@ def test_a_broker_is_killed_in_the_middle_of_a_seal(
     finally:
         if not victim.is_running:
             victim.start()
+
+
+def test_a_broker_that_reads_at_once_of_the_seal_and_that_it_leads_stores_nothing_beyond_the_end(
+    brokers: KafkaBrokers, topic_prefix: str
+) -> None:
+    """It leads first and refuses later; here it has the logs of other topics to make in between."""
+    topic = f"{topic_prefix}t"
+    user = AdminClient({**QUIET, "bootstrap.servers": brokers.bootstrap_servers})
+    late, leader = brokers.numbered(3), 2
+
+    def create(name: str, places: list[list[int]]) -> None:
+        new = NewTopic(name, len(places), replica_assignment=places)
+        user.create_topics([new])[name].result(_WAIT_S)
+
+    def known() -> PartitionMetadata:
+        return user.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions[0]
+
+    create(topic, [[3, leader]])  # the first one leads, and again when it is told to
+    late.kill()
+    channel.until(lambda: known().leader == leader, "the other one leads")
+    late.start()
+    channel.until(lambda: len(known().isrs) == 2, "both are in sync")
+    writer = KafkaProducer(
+        {**QUIET, "bootstrap.servers": brokers.bootstrap_servers, "linger.ms": 0}
+    )
+    assert not is_refused(writer, topic)
+
+    connection = KafkaConnection(brokers.bootstrap_servers)
+    sealer = Sealer(connection, connection.admin())
+    with closing(sealer), closing(connection.consumer()) as reader, ThreadPoolExecutor(1) as pool:
+        create(f"{topic_prefix}before", [[3]] * _MANY)  # for some time it reads of nothing else
+        deadline = Deadline(connection, _WAIT_S, lambda: None)
+        sealing = pool.submit(sealer.seal, [SegmentTopic(topic, 1)], deadline)
+        channel.until(lambda: is_refused(writer, topic), "the leader refuses")
+        place = TopicPartition(topic, 0)
+        moved = user.elect_leaders(ElectionType.PREFERRED, [place]).result(_WAIT_S)
+        assert moved[place] is None
+        create(f"{topic_prefix}meanwhile", [[3]] * _MANY)
+        channel.until(lambda: known().leader == 3, "the late one leads")
+        channel.until(lambda: is_refused(writer, topic), "it refuses, too")
+        assert sealing.result(_WAIT_S) == {
+            topic: (reader.get_watermark_offsets(place, _WAIT_S)[1],)
+        }
+
+
+def is_refused(writer: KafkaProducer, topic: str) -> bool:
+    """Whether Kafka refuses an append for its size."""
+    answers: list[KafkaError | None] = []
+    writer.produce(topic, b"late", on_delivery=lambda error, _: answers.append(error))
+    assert writer.flush(_WAIT_S) == 0
+    (answer,) = answers
+    return answer is not None and answer.code() == KafkaError.MSG_SIZE_TOO_LARGE

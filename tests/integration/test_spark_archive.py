@@ -24,13 +24,9 @@ from anabranch.channel.log.entries import Entry
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.archives.archive import archive_key
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay.archive import (
-    ArchiveOptions,
-    archive_once,
-    committed_batch,
-    next_offset,
-    run_archive,
-)
+from anabranch.spark_replay.archive import ArchiveOptions, archive_once, run_archive
+from anabranch.spark_replay.archive_contents import committed_batch, next_offset
+from anabranch.spark_replay.folders import FolderError, LocalFolder, Place
 from anabranch.spark_replay.sources import AuditError, read_archive
 from support.channel import registry
 from support.history import START_MS, History, mixed
@@ -71,7 +67,7 @@ def _published(kafka: EmbeddedKafka, topics: Topics, archive: str = "river") -> 
     return -1 if mark is None else mark
 
 
-def _archived(spark: SparkSession, folder: Path) -> list[Entry]:
+def _archived(spark: SparkSession, folder: Place) -> list[Entry]:
     frame = read_archive(spark, folder)
     if frame is None:
         return []
@@ -104,7 +100,7 @@ def _until(condition: Callable[[], bool]) -> None:
 def _in_a_batch(folder: Path, after: int) -> bool:
     """Whether a batch later than `after` was begun and is not committed."""
     begun = [int(p.name) for p in (folder / "_checkpoint/offsets").glob("[0-9]*")]
-    return max(begun, default=-1) > max(after, committed_batch(folder) or 0)
+    return max(begun, default=-1) > max(after, committed_batch(LocalFolder(folder)) or 0)
 
 
 def test_the_archive_holds_every_offset_once_however_often_it_is_killed(
@@ -118,19 +114,19 @@ def test_the_archive_holds_every_offset_once_however_often_it_is_killed(
     append(kafka, topics, written)
     options = ArchiveOptions(kafka.bootstrap_servers, folder, topic_prefix=topic_prefix)
     for _ in range(2):
-        before = committed_batch(folder) or 0
+        before = committed_batch(LocalFolder(folder)) or 0
         more = _entries(len(written), 200)
         with _process(kafka, folder, topic_prefix):
             _until(lambda floor=before: _in_a_batch(folder, floor + 1))  # type: ignore[misc]
             append(kafka, topics, more)
-            with pytest.raises(AuditError, match="another process archives"):
+            with pytest.raises(FolderError, match="another process archives"):
                 archive_once(spark, options)
             time.sleep(chance.random() * 0.5)  # anywhere in this batch or a later one
         written += more
         found = _archived(spark, folder)
         assert found == written[: len(found)]
         assert _published(kafka, topics) <= len(found)
-        assert (next_offset(folder) or 0) <= len(found)
+        assert (next_offset(LocalFolder(folder)) or 0) <= len(found)
     assert archive_once(spark, options) == len(written)
     assert _archived(spark, folder) == written
     assert _published(kafka, topics) == len(written)

@@ -27,6 +27,7 @@ from anabranch.spark_replay.report.table import table
 from anabranch.spark_replay.sources import AuditError, scope_column
 from anabranch.spark_replay.tally import CheckName
 from anabranch.spark_replay.verdict import CheckResult
+from support.balance_history import isolates, sheds
 from support.history import BROKERS, mixed
 from support.kafka_history import append, name_archive, publish, put_snapshot, trim
 from support.local_audit import OF_TOPICS
@@ -57,6 +58,9 @@ def test_a_sound_log_passes_every_check(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
 ) -> None:
     history = mixed(rounds=3)
+    name = history.units()[0]
+    isolates(history, ".*", ".*")
+    sheds(history, name, history.elsewhere(name))
     history.garbage(value=NEWER, schema=b"a-strangers/1")
     topics = publish(kafka, topic_prefix, history, history.snapshot())
     strangers = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})

@@ -38,7 +38,8 @@ def _load(rate: float) -> LoadRecord:
 
 def _write(kafka: EmbeddedKafka, topics: Topics, written: list[Written]) -> None:
     admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
-    new = NewTopic(topics.load, 1, 1, config={"message.timestamp.type": "CreateTime"})
+    recorded = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
+    new = NewTopic(topics.load, 1, 1, config=recorded)
     admin.create_topics([new])[topics.load].result(30)
     producer = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     for at_ms, key, load in written:

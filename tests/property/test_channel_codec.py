@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from anabranch.channel import codec
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import UnreadableError
+from anabranch.channel.load.balance_records import BrokerLoadRecord, TopBundlesRecord
 from anabranch.channel.registry import PREFIX_LENGTH, SchemaFamily, SchemaSet
 from anabranch.core.archives.archive import Archive
 from anabranch.core.autoscale.load import LoadRecord
@@ -26,12 +27,14 @@ from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
     NamespaceChange,
+    PlacementPolicyChange,
     SessionChange,
     SubscriptionChange,
     TenantChange,
     TopicChange,
     UnitMove,
 )
+from anabranch.core.policies.policy import PlacementPolicy
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
 from anabranch.core.subscriptions.subscription import Subscription
@@ -105,6 +108,7 @@ RECORDS: dict[type[Any], str] = {
     TopicChange: "topic-change",
     SubscriptionChange: "subscription-change",
     ArchiveChange: "archive-change",
+    PlacementPolicyChange: "placement-policy-change",
 }
 ENTITIES: dict[type[Any], str] = {
     Unit: "unit",
@@ -115,6 +119,7 @@ ENTITIES: dict[type[Any], str] = {
     ScalableTopic: "scalable-topic",
     Subscription: "subscription",
     Archive: "archive",
+    PlacementPolicy: "placement-policy",
 }
 NEWEST: dict[type[Any], str] = {
     **RECORDS,
@@ -122,6 +127,8 @@ NEWEST: dict[type[Any], str] = {
     Horizon: "horizon",
     Heartbeat: "heartbeat",
     LoadRecord: "segment-load",
+    BrokerLoadRecord: "broker-load",
+    TopBundlesRecord: "top-bundles",
 }
 CODECS: dict[type[Any], tuple[Any, Any]] = {
     **dict.fromkeys(RECORDS, (codec.encode_record, codec.decode_record)),
@@ -129,6 +136,8 @@ CODECS: dict[type[Any], tuple[Any, Any]] = {
     Horizon: (codec.encode_horizon, codec.decode_horizon),
     Heartbeat: (codec.encode_heartbeat, codec.decode_heartbeat),
     LoadRecord: (codec.encode_load, codec.decode_load),
+    BrokerLoadRecord: (codec.encode_broker_load, codec.decode_broker_load),
+    TopBundlesRecord: (codec.encode_top_bundles, codec.decode_top_bundles),
     Basket: (BASKETS.encode, BASKETS.decode),
 }
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200)

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.client import TopicLayout
 from anabranch.client._producer.partition_writer import PartitionWriter
-from anabranch.client._producer.router import Router
-from support.planted_router import begin_in_children
+from faults.planted import BUGS
 from support.sender_world import SenderWorld
 
 _KEYS = [b"key-%d" % number for number in range(12)]
@@ -120,23 +118,14 @@ def finds_something() -> bool:
 def test_it_is_found_when_a_producer_moves_because_sealing_is_announced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    update = Router.update
-
-    def hasty(self: Router[PartitionWriter], layout: TopicLayout) -> list[PartitionWriter]:
-        begun = update(self, layout)
-        for partition in self.writers():
-            if layout.is_leaving(partition.segment.segment_id):
-                self.close(partition)
-        return begun
-
-    monkeypatch.setattr(Router, "update", hasty)
+    BUGS["moves-when-announced"].plant(monkeypatch.setattr)
     assert finds_something()
 
 
 def test_it_is_found_when_a_producer_that_begins_while_sealing_begins_in_the_child(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begin_in_children(monkeypatch)
+    BUGS["begins-in-child"].plant(monkeypatch.setattr)
     assert finds_something()
 
 

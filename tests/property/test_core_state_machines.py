@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     NamespaceChange,
+    PlacementPolicyChange,
     SessionChange,
     SubscriptionChange,
     TenantChange,
 )
 from anabranch.core.log.state_machine import Existence, StateMachine
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.policies.machine import PLACEMENTS
 from anabranch.core.sessions.machine import SESSIONS
 from anabranch.core.sessions.session import Session, SessionState
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
@@ -40,12 +42,14 @@ BEFORE = (
     Verdict.UNKNOWN_TOPIC,
     Verdict.UNKNOWN_SUBSCRIPTION,
     Verdict.OTHER_INCARNATION,
+    Verdict.UNKNOWN_POLICY,
 )
 MACHINES: dict[type[Any], StateMachine[Any]] = {
     SessionChange: SESSIONS,
     TenantChange: TENANTS,
     NamespaceChange: NAMESPACES,
     SubscriptionChange: SUBSCRIPTIONS,
+    PlacementPolicyChange: PLACEMENTS,
 }
 
 

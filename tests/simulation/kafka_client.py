@@ -107,16 +107,23 @@ class Client:
 class Writer(PartitionWriter):
     """A partition writer, and the queue of its client for its partition."""
 
-    __slots__ = ("batch", "client", "first", "queue", "unheard")
+    __slots__ = ("batch", "client", "copies", "first", "queue", "unheard")
 
-    def __init__(self, incarnation: int, segment: Segment, bucket: int, client: Client) -> None:
+    def __init__(
+        self, incarnation: int, segment: Segment, bucket: int, client: Client, copies: int
+    ) -> None:
         super().__init__(incarnation, segment, bucket)
         self.client = client
+        self.copies = copies
         client.add(self)
         self.queue: deque[PendingMessage] = deque()
         self.batch: tuple[PendingMessage, ...] = ()  # on its way
         self.first = 1
         self.unheard = False  # a try of the batch on its way was not answered
+
+    @property
+    def has_copies(self) -> bool:
+        return self.copies > 1
 
     @property
     def place(self) -> tuple[str, int]:

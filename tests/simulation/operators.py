@@ -145,6 +145,8 @@ class Operators:
         what = rng.random()
         if what < 0.15:
             buckets = rng.choice((1, 2, 3, 4))
+            if buckets == part.buckets:
+                return Operation.RELOCATE, layout.relocate_children(part.segment_id)
             return Operation.REBUCKET, layout.rebucket_children(part.segment_id, buckets)
         if place and (what < 0.5 or len(active) >= ACTIVE_MAX):
             pair = (active[place - 1].segment_id, part.segment_id)

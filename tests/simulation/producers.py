@@ -88,11 +88,12 @@ class Producer(Life):
     # --- what the sender has done ----------------------------------------------------------
 
     def make(self, incarnation: int, segment: Segment, bucket: int) -> Writer:
-        count = writers_of(segment.info.buckets, self._world.plan.kafka_brokers)
+        plan = self._world.plan
+        count = writers_of(segment.info.buckets, plan.kafka_brokers)
         number = (segment.segment_id, bucket % count)
         if number not in self._clients:
             self._clients[number] = Client(self._world.new_number(), self._world.store, self)
-        return Writer(incarnation, segment, bucket, self._clients[number])
+        return Writer(incarnation, segment, bucket, self._clients[number], plan.kafka_copies)
 
     def append(self, writer: Writer, message: PendingMessage) -> bool:
         writer.sent(message.key, message.value)

@@ -2,6 +2,7 @@
 
 Every request takes its time, may be lost, may be carried out although its answer is lost, and then
 also late; a seal reaches each of Kafka's brokers at a moment of its own, and there all partitions.
+Where there are copies, one whose broker has not obeyed yet may come to lead, for a while.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Answer(Enum):
 class Partition:
     """One bucket of one segment."""
 
-    __slots__ = ("last", "messages", "owners", "sealed", "times_ms")
+    __slots__ = ("copies_obey", "last", "messages", "owners", "sealed", "times_ms")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -79,7 +80,8 @@ class Partition:
         # For each message its producer, with the epoch and the number.
         self.owners: list[tuple[int, int, int]] = []
         self.last: dict[int, tuple[int, int]] = {}  # producer -> its epoch and highest number there
-        self.sealed = False
+        self.sealed = False  # its leader obeys
+        self.copies_obey = False  # and so will whoever leads later
 
     def append(self, batch: Batch, now_ms: int) -> Answer:
         """As Kafka does for an idempotent producer; the size is looked at before the number."""
@@ -237,7 +239,7 @@ class SegmentStore:
                 yield partial(self._seal, [place for place in places if place[0] == topic])
             for place in places:
                 while not self._is_sealed(place):
-                    yield lambda: None  # a probe that was not refused
+                    yield lambda: None  # a probe that was not refused, or a copy that lags
             return
         change = self._delete if isinstance(task, DeleteSegments) else self._make
         for place in places:
@@ -260,6 +262,8 @@ class SegmentStore:
             led = [place for place in places if self._leader(place) == broker]
             late_s = self._sched.rng.uniform(0.0, BEHIND_S_MAX) if count > 1 else 0.0
             self._sched.after(late_s + self.latency_s(), partial(self._refuse, led))
+            if self._world.plan.kafka_copies > 1:
+                self._sched.after(BEHIND_S_MAX + late_s, partial(self._obey, led))
 
     def _leader(self, place: Place) -> int:
         return (crc32(place[0].encode()) + place[1]) % self._world.plan.kafka_brokers
@@ -269,10 +273,33 @@ class SegmentStore:
             partition = self.partitions.get(place)
             if partition is not None:
                 partition.sealed = True
+        if places and self._world.plan.kafka_copies > 1 and not self._world.faults_over:
+            lagging = self._sched.rng.choice(places)
+            self._sched.after(
+                self._sched.rng.uniform(0.0, BEHIND_S_MAX), partial(self._lead, lagging)
+            )
+
+    def _lead(self, place: Place) -> None:
+        """A copy leads whose broker has not put the seal into force, and will in a moment."""
+        partition = self.partitions.get(place)
+        if partition is not None and partition.sealed and not partition.copies_obey:
+            partition.sealed = False
+            self._sched.after(
+                self._sched.rng.uniform(0.0, BEHIND_S_MAX), partial(self._obey, [place])
+            )
+
+    def _obey(self, places: list[Place]) -> None:
+        for place in places:
+            partition = self.partitions.get(place)
+            if partition is not None:
+                partition.sealed = partition.copies_obey = True
 
     def _is_sealed(self, place: Place) -> bool:
+        """Whether it takes nothing, whoever leads it."""
         partition = self.partitions.get(place)
-        return partition is None or partition.sealed
+        if partition is None:
+            return True
+        return partition.sealed and (partition.copies_obey or self._world.plan.kafka_copies == 1)
 
     def _ends(self, task: Task) -> tuple[int, ...]:
         if not isinstance(task, SealSegments):

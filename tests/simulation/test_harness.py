@@ -15,7 +15,8 @@ from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.effects import Effect
 from anabranch.core.log.records import Cause
 from anabranch.core.log.state import Entity
-from anabranch.core.node import NodeCore, ProposalThrottle
+from anabranch.core.node import NodeCore
+from anabranch.core.proposal_throttle import ProposalThrottle
 from anabranch.core.sessions.lease import Heartbeat, Lease
 from anabranch.core.sessions.log_contact import LogContact
 from anabranch.core.sessions.membership import ClusterMembership

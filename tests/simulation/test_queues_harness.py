@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from anabranch.client import TopicLayout
 from anabranch.client._queue import drain
 from anabranch.client._queue.core import QueueCore
-from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
+from faults.planted import BUGS
 from simulation.planted import stormy, violation_found
 
 pytestmark = pytest.mark.simulation
@@ -44,14 +44,8 @@ def test_a_consumer_that_reads_no_sealed_segments(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_not_settled_in_time_and_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = Delivery.end
-
-    def accepted(self: Delivery) -> tuple[Sequence[int], Mapping[int, float]]:
-        answers, due = end(self)
-        return [ACCEPT if answer == RELEASE else answer for answer in answers], due
-
     stormy(monkeypatch, **QUEUES)
-    monkeypatch.setattr(Delivery, "end", accepted)
+    BUGS["unsettled-accepted"].plant(monkeypatch.setattr)
     violation_found("was accepted, and nobody has done with it")
 
 

@@ -13,13 +13,14 @@ from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.groups import StartPositions
 from anabranch.broker.topics.positions import Part
 from anabranch.client import CheckpointConsumer
-from anabranch.client._consumer.assignment import AssignedSegment, Fetch, Holding
+from anabranch.client._consumer.assignment import AssignedSegment, Fetch
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.subscriptions import evolve as subscription_evolve
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.subscription import SegmentPositions, Subscription, SubscriptionOp
 from anabranch.core.topics import retention
 from anabranch.core.topics.topic import ScalableTopic
+from faults.planted import BUGS
 from simulation.planted import stormy, violation_found
 
 pytestmark = pytest.mark.simulation
@@ -149,15 +150,8 @@ def test_positions_that_were_read_of_a_former_version_of_the_subscription(
 def test_a_checkpoint_consumer_that_takes_what_was_delivered_for_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    deliver = Holding.deliver
-
-    def done(self: Holding, end: int) -> None:
-        deliver(self, end)
-        self.acknowledge(end)
-        self.commit(end)
-
     stormy(monkeypatch, **CHECKPOINTS)
-    monkeypatch.setattr(Holding, "deliver", done)
+    BUGS["delivered-taken-for-stored"].plant(monkeypatch.setattr)
     violation_found("is called drained, and")
 
 

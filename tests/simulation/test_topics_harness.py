@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 import pytest
 
 from anabranch.broker.topics import consumers
 from anabranch.broker.topics.service import TopicService
-from anabranch.client import Segment, TopicLayout
+from anabranch.client import Segment
 from anabranch.client._consumer.assignment import Holding
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
+from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.router import Router
-from anabranch.client._producer.sender import Sender
 from anabranch.core.hashing import hash32
 from anabranch.core.log.state import StateReader
-from anabranch.core.subscriptions import admission, assignor, handover, instances
+from anabranch.core.subscriptions import admission, instances
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics import controller
@@ -28,10 +25,11 @@ from anabranch.core.topics.machine import LAYOUTS
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import DeleteSegments, SealSegments, next_task
 from anabranch.core.topics.topic import ScalableTopic
+from faults.planted import BUGS
 from simulation import producers
+from simulation.kafka_client import Writer
 from simulation.planted import quiet, stormy, violation_found
 from simulation.segment_store import SegmentStore
-from support.planted_router import begin_in_children
 from support.state_machines import without
 
 pytestmark = pytest.mark.simulation
@@ -41,24 +39,14 @@ pytestmark = pytest.mark.simulation
 
 
 def test_a_producer_that_sends_again_what_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = PartitionWriter.was_refused
-
-    def certain(self: PartitionWriter, message: PendingMessage, in_doubt: bool) -> None:
-        refused(self, message, in_doubt=False)
-
-    monkeypatch.setattr(PartitionWriter, "was_refused", certain)
+    BUGS["doubt-forgotten"].plant(monkeypatch.setattr)
     violation_found("was stored twice", first_seed=7)
 
 
 def test_a_producer_that_takes_what_is_in_doubt_for_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    resolved = Sender.resolved
-
-    def hopeful(self: Sender[PartitionWriter], writer: PartitionWriter, _found: object) -> None:
-        resolved(self, writer, [(-1, -1)] * len(writer.refused))
-
-    monkeypatch.setattr(Sender, "resolved", hopeful)
+    BUGS["doubt-taken-for-stored"].plant(monkeypatch.setattr)
     violation_found("was stored out of order")
 
 
@@ -76,17 +64,8 @@ def test_a_producer_that_moves_because_sealing_is_announced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So it was: who had heard wrote to the child while others still wrote to the parent."""
-    update = Router.update
-
-    def hasty(self: Router[PartitionWriter], layout: TopicLayout) -> list[PartitionWriter]:
-        begun = update(self, layout)
-        for partition in self.writers():
-            if layout.is_leaving(partition.segment.segment_id):
-                self.close(partition)
-        return begun
-
     shared_by_all(monkeypatch)
-    monkeypatch.setattr(Router, "update", hasty)
+    BUGS["moves-when-announced"].plant(monkeypatch.setattr)
     violation_found("which had been acknowledged when it was sent")
 
 
@@ -94,7 +73,7 @@ def test_a_producer_that_begins_in_the_child_while_its_parent_is_sealed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shared_by_all(monkeypatch)
-    begin_in_children(monkeypatch)
+    BUGS["begins-in-child"].plant(monkeypatch.setattr)
     violation_found("which had been acknowledged when it was sent")
 
 
@@ -111,12 +90,32 @@ def test_a_refused_bucket_that_is_taken_for_its_whole_segment(
     violation_found("was stored out of order", "which had been acknowledged when it was sent")
 
 
-def shared_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_leaves_at_a_refusal_though_there_are_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy that leads next may take appends still."""
+    shared_by_all(monkeypatch, kafka_copies=2)
+    monkeypatch.setattr(Writer, "has_copies", False)
+    violation_found("was stored out of order", "which had been acknowledged when it was sent")
+
+
+def test_a_seal_that_asks_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_sealed(store: SegmentStore, place: tuple[str, int]) -> bool:
+        partition = store.partitions.get(place)
+        return partition is None or partition.sealed
+
+    shared_by_all(monkeypatch, kafka_copies=2)
+    monkeypatch.setattr(SegmentStore, "_is_sealed", is_sealed)
+    violation_found("is committed as sealed at")
+
+
+def shared_by_all(monkeypatch: pytest.MonkeyPatch, kafka_copies: int = 1) -> None:
     """Producers answer one another all the time, and segments are replaced as often."""
     stormy(
         monkeypatch,
         shared_keys=6,
         kafka_brokers=3,
+        kafka_copies=kafka_copies,
         kafka_fails=0.0,
         seeks=0.0,
         checkpoints=False,
@@ -181,8 +180,7 @@ def test_a_consumer_that_serves_on_without_an_answer(monkeypatch: pytest.MonkeyP
 def test_a_consumer_that_calls_drained_what_is_not_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drained = property(lambda self: self.end_offset is not None and self.delivered is not None)
-    monkeypatch.setattr(Holding, "drained", drained)
+    BUGS["drained-early"].plant(monkeypatch.setattr)
     violation_found("is called drained by", "is called drained, and")
 
 
@@ -202,17 +200,12 @@ def test_drains_of_a_deleted_subscription_that_count_for_the_next(
 def test_segments_given_out_before_what_is_above_them_is_drained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def everything(layout: SegmentLayout, drained: Iterable[int]) -> list[SegmentInfo]:
-        done = frozenset(drained)
-        parts = (part for part in layout.segments.values() if part.segment_id not in done)
-        return sorted(parts, key=lambda part: (part.start, part.end, part.segment_id))
-
-    monkeypatch.setattr(assignor, "assignable", everything)
+    BUGS["child-opened-early"].plant(monkeypatch.setattr)
     violation_found("right after", "was stored")
 
 
 def test_buckets_granted_while_another_may_serve_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover.BucketsInUse, "allows", lambda self, bucket, asker: True)
+    BUGS["granted-unreleased"].plant(monkeypatch.setattr)
     violation_found("both serve")
 
 

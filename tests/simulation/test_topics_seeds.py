@@ -39,7 +39,7 @@ def test_a_seed_with_topics_repeats_its_run_exactly() -> None:
 
 
 def test_the_runs_with_topics_see_what_they_are_made_to_see() -> None:
-    reports = [simulate(seed, topics=True) for seed in range(40)]
+    reports = [simulate(seed, topics=True) for seed in range(50)]
     moves = {kind for report in reports for kind in report.accepted}
     assert moves >= {f"TopicChange.{move.name}" for move in TopicMove if move.name != "UPDATE"}
     # Nobody deletes a subscription here, and no queue has dead letters.

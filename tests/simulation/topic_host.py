@@ -33,6 +33,7 @@ from anabranch.core.errors import AnabranchError
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import StateReader
+from anabranch.core.placement.room import Room
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.topics.controller import ControllerEffect, Unserved
@@ -88,7 +89,7 @@ class _Workers:
         self._world = world
         self._process = process
 
-    def task(self, task: Task) -> Future[TaskDone | TaskFailed]:
+    def task(self, task: Task, room: Room | None) -> Future[TaskDone | TaskFailed]:
         found: Future[TaskDone | TaskFailed] = Future()
         self._world.store.carry_out(self._process, task, found.set_result)
         return found
@@ -119,6 +120,16 @@ class _Groups(Groups):
 
     def delete(self, group: str, *, again: bool = True) -> None:
         pass
+
+
+class _OneKafka:
+    """A Kafka of one broker: nothing is placed."""
+
+    def room(self, task: Task) -> Room | None:
+        return None
+
+    def to_leave(self, incarnation: int) -> dict[int, tuple[int, ...]]:
+        return {}
 
 
 class _Nowhere:
@@ -232,7 +243,8 @@ class TopicHost:
         runtime: Any = self._runtime
         workers: Any = _Workers(world, process)
         load = partial(world.loads.known, process)
-        service = _Service(runtime, world.settings, "", workers, load, lambda *_: True)
+        kafka: Any = _OneKafka()
+        service = _Service(runtime, world.settings, "", workers, load, lambda *_: True, kafka)
         nowhere: Any = _Nowhere()
         positions: Any = Positions(world, process)
         self._seeks = Seeks(world, process, positions)

@@ -59,6 +59,7 @@ class TopicPlan(msgspec.Struct, frozen=True):
     hot_key: float  # the share of messages that one key of each producer has
     seeks: float = 0.0  # of what operators do
     kafka_brokers: int = 1
+    kafka_copies: int = 1  # of each partition
     shared_keys: int = 0  # of each topic that lasts, written to by all its producers
     forgets: bool = False  # Kafka forgets positions that the log has
     checkpoints: bool = False  # the last subscription's consumers keep their positions
@@ -105,6 +106,8 @@ def draw_topics(rng: random.Random) -> TopicPlan:
         shared_keys=own.choice((0, 1, 3)),
         queue_consumers=own.choice((0, 0, 0, 0, 1, 3)),
     )
+    if drawn.kafka_brokers > 1:
+        drawn = msgspec.structs.replace(drawn, kafka_copies=own.choice((1, 2)))
     if drawn.shared_keys and drawn.producers == 1:
         return msgspec.structs.replace(drawn, producers=2)
     return drawn

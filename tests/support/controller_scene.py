@@ -34,6 +34,7 @@ class Scene:
         self.world.owned(A)
         self.now = 50.0
         self.acts = True
+        self.leaving: dict[int, tuple[int, ...]] = {}  # segments on drained brokers of Kafka
         self.controller = self.fresh()
         first = initial_segments(segments)
         self.must(self.change(TopicMove.CREATE, segments=first))
@@ -46,6 +47,7 @@ class Scene:
             lambda: self.world.actor(A),
             lambda now: self.acts,
             self.world.new_id,
+            to_leave=lambda incarnation: self.leaving,
         )
 
     @property

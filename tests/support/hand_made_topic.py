@@ -136,7 +136,8 @@ class HandMadeTopic:
     # --- the steps of an operation --------------------------------------------------------
 
     async def make(self, parts: tuple[SegmentInfo, ...]) -> None:
-        topics = [NewTopic(self.kafka_topic(part), part.buckets, 1) for part in parts]
+        kept = {"retention.ms": "-1"}  # like a segment's: event times may be as old as they like
+        topics = [NewTopic(self.kafka_topic(part), part.buckets, 1, config=kept) for part in parts]
         for future in self._admin.create_topics(topics).values():
             await asyncio.to_thread(future.result, _DEADLINE_S)
 
@@ -259,7 +260,9 @@ class HandMadeTopic:
     def _read(self, reader: Consumer, part: SegmentInfo, bucket: int, end: int) -> list[Message]:
         messages: list[Message] = []
         reader.assign([TopicPartition(self.kafka_topic(part), bucket, 0)])
+        deadline = time.monotonic() + _DEADLINE_S
         while len(messages) < end:
+            assert time.monotonic() < deadline, f"{len(messages)} of {end} messages are to be read"
             for message in reader.consume(min(10_000, end - len(messages)), 1.0):
                 error = message.error()
                 if error is not None:

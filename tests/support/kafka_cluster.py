@@ -22,6 +22,8 @@ HOST = "127.0.0.1"
 # Short, so that a node that is gone is soon missed, but longer than a machine stands still: else a
 # node without a lease would refuse what a test asks of it.
 TIMES = {"heartbeatIntervalMillis": 200, "leaseMillis": 6_000, "livenessTimeoutMillis": 7_500}
+# Nodes of one machine all have its load: chance must not say where bundles go.
+EVENLY = {"loadBalancerAverageResourceUsageDifferenceThresholdPercentage": 1000}
 WAIT_S = 60.0
 
 
@@ -46,6 +48,7 @@ class KafkaCluster:
             "webServicePort": port,
             "dataDir": str(self._data_dir / str(port)),
             **TIMES,
+            **EVENLY,
             **settings,
         }
         return load_settings(None, {}, named)

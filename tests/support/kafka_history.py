@@ -21,6 +21,7 @@ from anabranch.channel.kafka.topics import Topics, topic_id
 from anabranch.channel.log.entries import Entry
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.archive_identity import ArchiveIdentity, write_identity
+from anabranch.spark_replay.folders import LocalFolder
 from support.history import History, SnapshotTaken
 from support.quiet import QUIET
 
@@ -116,7 +117,7 @@ def name_archive(kafka: EmbeddedKafka, topics: Topics, folder: Path, archive: st
     folder.mkdir(parents=True, exist_ok=True)
     connection = KafkaConnection(kafka.bootstrap_servers)
     log_id = topic_id(connection, topics.wal, _DEADLINE_S)
-    write_identity(folder, ArchiveIdentity(archive, log_id, 0))
+    write_identity(LocalFolder(folder), ArchiveIdentity(archive, log_id, 0))
 
 
 def _until_visible(kafka: EmbeddedKafka, topic: str) -> None:

@@ -29,6 +29,8 @@ from support.history import History, SnapshotTaken
 OF_TOPICS: Final = frozenset(
     {CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING, CheckName.SEGMENTS, CheckName.ORDER}
 )
+# Those that look at nothing where the balancer has done nothing.
+OF_BALANCE: Final = frozenset({CheckName.PLACEMENT, CheckName.BALANCE})
 
 
 def audited(

@@ -18,13 +18,17 @@ from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings, load_settings
 from anabranch.broker.topics.build import TopicParts
+from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.channel.codec import encode_record, read_entry
 from anabranch.channel.errors import KafkaUnreachableError
+from anabranch.channel.load.loads import LoadTable
 from anabranch.channel.log.entries import Entry
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
 from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.placement.drain import drained_brokers
+from anabranch.core.placement.room import KafkaSurvey
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.wire import clock
 from support.memory_positions import MemoryPositions
@@ -43,6 +47,16 @@ class MemoryView(MemoryReplica):
 
     def horizon_reached(self, next_offset: int) -> None:
         self.horizon = next_offset
+
+
+class MemoryKafka:
+    """What Kafka says of its brokers; one alone, if a test says nothing else."""
+
+    def __init__(self) -> None:
+        self.survey: KafkaSurvey | None = KafkaSurvey({1: ""})
+
+    def look(self, timeout_s: float, *, whole: bool) -> KafkaSurvey | None:
+        return self.survey
 
 
 class MemoryNode:
@@ -69,6 +83,13 @@ class MemoryNode:
             lambda: cluster.segments,
             lambda: cluster.positions,
             lambda topic, incarnation: cluster.loads.get(topic, {}),
+            KafkaPlacement(
+                LoadTable(),
+                settings.scalable_topic_load_report_interval_seconds,
+                settings.replication_factor,
+                lambda: cluster.kafka,
+                lambda: drained_brokers(self.view),
+            ),
         )
         self.operations = Operations(self.runtime, settings, parts)
         self._cluster = cluster
@@ -112,7 +133,9 @@ class MemoryCluster:
         self.nodes: list[MemoryNode] = []
         self.segments = MemorySegments()
         self.positions = MemoryPositions(self.segments)
-        self.loads: dict[str, dict[int, SegmentLoad]] = {}  # by topic and segment
+        self.kafka = MemoryKafka()
+        # By topic and segment; None: not read yet.
+        self.loads: dict[str, dict[int, SegmentLoad] | None] = {}
         self._loop = asyncio.get_running_loop()
         self.ahead_s = time.time() - self._loop.time()  # of the nodes' clock: the log has its own
 

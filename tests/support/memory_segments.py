@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.core.placement.room import Room
 from support.waiting import WAIT_S
 
 
@@ -21,6 +22,7 @@ class MemorySegments:
         self.share_groups: set[str] = set()
         self.retained: set[str] = set()  # whose settings were set anew
         self.calls: list[str] = []
+        self.rooms: list[Room | None] = []  # by which topics were to be placed
         self.failure: Exception | None = None  # what every call ends in
         self.denied_seal: Exception | None = None  # what sealing ends in
         self.hold = threading.Event()  # clear it to make calls wait
@@ -33,8 +35,11 @@ class MemorySegments:
         if self.failure is not None:
             raise self.failure
 
-    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
+    def create(
+        self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
+    ) -> None:
         self._begin("create")
+        self.rooms.append(room)
         for topic in topics:
             found = self.partitions.setdefault(topic.name, topic.partitions)
             if found != topic.partitions:

@@ -1,4 +1,4 @@
-"""The tables of docs/metrics.md."""
+"""The tables of metrics: docs/metrics.md has a node's, docs/containers.md those of the audits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Row(NamedTuple):
         return f"| `{self.name}` | {self.kind} | {self.labels} | {self.meaning} |"
 
 
-def documented() -> list[Row]:
+def documented(page: str = "metrics.md") -> list[Row]:
     """Every row of the page."""
-    text = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+    text = (ROOT / "docs" / page).read_text("utf-8")
     return [Row(*found.groups()) for found in _LINE.finditer(text)]

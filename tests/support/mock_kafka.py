@@ -5,6 +5,7 @@ Its topics are those that it is given, with four partitions each.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -47,3 +48,4 @@ class MockKafka:
     def stand_still(self) -> None:
         """From now on requests reach its machine, and nobody answers them."""
         self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)  # a thread of it may be at work until then

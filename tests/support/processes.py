@@ -20,6 +20,9 @@ STOP_S_MAX = 60.0
 # A machine that stands still for seconds must end no session of a node that a test does not mean to
 # end: a node without a lease refuses what it is asked.
 LONG_LEASES = ("leaseMillis=15000", "livenessTimeoutMillis=20000")
+# Nodes of one machine all have its load: chance must not say where bundles go.
+EVENLY = "loadBalancerAverageResourceUsageDifferenceThresholdPercentage=1000"
+DEV_SETTINGS = (*LONG_LEASES, EVENLY)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -80,7 +83,7 @@ class Dev:
 
 
 @contextmanager
-def dev(folder: Path, nodes: int, settings: Sequence[str] = LONG_LEASES) -> Iterator[Dev]:
+def dev(folder: Path, nodes: int, settings: Sequence[str] = DEV_SETTINGS) -> Iterator[Dev]:
     """`anabranch dev` while the block runs, ready or not."""
     running = Dev(folder, nodes, settings)
     try:

@@ -16,6 +16,7 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.state import leader_of
 from anabranch.core.names import namespace_of, tenant_of
+from anabranch.core.policies.policy import PolicyKind
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.guards import controller_of
@@ -39,7 +40,9 @@ def random_record(world: World, rng: random.Random) -> Record | None:
         return None
     if what < 0.02:
         return world.archive(rng.choice(("a", "b")), rng.choice(list(ArchiveOp)))
-    if what < 0.14:
+    if what < 0.05:
+        return random_placement_record(world, rng, broker)
+    if what < 0.15:
         whose = rng.choice((*(broker,) * 9, "nobody"))
         return world.session(whose, rng.choice(list(SessionOp)), rng.choice((whose, A, B)))
     if what < 0.2:
@@ -47,7 +50,8 @@ def random_record(world: World, rng: random.Random) -> Record | None:
     if what < 0.3:
         bundles = rng.choice((0, 1, 2, 3))
         home, op = rng.choice(NAMESPACES), rng.choice(list(PolicyOp))
-        return world.namespace(home, op, broker, bundles=bundles)
+        group = rng.choice(("", "", "apart", "no group"))
+        return world.namespace(home, op, broker, bundles=bundles, anti_affinity=group)
     if what < 0.6:
         return random_topic_record(world, rng)
     if what < 0.67:
@@ -57,6 +61,22 @@ def random_record(world: World, rng: random.Random) -> Record | None:
     if what < 0.7 or not units:
         return world.log[rng.randrange(len(world.log))][0]  # delivered again
     return random_move(world, rng, rng.choice(units), other)
+
+
+def random_placement_record(world: World, rng: random.Random, broker: str) -> Record:
+    """Often one that is well formed; the domains get into each other's way."""
+    kind = rng.choice((*PolicyKind, PolicyKind.DOMAIN, PolicyKind.DOMAIN))
+    fields: dict[str, Any] = {}
+    if kind is PolicyKind.ISOLATION:
+        patterns = rng.choice(((), ("public/.*",), ("public/.*", "acme/[a-z]+"), ("(",)))
+        fields = {"namespaces": patterns, "primary": ("a.*",), "min_limit": rng.choice((-1, 0, 1))}
+    elif kind is PolicyKind.DOMAIN:
+        fields = {"brokers": rng.choice(((), (A,), (A, B), (A, B), (B, A)))}
+    name = rng.choice(("1", "2", "2", "a b"))
+    known = world.replica.placement(kind, name) is not None
+    likely = (PolicyOp.UPDATE, PolicyOp.UPDATE, PolicyOp.DELETE) if known else (PolicyOp.CREATE,)
+    op = rng.choice((*likely * 2, *PolicyOp))
+    return world.placement(kind, name, op, broker, **(fields if rng.random() < 0.9 else {}))
 
 
 def random_topic_record(world: World, rng: random.Random) -> Record:
@@ -115,6 +135,11 @@ def topic_fields(
             made = layout.merge_children(*pair)
             operation = Operation.SPLIT if spoilt else Operation.MERGE
             return {"operation": operation, "parents": made[0].parent_ids, "segments": made}
+        case TopicMove.BEGIN if rng.random() < 0.2:
+            made = layout.relocate_children(rng.choice(layout.active).segment_id)
+            parents, off = made[0].parent_ids, rng.choice(((), (3,), (5, -1)))
+            operation = Operation.REBUCKET if spoilt else Operation.RELOCATE
+            return {"operation": operation, "parents": parents, "segments": made, "off": off}
         case TopicMove.BEGIN:
             made = layout.split_children(rng.choice(layout.active).segment_id)
             parents = made[0].parent_ids

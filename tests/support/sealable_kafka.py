@@ -38,6 +38,7 @@ class Partition:
     probes: int = 0
     looks: int = 0
     settings: dict[str, str] = field(default_factory=dict)
+    replicas: Sequence[int] = (1,)
 
 
 class SealableKafka:
@@ -102,9 +103,9 @@ class SealableKafka:
         return answers
 
     def list_topics(self, name: str, timeout: float) -> SimpleNamespace:
-        """Everybody knows who leads."""
+        """Everybody knows who leads; each partition is on one broker, without copies."""
         found = SimpleNamespace(error=None, partitions=dict(enumerate(self.topics[name])))
-        return SimpleNamespace(topics={name: found})
+        return SimpleNamespace(topics={name: found}, brokers={1: None})
 
     def list_offsets(
         self, asked: Mapping[TopicPartition, object], request_timeout: float

@@ -14,7 +14,7 @@ import httpx
 
 from anabranch.client import Client
 from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
-from support.processes import LONG_LEASES, free_ports
+from support.processes import EVENLY, LONG_LEASES, free_ports
 from support.waiting import eventually
 
 TEST_S = 240.0  # for a hang to be told by the test that hangs
@@ -46,6 +46,7 @@ class TopicCluster:
                 folder,
                 f"topicPrefix={prefix}",
                 *LONG_LEASES,
+                EVENLY,
                 *settings,
             )
             for number in range(2)
@@ -63,11 +64,14 @@ class TopicCluster:
         )
 
     async def call(self, method: str, path: str, **options: Any) -> Any:
-        rest = next(node.url for node in self.nodes if node.is_running)
+        return await self.rest(method, f"/admin/v2/scalable/{path}", **options)
+
+    async def rest(self, method: str, path: str, **options: Any) -> Any:
+        url = next(node.url for node in self.nodes if node.is_running)
         async with httpx.AsyncClient(
-            base_url=rest, timeout=_ANSWER_S, follow_redirects=True
+            base_url=url, timeout=_ANSWER_S, follow_redirects=True
         ) as http:
-            answer = await http.request(method, f"/admin/v2/scalable/{path}", **options)
+            answer = await http.request(method, path, **options)
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 

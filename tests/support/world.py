@@ -12,6 +12,7 @@ from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
     NamespaceChange,
+    PlacementPolicyChange,
     PolicyOp,
     Record,
     SessionChange,
@@ -24,6 +25,7 @@ from anabranch.core.log.records import (
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import leader_of
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.policies.policy import PolicyKind
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.segment import SegmentInfo
@@ -168,6 +170,21 @@ class World:
             "bundles": 1 if op is PolicyOp.CREATE else 0,
         }
         return NamespaceChange(**{**wanted, **fields})
+
+    def placement(
+        self, kind: PolicyKind, name: str, op: PolicyOp, by: str = A, **fields: Any
+    ) -> PlacementPolicyChange:
+        before, actor = self.replica.placement(kind, name), self.actor(by)
+        wanted = {
+            "proposal_id": self.new_id(),
+            "kind": kind,
+            "name": name,
+            "op": op,
+            "version": (before.version if before else 0) + 1,
+            "actor": actor.broker,
+            "session": actor.session,
+        }
+        return PlacementPolicyChange(**{**wanted, **fields})
 
     def topic(self, move: TopicMove, by: str = A, name: str = TOPIC, **fields: Any) -> TopicChange:
         before, actor = self.replica.topic(name), self.actor(by)

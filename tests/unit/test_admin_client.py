@@ -73,6 +73,8 @@ async def _segments(admin: AsyncAdmin) -> None:
     assert layout.segments[first].hash_range.start == 0
     await topics.merge_segments(TOPIC, first, second)
     await topics.rebucket_segment(TOPIC, 1, 4)
+    with pytest.raises(PreconditionError, match="Kafka has one broker, 1"):
+        await topics.relocate_segment(TOPIC, 2, (1,))
     with pytest.raises(PreconditionError):
         await topics.split_segment(TOPIC, 0)  # it is sealed
     with pytest.raises(ConflictError):

@@ -35,12 +35,13 @@ def test_a_login_becomes_a_jaas_line_with_quotes_escaped(mechanism: str, module:
 
 
 def test_certificates_are_given_as_pem(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    authority, certificate, key = (tmp_path / name for name in ("a.pem", "c.pem", "k.pem"))
+    authority.write_text("AUTHORITY")
     certificate.write_text("CERT")
     key.write_text("KEY")
     java = java_properties(
         {
-            "ssl.ca.location": "/etc/ca.pem",
+            "ssl.ca.location": str(authority),
             "ssl.certificate.location": str(certificate),
             "ssl.key.location": str(key),
             "ssl.endpoint.identification.algorithm": "none",
@@ -48,7 +49,7 @@ def test_certificates_are_given_as_pem(tmp_path: Path) -> None:
     )
     assert java == {
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": "/etc/ca.pem",
+        "ssl.truststore.certificates": "AUTHORITY",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "CERT",
         "ssl.keystore.key": "KEY",

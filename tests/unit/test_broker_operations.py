@@ -280,8 +280,9 @@ def test_without_the_log_known_owners_are_answered_as_stale_and_the_rest_is_refu
         )
         with pytest.raises(UnavailableError, match="safe mode"):
             await look_up(node, free)
-        with pytest.raises(UnavailableError, match="safe mode"):
-            await node.operations.unload(UNIT)
+        for target in ("", node.id):
+            with pytest.raises(UnavailableError, match="safe mode"):
+                await node.operations.unload(UNIT, target)
         with pytest.raises(UnavailableError, match="safe mode"):
             await node.operations.tenancy.create_tenant("acme", [], ["standalone"])
         node.connected = True

@@ -26,6 +26,8 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "horizon": codec.decode_horizon,
     "heartbeat": codec.decode_heartbeat,
     "load": codec.decode_load,
+    "broker_load": codec.decode_broker_load,
+    "top_bundles": codec.decode_top_bundles,
 }
 
 
@@ -227,7 +229,7 @@ def _headers(value: bytes) -> Callable[[], list[tuple[str, bytes | None]]]:
     return lambda: [("trace", None), ("anabranch-schema", value)]
 
 
-@pytest.mark.parametrize("header", [b"unit-move/2", b"log/2", b"layout-change/12 log/2"])
+@pytest.mark.parametrize("header", [b"unit-move/3", b"log/3", b"layout-change/12 log/3"])
 def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> None:
     with pytest.raises(NewerSchemaError, match=f"'{header.decode()}'.*upgrade"):
         codec.read_entry(KEY, NEWER, _headers(header))
@@ -236,23 +238,23 @@ def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> N
 @pytest.mark.parametrize(
     ("key", "value", "header"),
     [
-        (KEY, None, b"unit-move/1"),
-        (None, codec.encode_record(MOVE), b"unit-move/1"),
-        (KEY, b"", b"unit-move/1"),
-        (KEY, b"\xc3\x01", b"unit-move/1"),
-        (KEY, NEWER, b"unit-move/1"),  # our own version, damaged
+        (KEY, None, b"unit-move/2"),
+        (None, codec.encode_record(MOVE), b"unit-move/2"),
+        (KEY, b"", b"unit-move/2"),
+        (KEY, b"\xc3\x01", b"unit-move/2"),
+        (KEY, NEWER, b"unit-move/2"),  # our own version, damaged
         (KEY, NEWER, b"unit-move"),
         (KEY, NEWER, b"unit-move/\xb2"),
-        (KEY, NEWER, b"/2"),
+        (KEY, NEWER, b"/3"),
         (KEY, NEWER, b"no-such-type/1"),  # no release announces its types so
-        (KEY, NEWER, b"layout-change/12 log/1"),
-        (KEY, NEWER, b"unit-move/1 x unit-move/2"),
+        (KEY, NEWER, b"layout-change/12 log/2"),
+        (KEY, NEWER, b"unit-move/2 x unit-move/3"),
         (KEY, NEWER, b"unit-move/" + b"9" * 10_000),
-        (KEY, b"not ours at all", b"unit-move/2"),
-        (KEY, codec.encode_record(MOVE) + b"\0", b"unit-move/2"),  # damaged, not newer
-        (KEY, codec.encode_record(MOVE)[:-1], b"unit-move/2"),
-        (b"another/key/0x00000000_0x40000000", codec.encode_record(MOVE), b"unit-move/1"),
-        (b"\xff", codec.encode_record(MOVE), b"unit-move/1"),
+        (KEY, b"not ours at all", b"unit-move/3"),
+        (KEY, codec.encode_record(MOVE) + b"\0", b"unit-move/3"),  # damaged, not newer
+        (KEY, codec.encode_record(MOVE)[:-1], b"unit-move/3"),
+        (b"another/key/0x00000000_0x40000000", codec.encode_record(MOVE), b"unit-move/2"),
+        (b"\xff", codec.encode_record(MOVE), b"unit-move/2"),
     ],
 )
 def test_bytes_of_no_known_schema_are_unreadable_and_stop_nobody(
@@ -279,10 +281,10 @@ def test_a_type_that_a_later_edition_brings_stops_readers_of_every_edition_befor
 
 def test_nodes_look_at_as_many_headers_as_spark_does() -> None:
     others = [("a", b"")] * (codec.HEADERS_MAX - 1)
-    ours = (codec.SCHEMA_HEADER, b"unit-move/2")
-    assert codec.header_of([*others, ours]) == b"unit-move/2"
+    ours = (codec.SCHEMA_HEADER, b"unit-move/3")
+    assert codec.header_of([*others, ours]) == b"unit-move/3"
     assert codec.header_of([*others, ("a", b""), ours]) is None
-    assert codec.header_of([(codec.SCHEMA_HEADER, None), ours]) == b"unit-move/2"
+    assert codec.header_of([(codec.SCHEMA_HEADER, None), ours]) == b"unit-move/3"
 
 
 def test_an_entry_is_read_without_asking_for_its_headers() -> None:
@@ -290,7 +292,7 @@ def test_an_entry_is_read_without_asking_for_its_headers() -> None:
         raise AssertionError("headers cost time and are for strangers only")
 
     assert codec.read_entry(KEY, codec.encode_record(MOVE), asked) == MOVE
-    assert codec.schema_header(MOVE) == ("anabranch-schema", b"unit-move/1")
+    assert codec.schema_header(MOVE) == ("anabranch-schema", b"unit-move/2")
 
 
 def test_a_snapshot_of_a_newer_release_stops_the_reader() -> None:

@@ -19,7 +19,7 @@ from support.waiting import WAIT_S
 COMMANDS = (
     [
         *("dev", "node", "demo", "lookup", "tenants", "namespaces", "bundles", "brokers"),
-        *("topics", "archive", "audit", "settings", "doctor"),
+        *("topics", "kafka", "archive", "audit", "settings", "doctor"),
     ],
     ["log", "tail"],
 )

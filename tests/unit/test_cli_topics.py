@@ -27,6 +27,7 @@ COMMANDS = (
         "split",
         "merge",
         "rebucket",
+        "relocate",
         "delete",
         "peek",
     ),

@@ -278,22 +278,11 @@ def test_a_child_takes_its_first_append_when_its_leaders_lead_or_could_not_be_as
     servers: str,
 ) -> None:
     async def body(stage: Stage) -> None:
-        plain = SegmentLayout.initial(1, 4)
-        sealing = TopicLayout(
-            "public/default/orders",
-            incarnation=1,
-            epoch=2,
-            segments=stage.layout.segments,
-            children=tuple(
-                Segment(part, f"t{part.segment_id}") for part in plain.split_children(0)
-            ),
-            parents_under_way=frozenset({0}),
-            sealing=True,
-            bootstrap_servers=servers,
-        )
+        sealing = announced(SegmentLayout.initial(1, 4), stage.layout, servers)
         parent = stage.dispatcher.router.route(b"key")
         stage.dispatcher.update(sealing)
         assert stage.dispatcher.router.route(b"key") is parent
+        parent.segment_writer.copies = 1  # so that nobody else takes what its leader refuses
         stage.dispatcher.router.close(parent)  # Kafka refuses
         stage.dispatcher.poll()
         partition = stage.send(b"one", b"key")
@@ -303,6 +292,43 @@ def test_a_child_takes_its_first_append_when_its_leaders_lead_or_could_not_be_as
         assert not partition.held
 
     run(servers, body)
+
+
+@pytest.mark.parametrize("copies", [3, 0], ids=["several copies", "not known"])
+def test_a_bucket_with_copies_is_left_when_its_segment_is_sealed_not_when_it_refuses(
+    servers: str, copies: int
+) -> None:
+    async def body(stage: Stage) -> None:
+        first = SegmentLayout.initial(1, 4)
+        parent = stage.dispatcher.router.route(b"key")
+        parent.segment_writer.copies = copies
+        stage.dispatcher.update(announced(first, stage.layout, servers))
+        stage.dispatcher.router.close(parent)  # Kafka refuses
+        stage.dispatcher.poll()
+        assert stage.send(b"one", b"key") is parent
+        parts = first.split_segment(0).segments.values()
+        sealed = {part.segment_id: Segment(part, f"t{part.segment_id}") for part in parts}
+        stage.dispatcher.update(
+            TopicLayout("public/default/orders", 1, 3, sealed, bootstrap_servers=servers)
+        )
+        assert stage.dispatcher.router.route(b"key").segment.segment_id in (1, 2)
+
+    run(servers, body)
+
+
+def announced(first: SegmentLayout, known: TopicLayout, servers: str) -> TopicLayout:
+    """The layout of a topic whose only segment is being split, and refuses from now on."""
+    children = tuple(Segment(part, f"t{part.segment_id}") for part in first.split_children(0))
+    return TopicLayout(
+        "public/default/orders",
+        incarnation=1,
+        epoch=2,
+        segments=known.segments,
+        children=children,
+        parents_under_way=frozenset({0}),
+        sealing=True,
+        bootstrap_servers=servers,
+    )
 
 
 @pytest.mark.parametrize(("brokers", "writers"), [(1, 1), (3, 4), (0, 4)])

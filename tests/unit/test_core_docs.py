@@ -6,6 +6,7 @@ from pathlib import Path
 
 from anabranch.core.bundles.machine import BUNDLES, LEADING
 from anabranch.core.bundles.unit import Move
+from anabranch.core.policies.machine import PLACEMENTS
 from anabranch.core.sessions.machine import SESSIONS
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
 from anabranch.core.subscriptions.subscription import SubscriptionOp
@@ -18,7 +19,8 @@ PAGE = (ROOT / "docs" / "state-machine.md").read_text()
 
 
 def test_the_pictures_are_drawn_from_the_machines() -> None:
-    for machine in (BUNDLES, LEADING, SESSIONS, TENANTS, NAMESPACES, LAYOUTS, SUBSCRIPTIONS):
+    nouns = (SESSIONS, TENANTS, NAMESPACES, LAYOUTS, SUBSCRIPTIONS, PLACEMENTS)
+    for machine in (BUNDLES, LEADING, *nouns):
         picture = machine.mermaid()
         assert f"```mermaid\n{picture}```\n" in PAGE, f"paste this:\n{picture}"
 

@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.topics.layout import SegmentLayout, initial_segments
 from anabranch.core.topics.segment import BUCKETS_MAX, SegmentInfo, SegmentState, new_segment
+from anabranch.core.topics.tasks import MakeSegments, next_task
 from anabranch.core.topics.topic import (
     Operation,
     TopicMove,
@@ -102,12 +104,37 @@ def test_a_rollover_changes_only_the_buckets() -> None:
     assert (part.start, part.end, part.buckets) == (0, 0xFFFF, 9)
 
 
+def test_a_relocation_changes_nothing_but_the_segment_and_keeps_what_it_is_to_leave() -> None:
+    world = opened(1)
+    before = layout(world).segments[0]
+    world.must(world.begin(Operation.RELOCATE, layout(world).relocate_children(0), off=(3, 5)))
+    task = next_task(world.replica, TOPIC, world.scalable())
+    assert isinstance(task, MakeSegments)
+    assert (task.off, world.scalable().off) == ((3, 5), (3, 5))
+    world.must(world.topic(TopicMove.SEALING))
+    world.must(world.topic(TopicMove.COMMIT, end_offsets=(0,) * before.buckets))
+    (part,) = layout(world).active
+    assert part.segment_id == 1
+    assert (part.start, part.end, part.buckets) == (before.start, before.end, before.buckets)
+    assert world.scalable().off == ()
+    with pytest.raises(InvalidInputError, match="Cannot relocate non-active segment: 0"):
+        layout(world).relocate_children(0)
+
+
+def test_a_relocation_that_is_given_up_leaves_no_brokers_behind() -> None:
+    world = opened(1)
+    world.must(world.begin(Operation.RELOCATE, layout(world).relocate_children(0), off=(3,)))
+    world.must(world.topic(TopicMove.ABORT))
+    assert world.scalable().off == ()
+
+
 @pytest.mark.parametrize(
     ("operation", "fields"),
     [
         (Operation.NONE, {}),
         (Operation.MERGE, {}),
         (Operation.REBUCKET, {}),
+        (Operation.RELOCATE, {}),
         (Operation.SPLIT, {"parents": ()}),
         (Operation.SPLIT, {"parents": (9,)}),
         (Operation.SPLIT, {"parents": (0, 1)}),
@@ -162,6 +189,8 @@ def test_one_child_is_no_split_and_two_are_no_merge() -> None:
     same = changed(alone, buckets=4)
     assert world.tell(world.begin(Operation.REBUCKET, (same,))) is Verdict.SEGMENTS_INVALID
     assert world.tell(world.begin(Operation.MERGE, (alone,))) is Verdict.SEGMENTS_INVALID
+    other = changed(alone, buckets=5)
+    assert world.tell(world.begin(Operation.RELOCATE, (other,))) is Verdict.SEGMENTS_INVALID
 
 
 @pytest.mark.parametrize("parents", [(0, 2), (1, 1), (0, 1, 2, 3, 4), (3, 0)])
@@ -188,6 +217,7 @@ def test_a_sealed_segment_takes_part_in_no_further_operation() -> None:
         (Operation.SPLIT, stale.split_children(0)),
         (Operation.MERGE, stale.merge_children(0, 1)),
         (Operation.REBUCKET, stale.rebucket_children(0, 9)),
+        (Operation.RELOCATE, stale.relocate_children(0)),
     ):
         assert world.tell(world.begin(operation, children)) is Verdict.SEGMENTS_INVALID
 

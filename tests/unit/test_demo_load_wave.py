@@ -35,7 +35,7 @@ def test_the_events_keep_their_order_and_go_round_as_often_as_the_tide_needs() -
 
 
 def test_it_has_turned_when_it_scaled_out_and_in_again() -> None:
-    wave = LoadWave([], lambda _: None)
+    wave = LoadWave("a/b/c", [], lambda _: None)
     assert not wave.has_turned
     for segments, turned in ((1, False), (2, False), (4, False), (3, True)):
         wave.samples.append(Sample(len(wave.samples), 1.0, segments, 1))

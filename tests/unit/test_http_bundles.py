@@ -117,7 +117,7 @@ BAD_REQUESTS: list[tuple[str, Any, int, str]] = [
         f"{UNIT}/split?splitAlgorithmName=by_guess",
         None,
         412,
-        "[range_equally_divide, specified_positions_divide]",
+        "topic_count_equally_divide, specified_positions_divide, flow_or_qps_equally_divide]",
     ),
     (
         f"{UNIT}/split?splitAlgorithmName=specified_positions_divide",

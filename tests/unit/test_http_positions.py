@@ -60,6 +60,8 @@ def test_the_backlog_is_what_kafka_holds_and_the_group_has_not_committed() -> No
             "state": "ACTIVE",
             "kafkaTopic": first,
             "entryBuckets": 2,
+            "kafkaLeaders": [],
+            "kafkaReplicas": [],
             "segmentId": 1,
             "parentIds": [0],
             "childIds": [],

@@ -14,6 +14,7 @@ import structlog
 from anabranch.broker.errors import DeadlineExceededError, StartError
 from anabranch.broker.http.server import bind
 from anabranch.broker.logging import configure_logging
+from anabranch.broker.metrics.node import measure_node
 from anabranch.broker.settings import load_settings
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
@@ -21,11 +22,20 @@ from support.memory_cluster import MemoryCluster, until
 SCALABLE = "/admin/v2/scalable/{tenant}/{namespace}/{topic}"
 SEGMENTS = "/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}"
 POLICY = {"get", "post", "delete"}
+CLUSTER = "/admin/v2/clusters/{cluster}"
 ROUTES = {
     "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}": {"get"},
     "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle": {"get"},
     "/admin/v2/clusters": {"get"},
     "/admin/v2/clusters/{cluster}": {"get"},
+    f"{CLUSTER}/namespaceIsolationPolicies": {"get"},
+    f"{CLUSTER}/namespaceIsolationPolicies/brokers": {"get"},
+    f"{CLUSTER}/namespaceIsolationPolicies/brokers/{{broker}}": {"get"},
+    f"{CLUSTER}/namespaceIsolationPolicies/{{policy}}": POLICY,
+    f"{CLUSTER}/failureDomains": {"get"},
+    f"{CLUSTER}/failureDomains/{{domain}}": POLICY,
+    "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity": POLICY,
+    "/admin/v2/namespaces/{cluster}/antiAffinity/{group}": {"get"},
     "/admin/v2/tenants": {"get"},
     "/admin/v2/tenants/{tenant}": {"get", "put", "post", "delete"},
     "/admin/v2/namespaces/{tenant}": {"get"},
@@ -35,6 +45,7 @@ ROUTES = {
     "/admin/v2/namespaces/{tenant}/{namespace}/unload": {"put"},
     "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/unload": {"put"},
     "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/split": {"put"},
+    "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/unload": {"put"},
     "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/topicHashPositions": {"get"},
     "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/clearBacklog": {"post"},
     "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/clearBacklog/{subscription}": {"post"},
@@ -56,10 +67,15 @@ ROUTES = {
     f"{SCALABLE}/split/{{segmentId}}": {"post"},
     f"{SCALABLE}/merge/{{segmentId1}}/{{segmentId2}}": {"post"},
     f"{SCALABLE}/rebucket/{{segmentId}}": {"post"},
+    f"{SCALABLE}/relocate/{{segmentId}}": {"post"},
     f"{SCALABLE}/subscriptions/{{subscription}}": {"put", "delete"},
     SEGMENTS: {"put", "delete"},
     f"{SEGMENTS}/terminate": {"post"},
     "/admin/v2/brokers": {"get"},
+    "/admin/v2/balance": {"get"},
+    "/admin/v2/balance/plan": {"post"},
+    "/admin/v2/kafka/brokers": {"get"},
+    "/admin/v2/kafka/brokers/{brokerId}/drain": {"put", "delete"},
     "/admin/v2/brokers/explain": {"get"},
     "/admin/v2/brokers/health": {"get"},
     "/admin/v2/brokers/ready": {"get"},
@@ -94,6 +110,9 @@ VALUES = {
     "subscription": "billing",
     "setting": "leaseMillis",
     "value": "1",
+    "policy": "gold",
+    "group": "apart",
+    "brokerId": "1",
 }
 
 
@@ -152,10 +171,15 @@ def test_every_documented_get_answers_in_the_documented_way() -> None:
         values = {**VALUES, "broker": node.id}
         await node.http.put(SCALABLE.format(**values))
         await node.http.put(f"{SCALABLE}/subscriptions/billing".format(**values))
+        policy = {"namespaces": ["acme/.*"], "primary": ["b1"]}
+        path = f"{CLUSTER}/namespaceIsolationPolicies/{{policy}}"
+        await node.http.post(path.format(**values), json=policy)
+        path = f"{CLUSTER}/failureDomains/{{domain}}"
+        await node.http.post(path.format(**values), json={"brokers": [node.id]})
         for path, verbs in ROUTES.items():
             if "get" in verbs:
                 answer = await node.http.get(path.format(**values))
-                empty = {"topicHashPositions": 412, "Policy": 204}
+                empty = {"topicHashPositions": 412, "Policy": 204, "antiAffinity": 204}
                 status = next((empty[name] for name in empty if path.endswith(name)), 200)
                 assert answer.status_code == status, path
 
@@ -193,6 +217,21 @@ def test_metrics_count_lookups() -> None:
         assert count >= 2
         text = (await nodes[0].http.get("/metrics")).text
         assert f"anabranch_lookups_cached_total {count}.0" in text
+
+    with_http(test)
+
+
+def test_metrics_count_the_bundles_that_a_node_owns_and_no_leadership() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        async def owned() -> str:
+            lines = (await nodes[0].http.get("/metrics")).text.splitlines()
+            return next(line for line in lines if line.startswith("anabranch_owned_bundles"))
+
+        node = nodes[0].node
+        measure_node(node.runtime, node.operations, node.metrics)
+        assert await owned() == "anabranch_owned_bundles 0.0"
+        await nodes[0].http.get("/lookup/v2/topic/persistent/public/default/t")
+        assert await owned() == "anabranch_owned_bundles 1.0"
 
     with_http(test)
 

@@ -9,6 +9,12 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from anabranch.broker.balance.board import LoadBoard
+from anabranch.broker.balance.build import (
+    build_balance,
+    build_counts,
+    resource_meter,
+)
 from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import Probe
@@ -16,10 +22,11 @@ from anabranch.broker.metrics.node import measure_connections, measure_node
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
 from support import steady
+from support.balance import Outbox
 from support.memory_cluster import MemoryNode, memory_cluster
 from support.metrics_page import ROOT, Row, documented
 
-_NAME = re.compile(r"(anabranch|pulsar)_[a-z0-9_]+")
+_NAME = re.compile(r"(anabranch|pulsar|brk)_[a-zA-Z0-9_]+")
 
 
 def _described(registry: CollectorRegistry) -> Iterator[Row]:
@@ -47,7 +54,20 @@ def _measure_all(node: MemoryNode) -> None:
     measure_node(node.runtime, node.operations, node.metrics)
     measure_connections(lambda: 0, Connections(node.settings.http_limits), node.metrics)
     service, reports = node.operations.topics.access.service, node.operations.traffic
-    build_reporter(service, reports, node.settings, LoadTable(), _Unused(), _Unused().probe)
+    counts = build_counts(node.operations, node.runtime)
+    table = LoadTable()
+    segments = build_reporter(service, reports, node.settings, table, _Unused(), _Unused().probe)
+    build_balance(
+        node.operations,
+        node.settings,
+        LoadBoard(node.runtime, node.settings.balance_settings()),
+        counts,
+        segments,
+        table,
+        Outbox(),
+        Outbox(),
+        resource_meter(node.settings),
+    )
 
 
 def _of_a_node() -> list[Row]:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from support.balance_scene import Shedding
 from support.scenarios import Bundles, HandOvers, Layouts, Stage, replayed
 
 FOLDER = Path(__file__).parents[1] / "testdata"
 STAGES: dict[str, Callable[[], Stage]] = {
+    "balance": Shedding,
     "bundles": Bundles,
     "layouts": Layouts,
     "hand-overs": HandOvers,

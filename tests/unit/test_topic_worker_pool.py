@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.core.placement.room import Room
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
 from support.memory_segments import MemorySegments
@@ -27,10 +28,12 @@ class StuckSegments(MemorySegments):
     def _begin(self, what: str) -> None:
         self.calls.append(what)
 
-    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
+    def create(
+        self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
+    ) -> None:
         name = topics[0].name
         if "stuck" not in name:
-            super().create(topics, deadline_s)
+            super().create(topics, deadline_s, room)
             return
         self.tried.append(name)
         if deadline_s > SHORT_S:

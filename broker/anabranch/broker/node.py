@@ -1,10 +1,10 @@
 """A node: the runtime in the event loop, threads that wait for Kafka, start and stop.
 
-The state has one owner, the event loop (`runtime`). Four threads wait for Kafka: one reads the
-log, one reads heartbeats and learns of their acknowledgement, one learns what became of appends,
-one reads and writes the load of segments. They hand over and do nothing else. Whatever goes wrong
-for good ends the node with a sentence that says what to do; an unreachable Kafka is no such thing:
-the node waits, in safe mode.
+The state has one owner, the event loop (`runtime`). Six threads wait for Kafka: one reads the log,
+one reads heartbeats and learns of their acknowledgement, one learns what became of appends, three
+read and write loads of segments, loads of brokers and top bundles. They hand over and do nothing
+else. Whatever goes wrong for good ends the node with a sentence that says what to do; an
+unreachable Kafka is no such thing: the node waits, in safe mode.
 """
 
 from __future__ import annotations
@@ -14,8 +14,14 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
+from anabranch.broker.balance.board import LoadBoard
+from anabranch.broker.balance.build import (
+    build_balance,
+    build_counts,
+    resource_meter,
+)
 from anabranch.broker.errors import StartError
 from anabranch.broker.feeds import Feed
 from anabranch.broker.load.build import build_reporter
@@ -35,19 +41,23 @@ from anabranch.broker.startup import (
     segment_settings,
 )
 from anabranch.broker.topics.build import TopicParts
+from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.load.loads import KafkaLoads, LoadChange, LoadTable
+from anabranch.channel.load.balance import KafkaBrokerLoads, KafkaTopBundles
+from anabranch.channel.load.loads import KafkaLoads, LoadTable
 from anabranch.channel.load.probe import LoadProbe
+from anabranch.channel.load.soft_state import SoftStateTopic
 from anabranch.channel.log.end import KafkaLogEnd
 from anabranch.channel.log.entries import Entry, append_record
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.segments.admin import SegmentAdmin
+from anabranch.channel.segments.survey import BrokerSurveyor
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.errors import AnabranchError
-from anabranch.core.sessions.lease import Heartbeat
+from anabranch.core.placement.drain import drained_brokers
 from anabranch.projections.view import View
 from anabranch.wire import clock
 
@@ -60,7 +70,7 @@ _BEATS_AWAITED: Final = 3
 _TICKS_PER_BEAT: Final = 5
 _REBUILD_PAUSE_S: Final = 1.0
 
-_AnyFeed = Feed[Entry] | Feed[tuple[Heartbeat, int]] | Feed[None] | Feed[LoadChange]
+_C = TypeVar("_C")
 
 
 class Node:
@@ -72,7 +82,7 @@ class Node:
         self.runtime: Runtime
         self.operations: Operations
         self._log = get_logger(broker=settings.broker_id)
-        self._feeds: list[_AnyFeed] = []
+        self._feeds: list[Feed[Any]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._closers: list[Callable[[], None]] = []  # in threads, in reverse order
         self._view: View | None = None
@@ -105,8 +115,7 @@ class Node:
         catch_up = CatchUp(self._connection, self._topics, path, passed_over=passed_over)
         view, reader = await asyncio.to_thread(catch_up.run)
         self._view, self._reader = view, reader
-        table, loads = LoadTable(), KafkaLoads(self._connection, self._topics)
-        self._closers.append(loads.close)
+        self._open_loads()
         core = settings.node_settings()
         heard = await asyncio.to_thread(
             check_not_in_use, core.broker, view, heartbeats, core.lease_s, watched_since
@@ -122,18 +131,15 @@ class Node:
             waiting_max=settings.max_concurrent_lookup_request,
             verbose=settings.load_balancer_debug_mode_enabled,
         )
-        segments = segment_settings(settings)
-        self.operations = Operations(
-            self.runtime,
-            settings,
-            TopicParts(
-                lambda: SegmentAdmin(self._connection, segments),
-                lambda: KafkaPositions(self._connection),
-                lambda topic, incarnation: (
-                    table.segments(topic, incarnation) if loads.is_whole else None
-                ),
-            ),
+        placement = KafkaPlacement(
+            self._table,
+            settings.scalable_topic_load_report_interval_seconds,
+            settings.replication_factor,
+            lambda: BrokerSurveyor(self._connection, settings.topic_prefix),
+            lambda: drained_brokers(self._the_view()),
         )
+        parts = self._topic_parts(placement)
+        self.operations = Operations(self.runtime, settings, parts)
         self.runtime.worries.append(self._of_snapshot)
         self.runtime.heard(heard)
         self._snapshots = Snapshots(
@@ -144,8 +150,13 @@ class Node:
             self.metrics,
         )
         measure_node(self.runtime, self.operations, self.metrics)
+        self._counts = build_counts(self.operations, self.runtime)
+        board = self.operations.balance.board
         self._follow(reader)
         self._listen(heartbeats, writer)
+        self._read("loads", self._loads, self._table.take)
+        self._read("broker loads", self._broker_loads, board.take)
+        self._read("top bundles", self._top_bundles, board.take_top)
         self.runtime.joined()
         self._tasks.append(asyncio.create_task(self._ticks(), name="ticks"))
         await self._serving()
@@ -153,8 +164,22 @@ class Node:
         self._tasks.append(
             asyncio.create_task(self._guarded(self._snapshots.run), name="snapshots")
         )
-        self._follow_loads(table, loads)
+        self._measure(board)
+        look = self._guarded(placement.run)
+        self._tasks.append(asyncio.create_task(look, name="placement"))
         self._log.info("node.serving", session=self.runtime.core.session)
+
+    def _topic_parts(self, placement: KafkaPlacement) -> TopicParts:
+        table, loads = self._table, self._loads
+        segments = segment_settings(self.settings)
+        return TopicParts(
+            lambda: SegmentAdmin(self._connection, segments),
+            lambda: KafkaPositions(self._connection),
+            lambda topic, incarnation: (
+                table.segments(topic, incarnation) if loads.is_whole else None
+            ),
+            placement,
+        )
 
     def _listen(self, heartbeats: KafkaHeartbeats, writer: KafkaLogWriter) -> None:
         beats = Feed(
@@ -260,23 +285,50 @@ class Node:
         )
         self._wal.start()
 
-    def _follow_loads(self, table: LoadTable, loads: KafkaLoads) -> None:
-        """Keeps the table, and measures what this node is to measure."""
-        feed: Feed[LoadChange] = Feed(
-            "loads", lambda: loads.poll(_POLL_S), table.take, self._failed
-        )
+    def _read(
+        self,
+        name: str,
+        topic: SoftStateTopic[Any, _C],
+        take: Callable[[Sequence[_C]], None],
+    ) -> None:
+        """Keeps up with a topic between the nodes."""
+        feed: Feed[_C] = Feed(name, lambda: topic.poll(_POLL_S), take, self._failed)
         self._feeds.append(feed)
         feed.start()
+
+    def _open_loads(self) -> None:
+        """The topics between the nodes of what may be lost."""
+        self._table = LoadTable()
+        self._loads = KafkaLoads(self._connection, self._topics)
+        self._broker_loads = KafkaBrokerLoads(self._connection, self._topics)
+        self._top_bundles = KafkaTopBundles(self._connection, self._topics)
+        for each in (self._loads, self._broker_loads, self._top_bundles):
+            self._closers.append(each.close)
+
+    def _measure(self, board: LoadBoard) -> None:
+        """Measures what this node is to measure, and tells the others."""
         operations = self.operations
         self._reporter = build_reporter(
             operations.topics.access.service,
             operations.traffic,
             self.settings,
-            table,
-            loads,
+            self._table,
+            self._loads,
             lambda: LoadProbe(self._connection),
         )
-        self._tasks.append(asyncio.create_task(self._guarded(self._reporter.run), name="load"))
+        balance = build_balance(
+            operations,
+            self.settings,
+            board,
+            self._counts,
+            self._reporter,
+            self._table,
+            self._broker_loads,
+            self._top_bundles,
+            resource_meter(self.settings),
+        )
+        for name, run in (("load", self._reporter.run), ("balance", balance.run)):
+            self._tasks.append(asyncio.create_task(self._guarded(run), name=name))
 
     def _received(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Folds as much as the loop may do without a pause; returns the rest."""

@@ -13,6 +13,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from anabranch.broker.balance.forecasts import BalanceForecasts
+from anabranch.broker.bundles.cuts import BundleCuts, BundleWord
 from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.errors import (
     ConflictError,
@@ -20,11 +22,14 @@ from anabranch.broker.errors import (
     PreconditionError,
 )
 from anabranch.broker.load.build import traffic_inbox
+from anabranch.broker.placements import PlacementPolicies
 from anabranch.broker.proposals import RACES_MAX
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.tenancy import Tenancy
 from anabranch.broker.topics.build import TopicParts, build_topics
+from anabranch.broker.topics.kafka_drains import KafkaDrains
+from anabranch.core.balance.settings import SplitAlgorithm
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.effects import BrokerState
@@ -34,7 +39,14 @@ from anabranch.core.log.digests import to_hex
 from anabranch.core.log.records import Cause, UnitMove
 from anabranch.core.log.state import leader_of, live_bundles
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.names import Namespace, namespace_of, parse_scalable_topic
+from anabranch.core.names import (
+    SCALABLE_DOMAIN,
+    Namespace,
+    Topic,
+    namespace_of,
+    parse_scalable_topic,
+)
+from anabranch.core.ring import topic_hash
 from anabranch.core.tenants.tenant import NamespaceInfo
 from anabranch.wire import clock
 
@@ -63,7 +75,11 @@ class Operations:
         self._proposals = runtime.proposals
         self.lookups = LookupService(runtime, settings)
         self.tenancy = Tenancy(runtime, settings)
+        self.placements = PlacementPolicies(runtime, settings)
+        self.balance = BalanceForecasts(runtime, settings, self.lookups)
+        self._cuts = BundleCuts(runtime, settings.balance_settings(), parts.load)
         self.topics = build_topics(runtime, self.lookups, settings, parts)
+        self.kafka = KafkaDrains(runtime, parts.placement, self.placements)
         self.decided = self._proposals.decided
         self.traffic = traffic_inbox(settings)
         self._timeout_s = settings.operation_timeout_millis / 1000
@@ -77,10 +93,12 @@ class Operations:
         """
         deadline = self._proposals.deadline(self._timeout_s)
         self._bundle(unit)
-        if target and target not in self._runtime.core.candidates(clock.now()):
+        takers = self._runtime.core.candidates(clock.now())
+        if target and target not in takers:
+            self._proposals.actor()  # out of touch, this node does not know who takes part
             raise ConflictError(
                 "Not allowed unload namespace bundle to inactive destination broker: "
-                f"{target} is not one of {', '.join(self.brokers()) or 'none'}"
+                f"{target} is not one of {', '.join(sorted(takers)) or 'none'}"
             )
         released = await self._release(unit, target, deadline)
         while released:
@@ -96,6 +114,33 @@ class Operations:
                         f"{now.state.name.lower()} {now.broker} after {now.move.name.lower()}"
                     )
             await self._runtime.until_changed(unit, deadline, f"bundle {unit} was not handed over")
+
+    def bundle_of(self, topic: Topic, ns: Namespace) -> str:
+        """The bundle that a topic falls into; a scalable one must be there."""
+        self._namespace(ns)
+        domain, _, name = topic.partition("://")
+        if domain == SCALABLE_DOMAIN and self._runtime.view.topic(name) is None:
+            raise NotFoundError(f"Topic {topic} not found")
+        found = self._runtime.view.bundle_at(ns, topic_hash(topic))
+        if found is None:
+            raise NotFoundError("Namespace does not exist")
+        return found[0]
+
+    async def bundle_meant(self, ns: Namespace, word: BundleWord) -> str:
+        """The bundle that a word stands for. Raises NotFoundError where there is none."""
+        self._namespace(ns)
+        return await self._cuts.meant(ns, word)
+
+    async def cuts(
+        self, unit: str, algorithm: SplitAlgorithm, positions: Sequence[int]
+    ) -> list[int]:
+        """Where a bundle is to be cut; none for in halves. Raises PreconditionError."""
+        if algorithm is SplitAlgorithm.POSITIONS:
+            return sorted(set(positions))
+        if algorithm is SplitAlgorithm.RANGE:
+            return []
+        self._bundle(unit)
+        return await self._cuts.between_topics(unit, algorithm)
 
     async def unload_namespace(self, ns: Namespace) -> None:
         """Every bundle of the namespace is given up by its owner."""

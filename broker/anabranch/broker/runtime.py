@@ -85,6 +85,10 @@ class Ended(msgspec.Struct, frozen=True):
     clean: bool
 
 
+def _nobody_asks(seconds: float) -> None:
+    return None
+
+
 class Runtime:
     """A node's state and all who wait for it to change. To be used in the event loop only."""
 
@@ -116,6 +120,9 @@ class Runtime:
         self._urls: dict[str, str] = {}
         self._mode = BrokerState.JOINING
         self.worries: list[Worry] = [self.digests.concerns]
+        self.on_closed: Callable[[float], None] = _nobody_asks  # how long a bundle took to close
+        self._closing: dict[str, float] = {}
+        self.listeners: list[Callable[[Sequence[Folded]], None]] = []  # of what was read
         self.log_ms = 0  # the newest time that the log has told; retention is measured on it
         self.ahead = 0  # the furthest that any node has folded
         self.generation = 0  # changes whenever a broker may be reached otherwise, or no more
@@ -177,6 +184,8 @@ class Runtime:
             self._settle(entry)
         if self.server is not None:
             self.server.folded(changes)
+        for listener in self.listeners:
+            listener(folded)
         self._wake(changes)
         self.proposals.log_end.folded()
         self._alarm(self.digests.own(self.view.next_offset, to_hex(self.view.digest)))
@@ -208,8 +217,13 @@ class Runtime:
             self.server.ticked()
         self._mode_changed()
 
+    def claim(self, assigned: UnitMove) -> None:
+        """Proposes to own what a proposal under way gives to this node."""
+        self._do(self.core.claim(assigned, clock.now()))
+
     def closed(self, unit: str) -> None:
         """Nothing of the bundle is served here any more."""
+        self._note_closed(unit)
         if not self.ended.done():
             self._do(self.core.closed(unit, clock.now()))
 
@@ -321,7 +335,9 @@ class Runtime:
             elif isinstance(effect, Halt):
                 self._end(Ended(effect.reason, effect.clean))
             elif isinstance(effect, CloseUnit):
+                self._closing[effect.unit] = clock.now()
                 if self.server is None or effect.unit == LEADERSHIP:
+                    self._note_closed(effect.unit)
                     queue.extend(self.core.closed(effect.unit, clock.now()))
                 else:
                     self.server.close(effect.unit)
@@ -331,6 +347,11 @@ class Runtime:
                 if self.server is not None and effect.unit != LEADERSHIP:
                     self.server.opened(effect.unit)
                 self._wake_one(effect.unit)  # it may have been assigned long before
+
+    def _note_closed(self, unit: str) -> None:
+        began = self._closing.pop(unit, None)
+        if began is not None:
+            self.on_closed(clock.now() - began)
 
     def _beat_acked(self, beat: Heartbeat) -> None:
         """Called from any thread."""

@@ -9,6 +9,7 @@ import msgspec
 
 from anabranch.channel.avro import read_length
 from anabranch.channel.errors import DELETE_KEY, NewerSchemaError, UnreadableError
+from anabranch.channel.load.balance_records import BrokerLoadRecord, TopBundlesRecord
 from anabranch.channel.registry import MARKER, PREFIX_LENGTH, Fields, SchemaSet, stored_family
 from anabranch.core.archives.archive import Archive
 from anabranch.core.autoscale.load import LoadRecord
@@ -18,6 +19,7 @@ from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
     NamespaceChange,
+    PlacementPolicyChange,
     Record,
     SessionChange,
     SubscriptionChange,
@@ -26,6 +28,7 @@ from anabranch.core.log.records import (
     UnitMove,
 )
 from anabranch.core.log.state import Entity
+from anabranch.core.policies.policy import PlacementPolicy
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
 from anabranch.core.subscriptions.subscription import Subscription
@@ -64,6 +67,14 @@ def _with_override(fields: Fields) -> Fields:
     return {**fields, "auto_scale": ()}
 
 
+def _without_group(fields: Fields) -> Fields:
+    return {**fields, "anti_affinity": ""}
+
+
+def _without_choice(fields: Fields) -> Fields:
+    return {**fields, "choice": ()}
+
+
 def _with_positions(fields: Fields) -> Fields:
     return {**fields, "positions": ()}
 
@@ -81,19 +92,27 @@ def _with_clocks(fields: Fields) -> Fields:
     return {**fields, "auto_scale": (), "split_ms": 0, "merge_ms": 0, "rebucket_ms": 0}
 
 
+def _off_no_broker(fields: Fields) -> Fields:
+    return {**fields, "off": ()}
+
+
 def _without_sums(fields: Fields) -> Fields:
     return {**fields, "keys": -1, "check": 0, "form": 0}
 
 
 _RECORDS: Final = SchemaSet(
     (
-        stored_family("unit-move", UnitMove, {}),
-        stored_family("session-change", SessionChange, {}),
+        stored_family("unit-move", UnitMove, {1: _without_choice}),
+        stored_family("session-change", SessionChange, {1: _as_it_was}),
         stored_family("cluster-settings", ClusterSettings, {}),
-        stored_family("tenant-change", TenantChange, {}),
-        stored_family("namespace-change", NamespaceChange, {1: _with_override}),
+        stored_family("tenant-change", TenantChange, {1: _as_it_was}),
+        stored_family("namespace-change", NamespaceChange, {1: _with_override, 2: _without_group}),
         stored_family("archive-change", ArchiveChange, {}),
-        stored_family("topic-change", TopicChange, {1: _with_override, 2: _counting_each}),
+        stored_family(
+            "topic-change",
+            TopicChange,
+            {1: _with_override, 2: _counting_each, 3: _off_no_broker},
+        ),
         stored_family(
             "subscription-change",
             SubscriptionChange,
@@ -103,8 +122,10 @@ _RECORDS: Final = SchemaSet(
                 3: _with_positions,
                 4: _without_dead_letters,
                 5: _as_it_was,
+                6: _as_it_was,
             },
         ),
+        stored_family("placement-policy-change", PlacementPolicyChange, {}, edition=2),
     )
 )
 _ENTITIES: Final = SchemaSet(
@@ -113,10 +134,11 @@ _ENTITIES: Final = SchemaSet(
         stored_family("session", Session, {}),
         stored_family("cluster", Cluster, {}),
         stored_family("tenant", Tenant, {}),
-        stored_family("namespace-info", NamespaceInfo, {1: _with_override}),
+        stored_family("namespace-info", NamespaceInfo, {1: _with_override, 2: _without_group}),
         stored_family("archive", Archive, {}),
-        stored_family("scalable-topic", ScalableTopic, {1: _with_clocks}),
+        stored_family("scalable-topic", ScalableTopic, {1: _with_clocks, 2: _off_no_broker}),
         stored_family("subscription", Subscription, {1: _with_positions, 2: _without_dead_letters}),
+        stored_family("placement-policy", PlacementPolicy, {}),
     )
 )
 ENTITY_PREFIXES: Final = tuple(map(_ENTITIES.prefix, get_args(Entity)))
@@ -126,12 +148,16 @@ _NAMED_ARCHIVES: Final = b"archive-change/"
 _HORIZONS: Final = SchemaSet((stored_family("horizon", Horizon, {1: _without_sums}),))
 _HEARTBEATS: Final = SchemaSet((stored_family("heartbeat", Heartbeat, {}),))
 _LOADS: Final = SchemaSet((stored_family("segment-load", LoadRecord, {}),))
+_BROKER_LOADS: Final = SchemaSet((stored_family("broker-load", BrokerLoadRecord, {}),))
+_TOP_BUNDLES: Final = SchemaSet((stored_family("top-bundles", TopBundlesRecord, {}),))
 
 encode_record: Final[Callable[[Record], bytes]] = _RECORDS.encode
 encode_entity: Final[Callable[[Entity], bytes]] = _ENTITIES.encode
 encode_horizon: Final[Callable[[Horizon], bytes]] = _HORIZONS.encode
 encode_heartbeat: Final[Callable[[Heartbeat], bytes]] = _HEARTBEATS.encode
 encode_load: Final[Callable[[LoadRecord], bytes]] = _LOADS.encode
+encode_broker_load: Final[Callable[[BrokerLoadRecord], bytes]] = _BROKER_LOADS.encode
+encode_top_bundles: Final[Callable[[TopBundlesRecord], bytes]] = _TOP_BUNDLES.encode
 decode_record: Final[Callable[[bytes], Record]] = _RECORDS.decode
 """The record of a WAL value. Raises UnreadableError."""
 knows_record: Final = _RECORDS.knows
@@ -145,6 +171,16 @@ def schema_header(record: Record) -> tuple[str, bytes]:
 def load_header(load: LoadRecord) -> tuple[str, bytes]:
     """The Kafka header that names a load record's schema."""
     return SCHEMA_HEADER, _LOADS.header(load)
+
+
+def broker_load_header(load: BrokerLoadRecord) -> tuple[str, bytes]:
+    """The Kafka header that names the schema of a broker's load."""
+    return SCHEMA_HEADER, _BROKER_LOADS.header(load)
+
+
+def top_bundles_header(report: TopBundlesRecord) -> tuple[str, bytes]:
+    """The Kafka header that names the schema of a broker's top bundles."""
+    return SCHEMA_HEADER, _TOP_BUNDLES.header(report)
 
 
 def header_of(headers: Headers | None) -> bytes | None:
@@ -214,6 +250,18 @@ def decode_load(value: bytes) -> LoadRecord:
     """A segment's load. Raises NewerSchemaError or, for damage, UnreadableError."""
     load: LoadRecord = _own(_LOADS, value, "a load record")
     return load
+
+
+def decode_broker_load(value: bytes) -> BrokerLoadRecord:
+    """A broker's load. Raises NewerSchemaError or, for damage, UnreadableError."""
+    load: BrokerLoadRecord = _own(_BROKER_LOADS, value, "a broker's load")
+    return load
+
+
+def decode_top_bundles(value: bytes) -> TopBundlesRecord:
+    """A broker's top bundles. Raises NewerSchemaError or, for damage, UnreadableError."""
+    report: TopBundlesRecord = _own(_TOP_BUNDLES, value, "a broker's top bundles")
+    return report
 
 
 def read_state(key: bytes, value: bytes) -> tuple[str, Entity]:

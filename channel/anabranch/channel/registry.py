@@ -41,7 +41,7 @@ from anabranch.channel.errors import UnreadableError
 
 MARKER: Final = b"\xc3\x01"
 PREFIX_LENGTH: Final = 10  # marker and fingerprint
-EDITION: Final = 1  # of the log: raised by a release that adds a type of record
+EDITION: Final = 2  # of the log: raised by a release that adds a type of record
 _THE_LOG: Final = "log"  # in the place of a schema's name
 _DIGITS_MAX: Final = 9  # of a version
 
@@ -68,16 +68,18 @@ class SchemaFamily(msgspec.Struct, frozen=True):
 
 
 def stored_family(
-    name: str, newest: type[msgspec.Struct], steps: Mapping[int, Step]
+    name: str, newest: type[msgspec.Struct], steps: Mapping[int, Step], edition: int = 1
 ) -> SchemaFamily:
-    """A family whose schemas are the files of this package."""
+    """A family whose schemas are the files of this package; `edition`: of the log, with which it
+    came.
+    """
     folder = resources.files("anabranch.channel") / "schemas"
     schemas: dict[int, Schema] = {}
     for file in folder.iterdir():
         stem, _, version = file.name.removesuffix(".avsc").rpartition(".")
         if stem == name:
             schemas[int(version)] = json.loads(file.read_text())
-    return SchemaFamily(name, newest, schemas, steps)
+    return SchemaFamily(name, newest, schemas, steps, edition)
 
 
 def prefix_of(schema: Schema) -> bytes:

@@ -1,6 +1,14 @@
 """The administration of a cluster from Python, over its REST interface (docs/admin.md)."""
 
 from anabranch.admin.admin import Admin, AsyncAdmin
+from anabranch.admin.balance import (
+    BalanceOutlook,
+    BrokerLoadStats,
+    CycleStats,
+    ExchangeStats,
+    UnloadStats,
+    UnmovedBundle,
+)
 from anabranch.admin.brokers import (
     Explanation,
     LeaderBroker,
@@ -23,8 +31,16 @@ from anabranch.admin.errors import (
     UnknownOutcomeError,
     UnreachableError,
 )
+from anabranch.admin.kafka_brokers import KafkaBrokerStats
 from anabranch.admin.lookups import LookupData
 from anabranch.admin.namespaces import BundlesData, Policies
+from anabranch.admin.placements import (
+    BrokerIsolationData,
+    FailoverParameters,
+    FailoverPolicy,
+    FailureDomainData,
+    IsolationData,
+)
 from anabranch.admin.scalable_models import (
     AutoScaleOverride,
     AutoScaleStats,
@@ -52,18 +68,28 @@ __all__ = [
     "AsyncAdmin",
     "AutoScaleOverride",
     "AutoScaleStats",
+    "BalanceOutlook",
+    "BrokerIsolationData",
+    "BrokerLoadStats",
     "BundleOwnership",
     "BundlesData",
     "ClusterData",
     "ConflictError",
     "ConsumerStats",
+    "CycleStats",
     "DeadLetterPolicy",
     "Decision",
+    "ExchangeStats",
     "Explanation",
+    "FailoverParameters",
+    "FailoverPolicy",
+    "FailureDomainData",
     "ForbiddenError",
     "HashRange",
     "InvalidInputError",
     "InvalidRequestError",
+    "IsolationData",
+    "KafkaBrokerStats",
     "Layout",
     "LeaderBroker",
     "LoadStats",
@@ -90,5 +116,7 @@ __all__ = [
     "TopicStats",
     "UnavailableError",
     "UnknownOutcomeError",
+    "UnloadStats",
+    "UnmovedBundle",
     "UnreachableError",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import httpx
 import msgspec
 
+from anabranch.admin.balance import BalanceQuestions
 from anabranch.admin.brokers import Brokers
 from anabranch.admin.bundles import Bundles
 from anabranch.admin.calls import Awaitable, Blocking, Call, TransportT
@@ -19,8 +20,10 @@ from anabranch.admin.errors import (
     UnreachableError,
     refusal,
 )
+from anabranch.admin.kafka_brokers import KafkaPlane
 from anabranch.admin.lookups import Lookups
 from anabranch.admin.namespaces import Namespaces
+from anabranch.admin.placements import Placements
 from anabranch.admin.scalable_topics import ScalableTopics
 from anabranch.admin.tenants import Tenants
 from anabranch.core.errors import InvalidInputError
@@ -48,10 +51,13 @@ class _Resources(Generic[TransportT]):
         self._on_stale = on_stale
         self.tenants: Tenants[TransportT] = Tenants(transport)
         self.namespaces: Namespaces[TransportT] = Namespaces(transport)
+        self.placements: Placements[TransportT] = Placements(transport)
         self.bundles: Bundles[TransportT] = Bundles(transport)
         self.scalable_topics: ScalableTopics[TransportT] = ScalableTopics(transport)
         self.brokers: Brokers[TransportT] = Brokers(transport)
+        self.kafka_brokers: KafkaPlane[TransportT] = KafkaPlane(transport)
         self.lookups: Lookups[TransportT] = Lookups(transport)
+        self.balance: BalanceQuestions[TransportT] = BalanceQuestions(transport)
 
     def _must_be_unsent(self, error: Exception, node: str) -> None:
         """Returns where the next node may be asked. Raises AdminError."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.admin.calls import Answer, Call, Resource, RestMethod, TransportT, nothing
+from anabranch.admin.calls import Answer, Call, Resource, RestMethod, TransportT, nothing, path
 from anabranch.admin.namespaces import BundlesData, home
 from anabranch.core import names
 
@@ -81,12 +81,37 @@ class Bundles(Resource[TransportT]):
         return Call("PUT", home(namespace, bundle, "unload"), nothing, query)
 
     @RestMethod
+    def unload_topic(self, topic: str, destination_broker: str = "") -> Call[None]:
+        """Takes the bundle of a topic, `[domain://]tenant/namespace/name`, from its owner.
+
+        `destination_broker` (host:port) shall own it next, if given.
+        """
+        name, _ = names.parse_topic(topic)
+        domain, _, rest = name.partition("://")
+        parts = rest.split("/", 2)
+        query: dict[str, str | list[str]] = {}
+        if destination_broker:
+            query["destinationBroker"] = names.broker_id(destination_broker)
+        where = "scalable" if domain == names.SCALABLE_DOMAIN else domain
+        return Call("PUT", path("admin", "v2", where, *parts, "unload"), nothing, query)
+
+    @RestMethod
     def split_bundle(
-        self, namespace: str, bundle: str, positions: Sequence[int] = (), *, unload: bool = False
+        self,
+        namespace: str,
+        bundle: str,
+        positions: Sequence[int] = (),
+        *,
+        algorithm: str = "",
+        unload: bool = False,
     ) -> Call[None]:
-        """Divides a bundle in halves, or at `positions`, ascending; `unload`s the parts too."""
+        """Divides a bundle in halves, at `positions`, or as the algorithm does; `unload`s the parts
+        too. `bundle` may be LARGEST (by topics) or HOT (by traffic).
+        """
         query: dict[str, str | list[str]] = {"unload": "true"} if unload else {}
         body = None
+        if algorithm:
+            query["splitAlgorithmName"] = algorithm
         if positions:
             query["splitAlgorithmName"] = _POSITIONS
             body = list(positions)

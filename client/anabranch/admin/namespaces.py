@@ -79,6 +79,30 @@ class Namespaces(Resource[TransportT]):
         return Call("PUT", home(namespace, "unload"), nothing)
 
     @RestMethod
+    def get_anti_affinity_group(self, namespace: str) -> Call[str]:
+        """The anti-affinity group of a namespace; empty for none."""
+        return Call("GET", home(namespace, "antiAffinity"), bytes.decode)
+
+    @RestMethod
+    def set_anti_affinity_group(self, namespace: str, group: str) -> Call[None]:
+        """Puts a namespace into a group, whose namespaces' bundles keep apart."""
+        return Call("POST", home(namespace, "antiAffinity"), nothing, body=group)
+
+    @RestMethod
+    def remove_anti_affinity_group(self, namespace: str) -> Call[None]:
+        """Takes a namespace out of its anti-affinity group."""
+        return Call("DELETE", home(namespace, "antiAffinity"), nothing)
+
+    @RestMethod
+    def get_anti_affinity_namespaces(
+        self, cluster: str, group: str, tenant: str = ""
+    ) -> Call[list[str]]:
+        """The namespaces of an anti-affinity group; of one tenant, if given."""
+        query: dict[str, str | list[str]] = {"tenant": tenant} if tenant else {}
+        asked = path("admin", "v2", "namespaces", cluster, "antiAffinity", group)
+        return Call("GET", asked, NAMES, query)
+
+    @RestMethod
     def get_scalable_topic_auto_scale_policy(self, namespace: str) -> Call[AutoScaleOverride]:
         """What the namespace overrides of the nodes' settings; empty when that is nothing."""
         return Call("GET", _policy(namespace), override)

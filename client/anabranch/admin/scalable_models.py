@@ -102,6 +102,8 @@ class SegmentStats(Answer, frozen=True):
     state: str
     kafka_topic: str
     entry_buckets: int  # partitions of that topic
+    kafka_leaders: list[int | None]  # brokers of Kafka; empty: not known, or there is one
+    kafka_replicas: list[int]
     load: LoadStats | None  # None before it had any
 
 
@@ -178,6 +180,6 @@ class TopicStats(Answer, frozen=True):
     sealed_segments: int
     segments: dict[int, SegmentStats]
     subscriptions: dict[str, SubscriptionStats]
-    operation: str  # NONE, SPLIT, MERGE or REBUCKET
+    operation: str  # NONE, SPLIT, MERGE, REBUCKET or RELOCATE
     last_failure: str
     auto_scale: AutoScaleStats

@@ -106,6 +106,15 @@ class ScalableTopics(Resource[TransportT]):
         return Call("POST", _topic(topic, "rebucket", segment_id), nothing, query)
 
     @RestMethod
+    def relocate_segment(self, topic: str, segment_id: int, off: Sequence[int] = ()) -> Call[None]:
+        """Replaces an active segment by one of the same range on other brokers of Kafka.
+
+        `off`: ids of those that it shall leave; else those that lead it, if others are there.
+        """
+        query = {"off": [str(each) for each in off]} if off else {}
+        return Call("POST", _topic(topic, "relocate", segment_id), nothing, query)
+
+    @RestMethod
     def get_properties(self, topic: str) -> Call[dict[str, str]]:
         """The topic's properties."""
         return Call("GET", _topic(topic, "properties"), STRINGS)

@@ -6,6 +6,7 @@ from enum import Enum, unique
 
 import msgspec
 
+from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.cluster.settings import Cluster
 from anabranch.core.log.records import Record
 from anabranch.core.sessions.lease import Heartbeat
@@ -39,6 +40,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     tombstone_delay_s: float = 3600.0
     retry_s: float = 1.0  # a proposal without an answer is made again
     burst: int = 5_000  # proposals of one clean-up round
+    balance: BalanceSettings = BalanceSettings()
+    load_manager_class: str = "anabranch.core.balance"
 
 
 class AppendRecord(msgspec.Struct, frozen=True):

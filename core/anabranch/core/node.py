@@ -9,13 +9,21 @@ the difference acted upon: a restart, a missed event and a live one take the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Final
 
+import msgspec
+
+from anabranch.core.balance.broker_load import ToldLoad
+from anabranch.core.balance.chooser import ChoiceRules, LoadChooser
+from anabranch.core.balance.cycle import BalanceCycle
+from anabranch.core.balance.filters import Candidate
+from anabranch.core.balance.policies import Policies, policies_of
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.duties import Duties, expiries
 from anabranch.core.bundles.propose import Actor, NewId
-from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, UnitState
+from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Move, UnitState
 from anabranch.core.effects import (
     AppendRecord,
     BrokerState,
@@ -28,14 +36,28 @@ from anabranch.core.effects import (
     settings_difference,
 )
 from anabranch.core.log.outcome import Folded
-from anabranch.core.log.records import ClusterSettings, Record, SessionChange, SessionOp
+from anabranch.core.log.records import (
+    Cause,
+    ClusterSettings,
+    Record,
+    SessionChange,
+    SessionOp,
+    UnitMove,
+)
 from anabranch.core.log.replica import Replica
 from anabranch.core.log.state import leader_of
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.proposal_throttle import ProposalThrottle
 from anabranch.core.sessions.lease import Heartbeat, Lease, Liveness
 from anabranch.core.sessions.log_contact import LogContact
 from anabranch.core.sessions.membership import ClusterMembership, SessionOutcome
 from anabranch.core.sessions.session import Session
+
+_OF_POLICIES: Final = ("namespace:", "placement:")  # keys of what says where bundles may be
+
+
+def _nothing_told(broker: str) -> None:
+    return None
 
 
 class NodeCore:
@@ -47,11 +69,14 @@ class NodeCore:
         self.liveness = Liveness(settings.liveness_timeout_s)
         self.serving: dict[str, bool] = {}  # unit -> open; False while it is closing
         self._unfinished: dict[str, None] = {}  # units in flight that name this node
+        self.balance = BalanceCycle()
         self._new_id = new_id
         self._membership = ClusterMembership(settings)
         self._contact = LogContact(settings.lease_s)
         self._duties = Duties(settings)
         self._pacing = ProposalThrottle(settings.retry_s)
+        self._policies: Policies | None = None
+        self.load_of: Callable[[str], ToldLoad | None] = _nothing_told  # the shell knows more
         self._handled = 0  # the first log offset that was not handed in yet
         self._give_away_at = 0.0
         self._silence_counts_from = 0.0  # not before this are others called silent
@@ -90,17 +115,55 @@ class NodeCore:
         unit = self.state.unit(name)
         return unit is not None and unit.holder == self.me
 
+    def is_serving(self, now: float) -> bool:
+        """Whether it may decide for others: not in safe mode, and not about to leave."""
+        return self.mode is BrokerState.SERVING and self.lease.holds(now)
+
+    @property
+    def log_now_ms(self) -> int:
+        """Returns the log's time, as far as this node has read."""
+        return self._duties.log_now_ms
+
+    def policies(self) -> Policies:
+        """Returns where bundles may be, by the log."""
+        if self._policies is None:
+            self._policies = policies_of(self.state)
+        return self._policies
+
+    def chooser(self) -> LoadChooser:
+        """Returns how brokers are chosen at this instant, by filters and load."""
+        rules = ChoiceRules(
+            self.settings.balance, self.settings.load_manager_class, self.policies()
+        )
+        return LoadChooser(self.state, rules, self.candidate)
+
+    def candidate(self, broker: str) -> Candidate:
+        """What is known of a broker that could take units.
+
+        One that has not told its load yet is taken to run the load manager that this one runs.
+        """
+        beat = self.liveness.beat_of(broker)
+        version = beat.version if beat is not None else self.settings.version
+        told = self.load_of(broker)
+        if told is None:
+            return Candidate(broker, version, self.settings.load_manager_class)
+        return Candidate(broker, version, told.load_manager_class, told.load)
+
     def candidates(self, now: float) -> dict[str, int]:
         """Brokers that can take units, with the number they have."""
-        found: dict[str, int] = {}
-        for broker, session in self.state.sessions():
-            if session.open and self._takes_units(broker, session, now):
-                found[broker] = self.state.unit_count(broker)
-        return found
+        return {broker: self.state.unit_count(broker) for broker in self.takers(now)}
+
+    def takers(self, now: float) -> list[str]:
+        """Brokers that can take units."""
+        return [
+            broker
+            for broker, session in self.state.sessions()
+            if session.open and self._takes_units(broker, session, now)
+        ]
 
     def _takes_units(self, broker: str, session: Session, now: float) -> bool:
         if broker == self.me:
-            return self.mode is BrokerState.SERVING and self.lease.holds(now)
+            return self.is_serving(now)
         beat = self.liveness.beat_of(broker)
         return (
             beat is not None
@@ -113,9 +176,11 @@ class NodeCore:
 
     def joined(self, now: float) -> list[Effect]:
         """The view has caught up with the log: at the start, or after it was built anew."""
+        self._policies = None
         for broker, session in self.state.sessions():
             self.liveness.session_opened(broker, session.version, now, session.since_ms)
         self._duties.start(self.state, now)
+        self.balance.began(self.state)
         effects: list[Effect] = []
         for name in [*self.serving, *(name for name, _ in self.state.units_of(self.me))]:
             effects += self._reconcile(name, now)
@@ -131,6 +196,7 @@ class NodeCore:
                 continue
             self._handled = entry.offset + 1
             self._duties.log_time(entry.timestamp_ms)
+            self.balance.folded(entry)
             record = entry.record
             accepted = entry.outcome.verdict is Verdict.ACCEPTED
             if record is not None and record.actor == self.me:
@@ -138,9 +204,11 @@ class NodeCore:
             if isinstance(record, SessionChange):
                 effects += self._session_folded(record, entry, now)
             if accepted and record is not None:
-                self._pacing.accepted(record.key)
+                self._pacing.accepted(record.key, record.version)
                 self._contact.decided(record.key)
                 touched.update((key, None) for key, _ in entry.outcome.changes)
+        if any(name.startswith(_OF_POLICIES) for name in touched):
+            self._policies = None
         for name in touched:
             self._duties.unit_changed(self.state, name, now)
             effects += self._reconcile(name, now)
@@ -281,6 +349,20 @@ class NodeCore:
 
     # --- units --------------------------------------------------------------------------
 
+    def claim(self, assigned: UnitMove, now: float) -> list[Effect]:
+        """A proposal that gives this node a free unit is on its way: let OWN follow at once.
+
+        It is valid if that one wins, and else rejected; so a node that assigns to itself waits for
+        the log once, not twice.
+        """
+        unit = self.state.unit(assigned.unit)
+        if unit is None or unit.source or assigned.broker != self.me or not self.lease.holds(now):
+            return []
+        own = propose.move(
+            *(self.actor(), assigned.unit, None, Move.OWN, self._new_id(), Cause.LOOKUP),
+        )
+        return list(self._propose(msgspec.structs.replace(own, version=assigned.version + 1), now))
+
     def _propose(self, record: Record, now: float) -> Iterator[Effect]:
         if self._pacing.admits(record, now):
             if self.lease.holds(now):
@@ -332,7 +414,7 @@ class NodeCore:
                 # Not at every entry read: this looks at every unit that is left.
                 self._give_away_at = now + self.settings.heartbeat_s / 2
                 counts = self.candidates(now)
-                offers = propose.give_away(self.state, actor, counts, self._new_id)
+                offers = propose.give_away(self.state, actor, counts, self._new_id, self.chooser())
                 records += islice(offers, self.settings.burst)
         elif now >= self._silence_counts_from:
             records += expiries(self.state, actor, self._silent(), self._new_id)
@@ -341,7 +423,12 @@ class NodeCore:
                 records.append(claim)
             if actor.epoch:
                 records += self._duties.repairs(
-                    self.state, actor, lambda: self.candidates(now), now, self._new_id
+                    self.state,
+                    actor,
+                    lambda: self.candidates(now),
+                    now,
+                    self._new_id,
+                    self.chooser(),
                 )
         for record in records:
             yield from self._propose(record, now)
@@ -352,34 +439,3 @@ class NodeCore:
             for broker, session in self.state.sessions()
             if session.open and self.liveness.is_silent(broker, session.version)
         }
-
-
-class ProposalThrottle:
-    """Proposals that wait for their verdict: none is repeated before its retry time.
-
-    A rejection does not lift the wait. If the state has moved on, the next proposal is for another
-    version and goes out at once; if it has not, the same proposal would be rejected again, and
-    without the wait a node and its log could spin on it as fast as the log can answer.
-    """
-
-    def __init__(self, retry_s: float) -> None:
-        self._retry_s = retry_s
-        self._waiting: dict[str, tuple[int, float]] = {}
-
-    def admits(self, record: Record, now: float) -> bool:
-        """Whether to append the record now; counts as done if so."""
-        waiting = self._waiting.get(record.key)
-        if waiting is not None and waiting[0] == record.version and now < waiting[1]:
-            return False
-        self._waiting[record.key] = (record.version, now + self._retry_s)
-        return True
-
-    def accepted(self, key: str) -> None:
-        """Some proposal for the key won."""
-        self._waiting.pop(key, None)
-
-    def forget(self, now: float) -> None:
-        """Drops what may be proposed again anyway."""
-        due = [key for key, (_, until) in self._waiting.items() if now >= until]
-        for key in due:
-            del self._waiting[key]

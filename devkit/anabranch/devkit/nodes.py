@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from anabranch.core.errors import AnabranchError
 
@@ -35,6 +35,15 @@ _LAST_WORDS_BYTES: Final = 2_000
 
 class ChildError(AnabranchError):
     """A node ended, or did not become ready, while it was being started."""
+
+
+class NodeAddress(Protocol):
+    """A node as those know it who only ask it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def url(self) -> str: ...
 
 
 class NodeProcess:

@@ -1,8 +1,9 @@
 """The stored state and the queries on it, with what the running batch has changed laid on top.
 
 Decoded entities are kept in a bounded cache, topics by how many segments they have; what has
-changed in a batch stays in it until the batch is written. Sessions, the cluster's settings and
-leadership, which every verdict asks for, are few and stay in memory.
+changed in a batch stays in it until the batch is written. Sessions, the cluster's settings,
+leadership and placement policies, which every verdict or assignment asks for, are few and stay in
+memory.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ from anabranch.core.log.records import (
     topic_key,
 )
 from anabranch.core.log.state import Entity
+from anabranch.core.policies.policy import (
+    PLACEMENTS_PREFIX,
+    PlacementPolicy,
+    PolicyKind,
+    policy_key,
+)
 from anabranch.core.ring import after_bundles, split_bundle_name
 from anabranch.core.sessions.session import Session
 from anabranch.core.subscriptions.subscription import Subscription
@@ -67,6 +74,10 @@ class StoredState:
         for key, entity in self._range(_SESSIONS):
             if isinstance(entity, Session):
                 self._sessions[key.removeprefix(_SESSIONS)] = entity
+        self._placements: dict[str, PlacementPolicy] = {}
+        for key, entity in self._range(PLACEMENTS_PREFIX):
+            if isinstance(entity, PlacementPolicy):
+                self._placements[key] = entity
         cluster = self._entity(CLUSTER_KEY)
         self._cluster = cluster if isinstance(cluster, Cluster) else None
         leadership = self._entity(LEADERSHIP)
@@ -140,6 +151,9 @@ class StoredState:
         found = self._entity(subscription_key(topic, name))
         return found if isinstance(found, Subscription) else None
 
+    def placement(self, kind: PolicyKind, name: str) -> PlacementPolicy | None:
+        return self._placements.get(policy_key(kind, name))
+
     # --- ranges -------------------------------------------------------------------------
 
     def _range(self, prefix: str) -> Iterator[tuple[str, Entity]]:
@@ -198,6 +212,11 @@ class StoredState:
         for key, entity in self._range(archive_key("")):
             if isinstance(entity, Archive):
                 yield key.partition(":")[2], entity
+
+    def placements(self, kind: PolicyKind) -> Iterator[tuple[str, PlacementPolicy]]:
+        prefix = policy_key(kind, "")
+        for key in sorted(key for key in self._placements if key.startswith(prefix)):
+            yield key.removeprefix(prefix), self._placements[key]
 
     def sessions(self) -> Iterator[tuple[str, Session]]:
         yield from sorted(self._sessions.items())

@@ -67,6 +67,7 @@ class Store:
 
     def __init__(self, path: Path, *, bulk: bool = False) -> None:
         self._path = path
+        self._has_failed = False
         tables = BlockBasedOptions()
         tables.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
         tables.set_cache_index_and_filter_blocks(True)
@@ -131,6 +132,7 @@ class Store:
         try:
             self._db.write(batch, self._writing)
         except Exception as error:
+            self._has_failed = True
             raise view_error(self._path, error) from error
 
     def flush(self) -> None:
@@ -142,14 +144,20 @@ class Store:
             raise view_error(self._path, error) from error
 
     def close(self) -> None:
-        """Closes the files. Calling it again does nothing."""
+        """Closes the files. Calling it again does nothing. After a write that failed it fails no
+        more: that was told, and what was written before it is in the write-ahead log.
+        """
         if not self._rows:
             return
         self.families.clear()
-        for rows in self._rows.values():
-            rows.close()
+        opened = [*self._rows.values(), self._db]
         self._rows.clear()
-        self._db.close()
+        for each in opened:
+            try:
+                each.close()
+            except Exception as error:
+                if not self._has_failed:
+                    raise view_error(self._path, error) from error
 
 
 def _options(tables: BlockBasedOptions, *, bulk: bool) -> Options:

@@ -9,9 +9,6 @@ committed in the checkpoint, and is on the disk.
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import signal
 import sys
 import threading
@@ -19,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlparse
 
 import msgspec
 import structlog
@@ -30,16 +26,23 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.core.errors import AnabranchError
 from anabranch.jars.java import find_java
+from anabranch.spark_replay.archive_contents import (
+    CHECKPOINT,
+    committed_batch,
+    next_offset,
+    offset_of,
+    sync_batches,
+)
 from anabranch.spark_replay.archive_registration import ArchiveRegistration
 from anabranch.spark_replay.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.folders import Folder, LocalFolder, Place, folder_at
 from anabranch.spark_replay.progress import told_session
-from anabranch.spark_replay.sources import METADATA_LOG, AuditError, KafkaSource, log_columns
+from anabranch.spark_replay.sources import AuditError, KafkaSource, log_columns
+from anabranch.spark_replay.spark_settings import SparkSettings
 
 STOPPED: Final = 0
 COULD_NOT_RUN: Final = 2
 
-_CHECKPOINT: Final = "_checkpoint"  # readers of Parquet skip names that start like this
-_LOCK: Final = "_lock"
 _PUBLISH_EVERY_S: Final = 1.0
 _RESTARTS_MAX: Final = 5  # in a row, without a batch in between
 _log = structlog.get_logger(__name__)
@@ -49,7 +52,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True):
     """What to archive, and where to."""
 
     bootstrap_servers: str
-    archive_dir: Path
+    archive_dir: Place
     kafka_properties: Mapping[str, str] = {}
     topic_prefix: str = "anabranch."
     loads: bool = False  # the topic of segments' load, not the log
@@ -57,6 +60,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True):
     interval_s: float = 10.0  # between two batches
     batch_records_max: int = 500_000
     scratch_dir: Path | None = None
+    spark: SparkSettings = SparkSettings()
     passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
 
 
@@ -66,7 +70,10 @@ def run_archive(options: ArchiveOptions) -> int:
         find_java()
         kafka = _source(options)
         kafka.extent(_topic(kafka, options))  # a clear message before Spark is started
-        with told_session("archive", options.scratch_dir) as (spark, progress):
+        with told_session("archive", options.scratch_dir, options.spark, tasks=False) as (
+            spark,
+            progress,
+        ):
             if options.once:
                 progress.step("copying the log")
                 until = archive_once(spark, options)
@@ -80,9 +87,10 @@ def run_archive(options: ArchiveOptions) -> int:
         sys.stderr.write(f"The archive could not go on: {error}\n")
         return COULD_NOT_RUN
     except OSError as error:
+        where = error.filename or options.archive_dir  # an open file that is full names nothing
         sys.stderr.write(
-            f"The archive could not go on: {error.filename}: {error.strerror}; make room there or "
-            "make it writable, then start it again: it goes on where it stopped\n"
+            f"The archive could not go on: {where}: {error.strerror}; make room there or make it "
+            "writable, then start it again: it goes on where it stopped\n"
         )
         return COULD_NOT_RUN
     return STOPPED
@@ -90,7 +98,7 @@ def run_archive(options: ArchiveOptions) -> int:
 
 def archive_once(spark: SparkSession, options: ArchiveOptions) -> int:
     """Archives what is there now; answers the first offset that is not archived."""
-    with _opened(options) as archive:
+    with _opened(spark, options) as archive:
         query = archive.start(spark, once=True)
         try:
             query.awaitTermination()
@@ -103,7 +111,7 @@ def archive_once(spark: SparkSession, options: ArchiveOptions) -> int:
 
 def archive_until(spark: SparkSession, options: ArchiveOptions, stop: threading.Event) -> None:
     """Archives until it is told to stop. Raises AnabranchError when Spark fails for good."""
-    with _opened(options) as archive:
+    with _opened(spark, options) as archive:
         failures = 0
         while not stop.is_set():
             before = archive.publish()
@@ -128,9 +136,9 @@ def archive_until(spark: SparkSession, options: ArchiveOptions, stop: threading.
 class ArchiveFolder:
     """One archive directory and what the cluster is told of it. Made by `_opened`."""
 
-    def __init__(self, options: ArchiveOptions) -> None:
+    def __init__(self, options: ArchiveOptions, folder: Folder) -> None:
         self._options = options
-        self._folder = options.archive_dir.absolute()
+        self._folder = folder
         self._kafka = _source(options)
         self._topic = _topic(self._kafka, options)
         until = next_offset(self._folder)
@@ -169,14 +177,14 @@ class ArchiveFolder:
         writer = (
             log_columns(stream)
             .writeStream.format("parquet")
-            .option("checkpointLocation", str(self._folder / _CHECKPOINT))
+            .option("checkpointLocation", f"{self._folder.url}/{CHECKPOINT}")
             .outputMode("append")
         )
         if once:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{self._options.interval_s} seconds")
-        return writer.start(str(self._folder))
+        return writer.start(self._folder.url)
 
     def publish(self) -> int:
         """Tells the cluster how far the archive has got, also when that is nothing new.
@@ -184,8 +192,8 @@ class ArchiveFolder:
         Raises AnabranchError when it is registered no more.
         """
         batch = committed_batch(self._folder)
-        if batch is not None and batch > self._synced:
-            _sync(self._folder, self._synced)
+        if batch is not None and batch > self._synced and isinstance(self._folder, LocalFolder):
+            sync_batches(self._folder, self._synced)
             self._synced = batch
         until = self._first_offset
         if batch is not None:
@@ -210,18 +218,12 @@ def _topic(kafka: KafkaSource, options: ArchiveOptions) -> str:
 
 
 @contextmanager
-def _opened(options: ArchiveOptions) -> Iterator[ArchiveFolder]:
+def _opened(spark: SparkSession, options: ArchiveOptions) -> Iterator[ArchiveFolder]:
     """The archive, locked against a second writer."""
-    options.archive_dir.mkdir(parents=True, exist_ok=True)
-    with (options.archive_dir / _LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AuditError(
-                f"another process archives into {options.archive_dir}: stop it, or name another "
-                "directory"
-            ) from None
-        archive = ArchiveFolder(options)
+    folder = folder_at(options.archive_dir, spark)
+    folder.make()
+    with folder.locked():
+        archive = ArchiveFolder(options, folder)
         try:
             yield archive
         finally:
@@ -241,68 +243,3 @@ def _told_to_stop() -> Iterator[threading.Event]:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-
-
-# --- what is in it --------------------------------------------------------------------------
-
-
-def next_offset(folder: Path) -> int | None:
-    """The first offset that is not in the archive for certain; None for an empty one."""
-    batch = committed_batch(folder)
-    return None if batch is None else offset_of(folder, batch)
-
-
-def committed_batch(folder: Path) -> int | None:
-    """The newest batch that is both in the sink's log and committed in the checkpoint."""
-    committed = _numbers(folder / _CHECKPOINT / "commits")
-    listed = _numbers(folder / METADATA_LOG)
-    if not committed or not listed:
-        return None
-    return min(max(committed), max(listed))
-
-
-def offset_of(folder: Path, batch: int) -> int:
-    """Returns where a batch ends, exclusive. Raises AuditError for a damaged checkpoint."""
-    path = folder / _CHECKPOINT / "offsets" / str(batch)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        (partitions,) = json.loads(lines[2]).values()
-        return int(partitions["0"])
-    except (OSError, ValueError, IndexError, KeyError) as error:
-        raise AuditError(
-            f"{path} cannot be read ({error}): the archive's checkpoint is damaged; start a new "
-            "archive in another directory"
-        ) from None
-
-
-def _numbers(folder: Path) -> list[int]:
-    if not folder.is_dir():
-        return []
-    stems = (path.name.removesuffix(".compact") for path in folder.iterdir())
-    return [int(stem) for stem in stems if stem.isdigit()]
-
-
-def _sync(folder: Path, after_batch: int) -> None:
-    """Syncs what Spark has written since a batch: a rename alone may not outlive a power cut.
-
-    Spark itself leaves that to the operating system.
-    """
-    log = folder / METADATA_LOG
-    entries = [path for path in log.iterdir() if path.name.removesuffix(".compact").isdigit()]
-    newer = [path for path in entries if int(path.name.removesuffix(".compact")) > after_batch]
-    files = {*newer}
-    for path in newer:
-        for line in path.read_text(encoding="utf-8").splitlines()[1:]:
-            files.add(Path(unquote(urlparse(json.loads(line)["path"]).path)))
-    checkpoint = folder / _CHECKPOINT
-    files |= {path for part in ("offsets", "commits") for path in (checkpoint / part).iterdir()}
-    folders = {path.parent for path in files} | {folder, checkpoint}
-    for path in (*sorted(files), *sorted(folders)):
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # an old entry of a log that was compacted meanwhile
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import socket
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from anabranch.core.archives.archive import is_archive_id
+from anabranch.spark_replay.folders import Folder
 from anabranch.spark_replay.sources import AuditError
 
 IDENTITY: Final = "_archive.json"  # readers of Parquet skip names that start like this
@@ -30,17 +28,16 @@ class ArchiveIdentity(msgspec.Struct, frozen=True):
     first_offset: int
 
 
-def new_identity(folder: Path, log_id: str, first_offset: int) -> ArchiveIdentity:
+def new_identity(folder: Folder, log_id: str, first_offset: int) -> ArchiveIdentity:
     """Makes an id that no other archive has, with the folder's name in it for people."""
     name = _STRANGE.sub("-", folder.name).strip("._-")[:_NAME_MAX] or "archive"
     return ArchiveIdentity(f"{name}-{secrets.token_hex(4)}", log_id, first_offset)
 
 
-def read_identity(folder: Path) -> ArchiveIdentity | None:
+def read_identity(folder: Folder) -> ArchiveIdentity | None:
     """The folder's identity; None when it has none yet. Raises AuditError when it is damaged."""
-    path = folder / IDENTITY
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=ArchiveIdentity)
+        found = msgspec.json.decode(folder.read(IDENTITY), type=ArchiveIdentity)
         if is_archive_id(found.id):
             return found
         reason = f"{found.id!r} is no archive's id"
@@ -49,27 +46,17 @@ def read_identity(folder: Path) -> ArchiveIdentity | None:
     except (OSError, msgspec.MsgspecError) as error:
         reason = str(error)
     raise AuditError(
-        f"{path} cannot be read ({reason}): start a new archive in another directory, and retire "
-        "this one with `anabranch archive --retire ID` (`--list` shows the ids)"
+        f"{folder}/{IDENTITY} cannot be read ({reason}): start a new archive in another "
+        "directory, and retire this one with `anabranch archive --retire ID` (`--list` shows "
+        "the ids)"
     )
 
 
-def write_identity(folder: Path, identity: ArchiveIdentity) -> None:
-    """Puts it into the folder, whole or not at all, and on the disk."""
-    path = folder / IDENTITY
-    fresh = path.with_name(f"{IDENTITY}.new")
-    with fresh.open("wb") as file:
-        file.write(msgspec.json.encode(identity))
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def write_identity(folder: Folder, identity: ArchiveIdentity) -> None:
+    """Puts it into the folder, whole or not at all."""
+    folder.write(IDENTITY, msgspec.json.encode(identity))
 
 
-def place_of(folder: Path) -> str:
-    """Returns where a folder is, for people: host and path."""
-    return f"{socket.gethostname()}:{folder.absolute()}"[:1_000]
+def place_of(folder: Folder) -> str:
+    """Returns where a folder is, for people: host and path, or its URL."""
+    return folder.where[:1_000]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -24,6 +23,7 @@ from anabranch.spark_replay.archive_identity import (
     read_identity,
     write_identity,
 )
+from anabranch.spark_replay.folders import Folder
 from anabranch.spark_replay.sources import AuditError, KafkaSource
 
 _KAFKA_S_MAX: Final = 10.0
@@ -40,7 +40,7 @@ class ArchiveRegistration:
     def __init__(
         self,
         kafka: KafkaSource,
-        folder: Path,
+        folder: Folder,
         until: int | None,
         passed_over: frozenset[int] = frozenset(),
     ) -> None:

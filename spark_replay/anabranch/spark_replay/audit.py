@@ -23,6 +23,7 @@ from anabranch.spark_replay.audit_inputs import AuditInputs, before_gap, gather,
 from anabranch.spark_replay.checks.digests import Claim
 from anabranch.spark_replay.checks.offsets import Chunk
 from anabranch.spark_replay.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.folders import Folder, Place, folder_at, local_folder
 from anabranch.spark_replay.job import replayed
 from anabranch.spark_replay.progress import told_session
 from anabranch.spark_replay.replay import PartResult, ReplayPlan, SchemaNeededError
@@ -33,6 +34,7 @@ from anabranch.spark_replay.report.table import table
 from anabranch.spark_replay.segment_edges import read_edges
 from anabranch.spark_replay.segment_ends import ask_kafka
 from anabranch.spark_replay.sources import AuditError, Extent, KafkaSource, StampedHeartbeat
+from anabranch.spark_replay.spark_settings import SparkSettings
 from anabranch.spark_replay.verdict import AuditFindings, Context, joined, judged
 
 SOUND: Final = 0
@@ -54,7 +56,7 @@ class AuditOptions(msgspec.Struct, frozen=True):
     bootstrap_servers: str
     kafka_properties: Mapping[str, str] = {}
     topic_prefix: str = "anabranch."
-    archive_dir: Path | None = None
+    archive_dir: Place | None = None
     json_path: str = ""  # "-": standard output
     html_path: Path | None = None
     stuck_after_s: float = 120.0  # nodes repair after 30 s, at the next round of 60 s
@@ -65,6 +67,7 @@ class AuditOptions(msgspec.Struct, frozen=True):
     passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
     parts: int = 0  # 0: as many as the size and the machine ask for
     scratch_dir: Path | None = None
+    spark: SparkSettings = SparkSettings()
 
 
 def run_audit(options: AuditOptions) -> int:
@@ -75,8 +78,9 @@ def run_audit(options: AuditOptions) -> int:
         find_java()
         kafka = _source(options)
         kafka.extent(kafka.names.wal)  # a clear message before Spark is started
-        _check_archive(kafka, options)
-        with told_session("audit", options.scratch_dir) as (spark, progress):
+        if options.archive_dir is not None:
+            _check_archive(kafka, local_folder(options.archive_dir))
+        with told_session("audit", options.scratch_dir, options.spark) as (spark, progress):
             progress.step("replaying the log")
             summary = audit(spark, options)
         output.write(
@@ -103,7 +107,8 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
     """The audit's result. Raises AnabranchError when it cannot be made, or nothing is replayed."""
     started = time.monotonic()
     kafka = _source(options)
-    _check_archive(kafka, options)
+    if options.archive_dir is not None:
+        _check_archive(kafka, folder_at(options.archive_dir, spark))
     with_schemas = False  # few logs need them, and they are a good part of what is read
     for attempt in range(1, _ATTEMPTS_MAX + 2):
         inputs = gather(spark, kafka, options.archive_dir, with_schemas=with_schemas)
@@ -152,13 +157,13 @@ def _source(options: AuditOptions) -> KafkaSource:
     return KafkaSource(connection, Topics(options.topic_prefix))
 
 
-def _check_archive(kafka: KafkaSource, options: AuditOptions) -> None:
+def _check_archive(kafka: KafkaSource, folder: Folder | None) -> None:
     """Raises AuditError for an archive of another log: all its records would be accused."""
-    identity = read_identity(options.archive_dir) if options.archive_dir is not None else None
+    identity = read_identity(folder) if folder is not None else None
     log = kafka.names.wal
     if identity is not None and identity.log_id != topic_id(kafka.connection, log, _KAFKA_S_MAX):
         raise AuditError(
-            f"the archive in {options.archive_dir} is of another log than {log} is now: check "
+            f"the archive in {folder} is of another log than {log} is now: check "
             "--archive-dir, bootstrap servers and topic prefix"
         )
 
@@ -174,7 +179,7 @@ def _examine(
     *,
     with_schemas: bool,
 ) -> tuple[ReplayPlan, AuditFindings]:
-    plan = _plan(inputs, options, with_schemas=with_schemas)
+    plan = _plan(spark, inputs, options, with_schemas=with_schemas)
     parts = replayed(spark, inputs.log, inputs.snapshot.rows, plan)
     beats = inputs.beats
     last_beats_ms: dict[str, int] = {}
@@ -206,7 +211,9 @@ def _claims(beats: Sequence[StampedHeartbeat]) -> list[Claim]:
     return list(found)
 
 
-def _plan(inputs: AuditInputs, options: AuditOptions, *, with_schemas: bool) -> ReplayPlan:
+def _plan(
+    spark: SparkSession, inputs: AuditInputs, options: AuditOptions, *, with_schemas: bool
+) -> ReplayPlan:
     first, end = inputs.first_offset, inputs.wal.next_offset
     offsets = {beat.beat.next_offset for beat in inputs.beats}
     times: dict[str, list[int]] = {}
@@ -218,7 +225,7 @@ def _plan(inputs: AuditInputs, options: AuditOptions, *, with_schemas: bool) -> 
     horizon = inputs.snapshot.horizon
     size = end - first
     return ReplayPlan(
-        parts=options.parts or tasks_for(size),
+        parts=options.parts or tasks_for(spark, size),
         next_offset=end,
         horizon=horizon.next_offset if horizon else -1,
         from_snapshot=inputs.from_snapshot,
@@ -276,7 +283,7 @@ def _disagreements(
             spark,
             kafka.names.wal,
             both,
-            tasks_for(both.next_offset - both.first_offset),
+            tasks_for(spark, both.next_offset - both.first_offset),
             headers=True,
         )
     )

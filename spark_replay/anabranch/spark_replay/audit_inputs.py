@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -11,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.spark_replay import sources
-from anabranch.spark_replay.session import default_parallelism
+from anabranch.spark_replay.folders import Place
 from anabranch.spark_replay.sources import (
     AuditError,
     Extent,
@@ -44,10 +43,10 @@ class AuditInputs(msgspec.Struct, frozen=True):
 
 
 def gather(
-    spark: SparkSession, kafka: KafkaSource, archive_dir: Path | None, *, with_schemas: bool
+    spark: SparkSession, kafka: KafkaSource, archive_dir: Place | None, *, with_schemas: bool
 ) -> AuditInputs:
     """Asks in an order in which nothing speaks of what is asked for earlier."""
-    tasks = default_parallelism()
+    tasks = spark.sparkContext.defaultParallelism
     kafka.extent(kafka.names.wal)  # a clear message, not Spark's
     beats, strange_beats = sources.read_beats(spark, kafka)
     snapshot = sources.read_snapshot(spark, kafka, tasks)
@@ -65,7 +64,7 @@ def gather(
             spark,
             kafka.names.wal,
             Extent(min(tail_from, next_offset), next_offset),
-            tasks_for(size),
+            tasks_for(spark, size),
             headers=with_schemas,
         )
     )
@@ -169,7 +168,7 @@ def _times(
     return (min(found), max(found)) if found else (0, 0)
 
 
-def tasks_for(records: int) -> int:
+def tasks_for(spark: SparkSession, records: int) -> int:
     """Into how many tasks so many records are divided."""
-    cores = default_parallelism()
+    cores = spark.sparkContext.defaultParallelism
     return cores if records < _SMALL else 4 * cores

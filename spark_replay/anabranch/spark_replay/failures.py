@@ -13,5 +13,10 @@ SPARK_ERRORS: Final = (PySparkException, Py4JError)  # some reach Python as they
 def cause(error: Exception) -> str:
     """Returns what Spark says went wrong, in a line."""
     text = str(error).strip()
-    causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by")]
-    return causes[-1] if causes else text.splitlines()[0] if text else type(error).__name__
+    lines = text.splitlines() or [type(error).__name__]
+    causes = [line.strip() for line in lines if line.startswith("Caused by")]
+    if causes:
+        return causes[-1]
+    if len(lines) > 1 and lines[1].startswith(": "):
+        return lines[1][2:]  # what a call of Java raised
+    return lines[0]

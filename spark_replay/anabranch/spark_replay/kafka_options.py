@@ -46,7 +46,9 @@ def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
         java["sasl.jaas.config"] = _login(mechanism, username, password)
     authority = given.pop("ssl.ca.location", "") or ""
     if authority:
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
+        # As text: a cluster's workers need not have the file.
+        certificates = _text("ssl.ca.location", authority)
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": certificates}
     certificate, key = given.pop("ssl.certificate.location", ""), given.pop("ssl.key.location", "")
     if certificate or key:
         java |= {
@@ -91,6 +93,6 @@ def _quoted(text: str) -> str:
 
 def _text(name: str, location: str) -> str:
     try:
-        return Path(location).read_text(encoding="ascii")
+        return Path(location).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise InvalidInputError(f"{name} {location!r} cannot be read: {error}") from None

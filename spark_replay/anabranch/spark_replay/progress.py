@@ -13,7 +13,8 @@ from typing import Final, TextIO
 
 from pyspark.sql import SparkSession
 
-from anabranch.spark_replay.session import local_session
+from anabranch.spark_replay.session import spark_session
+from anabranch.spark_replay.spark_settings import SparkSettings
 
 _TERMINAL_S: Final = 0.5
 _PLAIN_S: Final = 10.0
@@ -110,10 +111,12 @@ def telling(job: str) -> Iterator[Progress]:
 
 
 @contextmanager
-def told_session(job: str, scratch: Path | None) -> Iterator[tuple[SparkSession, Progress]]:
-    """A local session whose job tells how far it is; see `local_session`."""
+def told_session(
+    job: str, scratch: Path | None, settings: SparkSettings, *, tasks: bool = True
+) -> Iterator[tuple[SparkSession, Progress]]:
+    """A session whose job tells how far it is; see `spark_session`."""
     with telling(job) as progress:
         progress.step("starting Spark")
-        with local_session(f"anabranch {job}", scratch) as spark:
+        with spark_session(f"anabranch {job}", scratch, settings, tasks=tasks) as spark:
             progress.follow(spark)
             yield spark, progress

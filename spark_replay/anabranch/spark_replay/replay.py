@@ -27,6 +27,7 @@ from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import (
     ClusterSettings,
     NamespaceChange,
+    PlacementPolicyChange,
     Record,
     SessionChange,
     SubscriptionChange,
@@ -37,6 +38,7 @@ from anabranch.core.log.records import (
 from anabranch.core.log.state import Change, Entity, FoldedState, StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.guards import controller_of
+from anabranch.spark_replay.checks.balance import AUTOMATIC_FROM, Balance
 from anabranch.spark_replay.checks.coverage import Coverage
 from anabranch.spark_replay.checks.leadership import LEADERS_MOVES, Leadership
 from anabranch.spark_replay.checks.leases import Leases
@@ -116,6 +118,7 @@ class PartReplay:
         self._leases = Leases(beats, plan.tolerance_ms, primary=primary)
         self._leadership = Leadership(primary=primary)
         self._coverage = Coverage()
+        self._balance = Balance(plan.tolerance_ms)
         self._topics = TopicChecks()
         self._snapshot = SnapshotCheck()
         self._statistics = Statistics(plan.bin_ms, plan.flap_moves, plan.flap_window_ms)
@@ -189,6 +192,8 @@ class PartReplay:
                 CheckName.LEASES: self._leases.tally,
                 CheckName.LEADERSHIP: self._leadership.tally,
                 CheckName.COVERAGE: self._coverage.tally,
+                CheckName.PLACEMENT: self._balance.destinations,
+                CheckName.BALANCE: self._balance.moves,
                 **self._topics.tallies(),
                 CheckName.SNAPSHOT: self._snapshot.tally,
             },
@@ -249,6 +254,8 @@ class PartReplay:
         self._versions.accepted(offset, record, changes)
         self._ownership.moved(offset, record, changes)
         self._coverage.accepted(offset, record, changes)
+        if record.choice or record.cause >= AUTOMATIC_FROM:
+            self._balance.moved(offset, timestamp_ms, record)
         if move is not _ASSIGN and move is not _SPLIT:
             self._statistics.moved(timestamp_ms, record, changes)
 
@@ -289,6 +296,8 @@ class PartReplay:
         if type(record) is SessionChange:
             self._ownership.session(record)
             self._statistics.session(timestamp_ms, record)
+        elif type(record) is PlacementPolicyChange:
+            self._balance.shared(timestamp_ms, record, changes)
         mine = tuple(change for change in changes if self._owns(change[0]))
         for key, _ in mine:
             self._dirty[key] = None
@@ -342,6 +351,7 @@ class PartReplay:
             self._leases.start(key, entity)
             self._leadership.start(key, entity)
             self._ownership.start(key, entity)
+            self._balance.start(key, entity)
             if self._owns(key):
                 self._dirty[key] = None
                 self._start_own(key, entity)

@@ -1,8 +1,8 @@
-"""A local Spark session: one JVM of this process, quiet, bound to this machine, tidy.
+"""A Spark session: one JVM of this process, quiet and tidy, alone or the driver of a cluster's.
 
 The connectors come from the same verified jars as the embedded Kafka's, on the driver's class path,
-so nothing is fetched at the start. Python workers run this very interpreter with its installed
-packages: a namespace package inside a wheel on the path would not be found before Python 3.14.
+so nothing is fetched at the start. Alone, it is bound to this machine, and Python workers run this
+very interpreter with its installed packages; a cluster's get them shipped (`cluster`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Final
@@ -24,16 +24,23 @@ from pyspark.sql import SparkSession
 
 from anabranch.jars.cache import resolve
 from anabranch.jars.java import find_java
+from anabranch.spark_replay.cluster import (
+    PYTHON_SETTING,
+    SparkUnavailableError,
+    await_executors,
+    cluster_conf,
+    merged,
+    reach_master,
+)
+from anabranch.spark_replay.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.spark_settings import SparkSettings
 
 _HOST: Final = "127.0.0.1"
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _FIXED: Final = {
-    "spark.master": "local[*]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": _HOST,
-    "spark.driver.host": _HOST,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.adaptive.enabled": "false",  # our plans name their partitions themselves
@@ -43,50 +50,42 @@ _FIXED: Final = {
     "spark.shuffle.compress": "true",
     "spark.checkpoint.compress": "true",
 }
-
-
-def default_parallelism() -> int:
-    """Returns how many tasks a local session runs at once."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_SHUFFLES: Final = "spark.sql.shuffle.partitions"
+_TASKS_A_CORE: Final = 4  # few enough to start, and enough that none waits long for another
+_ALONE: Final = SparkSettings()
 
 
 @contextmanager
-def local_session(
-    name: str, scratch: Path | None = None, more: Mapping[str, str] | None = None
+def spark_session(
+    name: str,
+    scratch: Path | None = None,
+    settings: SparkSettings = _ALONE,
+    *,
+    tasks: bool = True,
 ) -> Iterator[SparkSession]:
     """A Spark session whose files are below `scratch` (default: a temporary directory).
 
     Its process runs there too, since it makes a directory where it runs: what it is to read or
-    write must be named by an absolute path. Raises JavaUnavailableError or JarsUnavailableError.
+    write must be named by an absolute path. `tasks`: some of its tasks run Python. Raises
+    JavaUnavailableError, JarsUnavailableError or SparkUnavailableError.
     """
     find_java()
-    connectors = os.pathsep.join(str(jar) for jar in resolve("spark"))
+    connectors = resolve("spark")
+    address = reach_master(settings) if settings.is_cluster else _HOST
     if scratch is not None:
         scratch.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="anabranch-spark-", dir=scratch)).absolute()
-    settings = _FIXED | {
-        "spark.app.name": name,
-        "spark.driver.extraClassPath": connectors,
-        "spark.driver.memory": _heap(),
-        "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()} "
-            f"-Djava.io.tmpdir={home} -Dderby.system.home={home}"
-        ),
-        "spark.local.dir": str(home),
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
-        **(more or {}),
-    }
-    # Read by Spark's scripts and workers, not only by its configuration.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = _HOST
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    conf = _conf(name, settings, home, connectors)
     try:
-        with _interrupts_noted() as note, _stderr_to(home / "spark.log"), chdir(home):
-            SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
-            note()  # a context takes the signal for itself
-            spark = builder.getOrCreate()
+        if settings.is_cluster:
+            conf |= cluster_conf(settings, address, connectors, home, tasks=tasks)
+        _tell_environment(settings, address)
+        spark = _started(merged(settings, conf), settings, home)
+        if settings.is_cluster:
+            await_executors(spark, settings, tasks=tasks)
+        if _SHUFFLES not in settings.conf:
+            tasks_max = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
+            spark.conf.set(_SHUFFLES, str(tasks_max))
         yield spark
         spark.stop()
     except BaseException as error:
@@ -102,6 +101,48 @@ def local_session(
     finally:
         with _undisturbed():
             shutil.rmtree(home, ignore_errors=True)
+
+
+def _conf(
+    name: str, settings: SparkSettings, home: Path, connectors: Sequence[Path]
+) -> dict[str, str]:
+    return _FIXED | {
+        "spark.master": settings.master,
+        "spark.app.name": name,
+        "spark.driver.host": _HOST,
+        "spark.driver.bindAddress": _HOST,
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, connectors)),
+        "spark.driver.memory": settings.driver_memory or _heap(),
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()} "
+            f"-Djava.io.tmpdir={home} -Dderby.system.home={home}"
+        ),
+        "spark.local.dir": str(home),
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+    }
+
+
+def _tell_environment(settings: SparkSettings, address: str) -> None:
+    """Sets what Spark's scripts and workers read there, and not in its configuration."""
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    python = "python3" if settings.is_cluster else sys.executable
+    os.environ["PYSPARK_PYTHON"] = settings.conf.get(PYTHON_SETTING, python)
+    os.environ["SPARK_LOCAL_IP"] = address
+
+
+def _started(conf: Mapping[str, str], settings: SparkSettings, home: Path) -> SparkSession:
+    builder = SparkSession.builder
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        with _interrupts_noted() as note, _stderr_to(home / "spark.log"), chdir(home):
+            SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
+            note()  # a context takes the signal for itself
+            return builder.getOrCreate()
+    except SPARK_ERRORS as error:
+        raise SparkUnavailableError(
+            f"Spark at {settings.master} did not start: {cause(error)}"
+        ) from error
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -32,6 +31,7 @@ from anabranch.channel.log.kafka_log import offsets
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import TENANT_KINDS
 from anabranch.core.sessions.lease import Heartbeat
+from anabranch.spark_replay.folders import Place, folder_at
 from anabranch.spark_replay.kafka_options import spark_options
 
 LOG_COLUMNS: Final = ("offset", "timestamp_ms", "key", "value", "schema")
@@ -148,18 +148,19 @@ def log_columns(kafka: DataFrame) -> DataFrame:
 # --- the archive ----------------------------------------------------------------------------
 
 
-def read_archive(spark: SparkSession, folder: Path | None) -> DataFrame | None:
+def read_archive(spark: SparkSession, place: Place | None) -> DataFrame | None:
     """The archive's rows, as its sink's own log lists them; None when there is no archive yet.
 
     Files that a killed archive left unlisted are not looked at.
     """
-    if folder is None:
+    if place is None:
         return None
-    if not folder.is_dir():
+    folder = folder_at(place, spark)
+    if not folder.is_there():
         raise AuditError(f"there is no archive in {folder}: check the path, or leave it out")
-    if not (folder / METADATA_LOG).is_dir():
+    if METADATA_LOG not in folder.names():
         return None
-    frame = spark.read.parquet(str(folder.absolute()))
+    frame = spark.read.parquet(folder.url)
     missing = [name for name in LOG_COLUMNS if name not in frame.columns]
     if missing:
         raise AuditError(f"{folder} is not an archive of a WAL: it has no column {missing[0]!r}")

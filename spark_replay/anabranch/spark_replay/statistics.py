@@ -18,6 +18,7 @@ from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
     NamespaceChange,
+    PlacementPolicyChange,
     PolicyOp,
     Record,
     SessionChange,
@@ -46,6 +47,7 @@ _KINDS: Final[tuple[str, ...]] = (
     *(f"topic {move.name}" for move in TopicMove),
     *(f"subscription {op.name}" for op in SubscriptionOp),
     *(f"archive {op.name}" for op in ArchiveOp),
+    *(f"placement {op.name}" for op in PolicyOp),
     "cluster settings",
     "unreadable",
 )
@@ -55,7 +57,8 @@ _NAMESPACE: Final = _TENANT + len(PolicyOp)
 _TOPIC: Final = _NAMESPACE + len(PolicyOp)
 _SUBSCRIPTION: Final = _TOPIC + len(TopicMove)
 _ARCHIVE: Final = _SUBSCRIPTION + len(SubscriptionOp)
-_CLUSTER: Final = _ARCHIVE + len(ArchiveOp)
+_PLACEMENT: Final = _ARCHIVE + len(ArchiveOp)
+_CLUSTER: Final = _PLACEMENT + len(PolicyOp)
 _UNREADABLE: Final = _CLUSTER + 1
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.
 _OWN, _RELEASE, _HAND_OVER = Move.OWN, Move.RELEASE, Move.HAND_OVER
@@ -134,6 +137,8 @@ def kind_of(record: Record | None) -> int:
             return _SUBSCRIPTION + record.op
         case ArchiveChange():
             return _ARCHIVE + record.op
+        case PlacementPolicyChange():
+            return _PLACEMENT + record.op
         case ClusterSettings():
             return _CLUSTER
         case _:

@@ -26,6 +26,8 @@ class CheckName(StrEnum):
     DRAINING = "draining"
     STUCK = "stuck"
     ORPHANS = "orphans"
+    PLACEMENT = "placement"
+    BALANCE = "balance"
     SEGMENTS = "segments"
     ORDER = "order"
     SNAPSHOT = "snapshot"

@@ -33,6 +33,8 @@ PROVES: Final[Mapping[CheckName, str]] = {
     CheckName.DRAINING: "segments were drained only after all above them, and pruned only then",
     CheckName.STUCK: "nothing was in flight for too long at the end",
     CheckName.ORPHANS: "nothing was left with a broker that is gone",
+    CheckName.PLACEMENT: "no bundle was placed where a policy of that moment forbids it",
+    CheckName.BALANCE: "the balancer gave reasons, and left what it moved for its grace period",
     CheckName.SEGMENTS: "Kafka has no data after a seal, and what is drained was committed",
     CheckName.ORDER: "no key had two writable buckets at once, by brokers' time-stamps",
     CheckName.SNAPSHOT: "the snapshot is what the log adds up to at its horizon",
@@ -42,6 +44,7 @@ PROVES: Final[Mapping[CheckName, str]] = {
 _FROM_THE_BEGINNING: Final = (
     *(CheckName.VERSIONS, CheckName.OWNERSHIP, CheckName.LEASES, CheckName.LEADERSHIP),
     *(CheckName.COVERAGE, CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING),
+    *(CheckName.PLACEMENT, CheckName.BALANCE),
 )
 _AT_EVERY_OFFSET: Final = (CheckName.OFFSETS, *_FROM_THE_BEGINNING, CheckName.DIGESTS)
 

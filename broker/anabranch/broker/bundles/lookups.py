@@ -20,6 +20,8 @@ from anabranch.wire import clock
 
 # With no broker to take a bundle, there is no event to wait for that is sure to come.
 _NOBODY_S: Final = 0.25
+_SAMPLED: Final = 16  # each of so many look-ups that are answered at once stands for all of them
+_SAMPLES_MAX: Final = 1_000
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -41,6 +43,9 @@ class LookupService:
         self._located: dict[str, Located] = {}
         self._generation = -1
         self._assigning: set[str] = set()
+        self.failed = 0  # look-ups that ended with an error
+        self.states: Counter[tuple[str, str]] = Counter()  # of bundles that had to be waited for
+        self._answered: Counter[tuple[str, str]] = Counter()  # a sample, by topic and namespace
         self._chosen: Counter[str] = Counter()  # by own assignments that have no verdict yet
 
     def locate_cached(self, topic: str, namespace: str) -> Located | None:
@@ -52,13 +57,31 @@ class LookupService:
         if self._generation != runtime.generation:
             self._located.clear()
             self._generation = runtime.generation
-        located = self._located.get(owner) or self._locate(owner)
+        located = self._located.get(owner) or self.locate_broker(owner)
         if located is None:
             return None
         runtime.metrics.fast_lookups += 1
+        if not runtime.metrics.fast_lookups % _SAMPLED and owner == runtime.core.me:
+            self._sample(topic, namespace)
         if runtime.has_lease:
             return located
         return msgspec.structs.replace(located, stale=True)
+
+    def _sample(self, topic: str, namespace: str) -> None:
+        if len(self._answered) < _SAMPLES_MAX:
+            self._answered[topic, namespace] += _SAMPLED
+
+    def answered_here(self) -> dict[str, int]:
+        """About how many look-ups of this node's own bundles it has answered at once, by bundle,
+        since it was asked last.
+        """
+        answered, self._answered = self._answered, Counter()
+        found: Counter[str] = Counter()
+        for (topic, namespace), count in answered.items():
+            home = self._runtime.view.bundle_at(Namespace(namespace), topic_hash(topic))
+            if home is not None:
+                found[home[0]] += count
+        return found
 
     async def lookup(self, topic: Topic, namespace: Namespace) -> Located:
         """As `find`, of the log as it was when it was asked, or later."""
@@ -71,7 +94,7 @@ class LookupService:
             return located
         deadline = self._proposals.deadline(self._timeout_s)
         position = topic_hash(topic)
-        outcome = "failed"
+        outcome, state = "failed", ""
         try:
             while located is None:
                 found = self._runtime.view.bundle_at(namespace, position)
@@ -79,6 +102,7 @@ class LookupService:
                     raise NotFoundError(f"Namespace {namespace} does not exist")
                 self._proposals.actor()  # what is not known needs the log
                 name, unit = found
+                state = state or unit.state.name.capitalize()
                 if unit.state is UnitState.FREE:
                     await self.assigned(name, unit, deadline)
                 else:
@@ -91,7 +115,15 @@ class LookupService:
             raise
         finally:
             self._runtime.metrics.lookups.labels(outcome).inc()
+            self._count(state, failed=outcome != "waited")
         return located
+
+    def _count(self, state: str, *, failed: bool) -> None:
+        """`state`: of the bundle when it was asked for; "" where it was not found."""
+        self.failed += failed
+        if state:
+            self.states[state, "Total"] += 1
+            self.states[state, "Failure"] += failed
 
     async def assigned(self, name: str, unit: Unit, deadline: float) -> None:
         """One step towards an owner of a free bundle; the caller looks at what came of it."""
@@ -116,7 +148,8 @@ class LookupService:
         for broker, chosen in self._chosen.items():
             if broker in counts:
                 counts[broker] += chosen
-        record = propose.assign(runtime.core.actor(), name, unit, counts, self._proposals.new_id())
+        core, new_id = runtime.core, self._proposals.new_id()
+        record = propose.assign(core.actor(), name, unit, counts, new_id, core.chooser())
         if record is None:
             return False
         target = record.broker
@@ -128,9 +161,11 @@ class LookupService:
             self._chosen[target] -= 1
 
         self._proposals.cast(record, self._timeout_s, over)
+        runtime.claim(record)
         return True
 
-    def _locate(self, owner: str) -> Located | None:
+    def locate_broker(self, owner: str) -> Located | None:
+        """Where a broker answers; None for one that is not there, or was not heard yet."""
         runtime = self._runtime
         session = runtime.view.session(owner)
         if session is None or not session.open:

@@ -18,16 +18,20 @@ from anabranch.broker.http.guards.origins import OriginMiddleware, OriginRules
 from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.http.routes import (
     autoscale,
+    balance,
     brokers,
     bundle_backlogs,
     bundles,
+    kafka,
     namespaces,
+    placements,
     reads,
     segment_subscriptions,
     segments,
     subscriptions,
     tenants,
     topics,
+    unloads,
 )
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.operations import Operations
@@ -53,14 +57,18 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.add_middleware(GuardMiddleware, limits=limits)
     api.include_router(reads.router(operations))
     api.include_router(tenants.router(operations, settings))
+    api.include_router(placements.router(operations, cluster))
     api.include_router(namespaces.router(operations, cluster))
     api.include_router(bundles.router(operations))
     api.include_router(bundle_backlogs.router(operations))
+    api.include_router(unloads.router(operations))
     api.include_router(topics.router(operations.topics))
     api.include_router(subscriptions.router(operations.topics))
     api.include_router(segments.router(operations.topics))
     api.include_router(autoscale.router(operations.topics.policies))
     api.include_router(segment_subscriptions.router(operations.topics))
+    api.include_router(kafka.router(operations.kafka))
+    api.include_router(balance.router(operations.balance))
     api.include_router(brokers.router(operations, settings, version))
     api.include_router(brokers.probes(operations))
 

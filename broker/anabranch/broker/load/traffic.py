@@ -132,6 +132,16 @@ class TrafficReports:
                     )
                 )
 
+    def producers(self, topic: str, incarnation: int) -> int:
+        """How many clients have told what they write to it."""
+        clients = self._topics.get((topic, incarnation))
+        if clients is None:
+            return 0
+        return sum(
+            any(not subscription for _, subscription in each.counters)
+            for each in clients.by_id.values()
+        )
+
     def forget(self, topic: str, incarnation: int) -> None:
         """This node does not control it any more."""
         self._topics.pop((topic, incarnation), None)

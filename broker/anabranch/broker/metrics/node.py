@@ -18,7 +18,7 @@ def measure_node(runtime: Runtime, operations: Operations, metrics: Metrics) -> 
     metrics.gauge(
         "anabranch_owned_bundles",
         "Bundles that this node owns.",
-        lambda: runtime.view.unit_count(core.me),
+        lambda: len(core.serving),
     )
     metrics.gauge(
         "anabranch_is_leader", "1 while this node leads.", lambda: float(core.is_leader())

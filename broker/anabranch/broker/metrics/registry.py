@@ -15,6 +15,7 @@ from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     ArchiveChange,
     NamespaceChange,
+    PlacementPolicyChange,
     Record,
     SessionChange,
     SubscriptionChange,
@@ -47,6 +48,8 @@ def record_kind(record: Record | None) -> str:
         return f"subscription_{record.op.name.lower()}"
     if isinstance(record, ArchiveChange):
         return f"archive_{record.op.name.lower()}"
+    if isinstance(record, PlacementPolicyChange):
+        return f"placement_{record.op.name.lower()}"
     return "unreadable" if record is None else "cluster_settings"
 
 

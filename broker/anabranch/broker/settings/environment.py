@@ -14,7 +14,19 @@ from typing import Final
 
 ENVIRONMENT_PREFIX: Final = "ANABRANCH_"
 # Variables of the same prefix that are no settings of a node.
-_OTHER_VARIABLES: Final = frozenset({"ANABRANCH_IVY_SETTINGS", "ANABRANCH_URL"})
+_OTHER_VARIABLES: Final = frozenset(
+    {
+        "ANABRANCH_IVY_SETTINGS",
+        "ANABRANCH_SPARK_CONF",
+        "ANABRANCH_SPARK_CORES",
+        "ANABRANCH_SPARK_DRIVER_HOST",
+        "ANABRANCH_SPARK_DRIVER_MEMORY",
+        "ANABRANCH_SPARK_EXECUTOR_MEMORY",
+        "ANABRANCH_SPARK_MASTER",
+        "ANABRANCH_URL",
+    }
+)
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # where one begins
 _OF_A_SERVICE: Final = re.compile(
     r"(?P<service>ANABRANCH(_[A-Z0-9]+)*?)_("
     r"SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
@@ -27,8 +39,10 @@ def variable_of(setting: str) -> str:
 
     >>> variable_of("brokerShutdownTimeoutMs")
     'ANABRANCH_BROKER_SHUTDOWN_TIMEOUT_MS'
+    >>> variable_of("loadBalancerCPUResourceWeight")
+    'ANABRANCH_LOAD_BALANCER_CPU_RESOURCE_WEIGHT'
     """
-    return ENVIRONMENT_PREFIX + re.sub(r"([A-Z])", r"_\1", setting).upper()
+    return ENVIRONMENT_PREFIX + _WORD.sub("_", setting).upper()
 
 
 def from_environment(

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from anabranch.broker.settings.autoscale import AutoScaleFields
+from anabranch.broker.settings.balance import BalanceFields
 from anabranch.broker.settings.environment import from_environment
 from anabranch.broker.settings.ports import PortFields
 from anabranch.core.effects import NodeSettings
@@ -38,8 +39,8 @@ class SettingsError(AnabranchError):
         super().__init__("the settings cannot be used:\n" + "\n".join(f"  {p}" for p in problems))
 
 
-class Settings(PortFields, AutoScaleFields):
-    """What a node can be told. People write the names in camelCase, as `to_camel` makes them."""
+class Settings(PortFields, AutoScaleFields, BalanceFields):
+    """What a node can be told. People write the names in camelCase: `name_of`."""
 
     cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")
     bootstrap_servers: str = Field(
@@ -115,18 +116,6 @@ class Settings(PortFields, AutoScaleFields):
         pattern=r"^([0-9]{1,18}(,[0-9]{1,18})*)?$",
         description="Offsets, a comma between two, of log records that claim to be of a newer "
         "release and are not, so that they stop nobody; the same on every node.",
-    )
-    load_balancer_service_unit_state_tombstone_delay_time_in_seconds: int = Field(
-        3600, ge=30, description="How long a bundle that was split stays on record as deleted."
-    )
-    load_balancer_in_flight_service_unit_state_waiting_time_in_millis: int = Field(
-        30_000, ge=1, description="How long a bundle may be on the move before the leader acts."
-    )
-    load_balancer_service_unit_state_monitor_interval_in_seconds: float = Field(
-        60.0, gt=0, description="Time between the leader's searches for stuck or deleted bundles."
-    )
-    load_balancer_debug_mode_enabled: bool = Field(
-        False, description="Log every decision of the load balancer, not only what came of it."
     )
     scalable_topic_enabled: bool = Field(
         True, description="Whether topics are made, watched, consumed and scaled."
@@ -227,10 +216,17 @@ class Settings(PortFields, AutoScaleFields):
             ),
             monitor_interval_s=self.load_balancer_service_unit_state_monitor_interval_in_seconds,
             tombstone_delay_s=self.load_balancer_service_unit_state_tombstone_delay_time_in_seconds,
+            balance=self.balance_settings(),
+            load_manager_class=self.load_manager_class_name,
         )
 
 
-SETTING_NAMES: Final = tuple(to_camel(name) for name in Settings.model_fields)
+def name_of(field: str) -> str:
+    """The name by which people write a field of the settings."""
+    return Settings.model_fields[field].alias or to_camel(field)
+
+
+SETTING_NAMES: Final = tuple(map(name_of, Settings.model_fields))
 _NAMES: Final = frozenset(SETTING_NAMES)
 _SPELLINGS: Final = (*SETTING_NAMES, *map(without_unit, durations(SETTING_NAMES)))
 _TOMBSTONE_DELAY: Final = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
@@ -372,7 +368,10 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
         )
     wrong = settings.auto_scale_problem()
     if wrong:
-        yield tuple(map(to_camel, AutoScaleFields.model_fields)), f"scalableTopic...: {wrong}"
+        yield tuple(map(name_of, AutoScaleFields.model_fields)), f"scalableTopic...: {wrong}"
+    unbalanced = settings.balance_problem()
+    if unbalanced and delay * 1000 > waiting:
+        yield tuple(map(name_of, BalanceFields.model_fields)), unbalanced
     if settings.min_insync_replicas > settings.replication_factor:
         yield (
             ("minInsyncReplicas", "replicationFactor"),

@@ -8,13 +8,13 @@ from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
-from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.autoscale import setting_of
 from anabranch.broker.settings.environment import variable_of
+from anabranch.broker.settings.model import name_of
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy
 
 _COMPUTED: Final = {"advertisedAddress": "the host's name"}
@@ -50,7 +50,7 @@ def setting_rows() -> list[SettingRow]:
     }
     rows = []
     for field, info in Settings.model_fields.items():
-        name = to_camel(field)
+        name = name_of(field)
         rows.append(
             SettingRow(
                 name,

@@ -15,6 +15,7 @@ from anabranch.broker.topics.consumers import Consumers
 from anabranch.broker.topics.groups import Groups, StartPositionFinder
 from anabranch.broker.topics.metrics import BacklogMetrics, SegmentConsumerMetrics
 from anabranch.broker.topics.operations import TopicOperations
+from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.policies import AutoScalePolicies, Limits, fits_clients
 from anabranch.broker.topics.positions import Backlogs, OpenPositions, Positions
 from anabranch.broker.topics.service import TopicService
@@ -37,6 +38,7 @@ class TopicParts(msgspec.Struct, frozen=True):
     open_keeper: OpenKeeper
     open_positions: OpenPositions
     load: LoadOf
+    placement: KafkaPlacement
 
 
 def timing(settings: Settings) -> Timing:
@@ -72,7 +74,13 @@ def build_topics(
     )
     workers = WorkerPool(parts.open_keeper, settings.topic_prefix)
     service = TopicService(
-        runtime, controllers, settings.topic_prefix, workers, parts.load, fits_clients
+        runtime,
+        controllers,
+        settings.topic_prefix,
+        workers,
+        parts.load,
+        fits_clients,
+        parts.placement,
     )
     access = TopicAccess(runtime, lookups, service, enabled=settings.scalable_topic_enabled)
     finder = ControllerFinder(access)
@@ -97,19 +105,7 @@ def build_topics(
     metrics.registry.register(
         SegmentConsumerMetrics(service.controllers, lambda: runtime.view, owned.names)
     )
-    metrics.gauge(
-        "anabranch_topic_controllers",
-        "Scalable topics that this node does something for at the moment.",
-        lambda: len(service.controllers()),
-    )
-    metrics.gauge(
-        "anabranch_layout_watches", "Watches of layouts on this node.", lambda: watches.count
-    )
-    metrics.gauge(
-        "anabranch_consumer_sessions",
-        "Consumers of scalable topics whose controller this node is.",
-        lambda: len(service.consumers),
-    )
+    _count(service, watches)
     surveys = TopicSurveys(
         access,
         consumers,
@@ -128,4 +124,22 @@ def build_topics(
     policies = AutoScalePolicies(access, controllers.auto_scale, timeout_s)
     return TopicOperations(
         access, consumers, backlogs, resets, surveys, watches, finder, limits, policies
+    )
+
+
+def _count(service: TopicService, watches: Watches) -> None:
+    """Shows how much this node does for topics."""
+    metrics = service.runtime.metrics
+    metrics.gauge(
+        "anabranch_topic_controllers",
+        "Scalable topics that this node does something for at the moment.",
+        lambda: len(service.controllers()),
+    )
+    metrics.gauge(
+        "anabranch_layout_watches", "Watches of layouts on this node.", lambda: watches.count
+    )
+    metrics.gauge(
+        "anabranch_consumer_sessions",
+        "Consumers of scalable topics whose controller this node is.",
+        lambda: len(service.consumers),
     )

@@ -8,8 +8,8 @@ finished it; when it was undone because Kafka refused what it needs, the error s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
 
 from anabranch.broker.errors import (
     ConflictError,
@@ -78,6 +78,7 @@ class TopicOperations:
         self._finder = finder
         self.limits = limits
         self.policies = policies
+        self.placement = access.service.placement
         self.dead_letters = DeadLetterPolicies(consumers, self.create, limits.timeout_s)
         self._runtime = access.runtime
         self._proposals = access.proposals
@@ -88,6 +89,7 @@ class TopicOperations:
         await self.surveys.stop()
         await self.backlogs.stop()
         self.consumers.groups.stop()
+        await self.placement.close()
         await self.access.service.stop()
 
     # --- reading ------------------------------------------------------------------------
@@ -246,8 +248,33 @@ class TopicOperations:
             lambda layout: layout.rebucket_children(segment_id, buckets, most),
         )
 
+    async def relocate(self, name: str, segment_id: int, off: Collection[int] = ()) -> None:
+        """Replaces a segment by one of the same range and buckets on other brokers of Kafka.
+
+        `off`: those that it shall leave; if none is named, those that lead it now, where enough
+        others are there. Raises as `split`.
+        """
+        topic = await self.controlled(name)
+        survey = await self.placement.fresh()
+        self.placement.check_left(survey, off)
+        if not off:
+            leaders = {each.leader for each in survey.copies(topic.incarnation, segment_id)}
+            off = {leader for leader in leaders if leader is not None}
+        await self._operate(
+            name,
+            Operation.RELOCATE,
+            (segment_id,),
+            lambda layout: layout.relocate_children(segment_id),
+            off=tuple(sorted(off)),
+        )
+
     async def _operate(
-        self, name: str, operation: Operation, segments: Sequence[int], make: Children
+        self,
+        name: str,
+        operation: Operation,
+        segments: Sequence[int],
+        make: Children,
+        **fields: Any,
     ) -> None:
         deadline = self.deadline()
         children: tuple[SegmentInfo, ...] = ()
@@ -262,6 +289,7 @@ class TopicOperations:
                 operation=operation,
                 parents=children[0].parent_ids,
                 segments=children,
+                **fields,
             )
 
         await self.access.change(name, begin, deadline)

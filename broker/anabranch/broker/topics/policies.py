@@ -143,16 +143,17 @@ class AutoScalePolicies:
         override = self.checked(given)
 
         def build() -> NamespaceChange:
-            actor = self._proposals.actor()
+            actor, info = self._proposals.actor(), self._namespace(ns)
             return NamespaceChange(
                 proposal_id=self._proposals.new_id(),
                 namespace=ns,
                 op=PolicyOp.UPDATE,
-                version=self._namespace(ns).version + 1,
+                version=info.version + 1,
                 actor=actor.broker,
                 session=actor.session,
                 cause=Cause.OPERATOR,
                 auto_scale=override_flat(override),
+                anti_affinity=info.anti_affinity,
             )
 
         await self._proposals.settle(build, {}, self._proposals.deadline(self._timeout_s))

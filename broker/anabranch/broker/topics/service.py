@@ -24,6 +24,7 @@ from anabranch.broker.errors import OperationError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.metrics import AutoScaleMetrics, is_rollover
+from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.worker import Failures, WorkerPool
 from anabranch.core.autoscale.schedule import LoadOf
 from anabranch.core.bundles.unit import Unit
@@ -91,12 +92,14 @@ class TopicService:
         workers: WorkerPool,
         load: LoadOf,
         fits: Fits,
+        placement: KafkaPlacement,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
         self.prefix = prefix
         self.load = load
         self._fits = fits
+        self.placement = placement
         self.workers = workers
         self.scaling = AutoScaleMetrics(runtime.core.me, lambda: runtime.view, self.controllers)
         self.failures = Failures()
@@ -112,6 +115,7 @@ class TopicService:
         self._rounds = TickSchedule(settings.auto_scale.interval_s, self.runtime.now())
         self._log = get_logger(broker=runtime.core.me)
         runtime.server = self
+        placement.listener = lambda: self._rounds.look_through(self.open_since)
 
     # --- questions ----------------------------------------------------------------------
 
@@ -147,6 +151,7 @@ class TopicService:
                 self.runtime.proposals.new_id,
                 self.load,
                 lambda parts: self._fits(self.prefix, name, parts),
+                self.placement.to_leave,
             )
             home = self._homes[name] = _Home(made, unit)
             self._rounds.take_up(name)
@@ -306,6 +311,7 @@ class TopicService:
                 or any(not part.is_active for part in topic.segments)
                 or any(each.consumers for _, each in view.subscriptions(name))
                 or bool(self.load(name, topic.incarnation))
+                or bool(self.placement.to_leave(topic.incarnation))
             )
         )
 
@@ -319,7 +325,7 @@ class TopicService:
         home = self._homes[name]
         began = self.runtime.now()
         try:
-            future = self.workers.task(task)
+            future = self.workers.task(task, self.placement.room(task))
         except OperationError as error:
             failed: Future[TaskDone | TaskFailed] = Future()
             failed.set_result(TaskFailed(str(error)))

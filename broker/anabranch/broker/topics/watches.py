@@ -118,6 +118,10 @@ class Watches:
         access.service.listeners.append(self._changed)
         access.service.tickers.append(self._reached)
 
+    def counts(self) -> dict[str, int]:
+        """How many watches each watched topic has."""
+        return {topic: len(wakes) for topic, wakes in self._by_topic.items()}
+
     def look(self, topic: str) -> WatchedTopic:
         """The topic as this node sees it."""
         found = self._runtime.view.topic(topic)

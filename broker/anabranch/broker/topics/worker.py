@@ -20,6 +20,7 @@ from anabranch.broker.errors import UnavailableError
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.names import full_name
+from anabranch.core.placement.room import Room
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.tasks import (
     DeleteSegments,
@@ -45,7 +46,9 @@ _TOPICS_MAX: Final = 1_000  # those that failed last are remembered
 class SegmentKeeper(Protocol):
     """What a node needs of Kafka for segments: the channel's `SegmentAdmin`, or its double."""
 
-    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
+    def create(
+        self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
+    ) -> None: ...
     def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None: ...
     def seal(
@@ -121,8 +124,11 @@ class WorkerPool:
         self._again = Worker(open_keeper)
         self._troubled: dict[str, None] = {}  # topics and groups whose last try got no answer
 
-    def task(self, task: Task) -> Future[TaskDone | TaskFailed]:
-        """The task's outcome. Raises UnavailableError when too many wait."""
+    def task(self, task: Task, room: Room | None = None) -> Future[TaskDone | TaskFailed]:
+        """The task's outcome; `room`: by which new Kafka topics are placed.
+
+        Raises UnavailableError when too many wait.
+        """
         partitions = sum(part.buckets for part in task.segments)
         slow_s = partitions / _PARTITIONS_PER_S
         if partitions > _LARGE:
@@ -131,7 +137,7 @@ class WorkerPool:
             worker, deadline_s = self._for(task.topic)
             deadline_s += slow_s
         future = worker.submit(
-            lambda keeper: carry_out(keeper, task, self._prefix, deadline_s),
+            lambda keeper: carry_out(keeper, task, self._prefix, deadline_s, room),
         )
         future.add_done_callback(lambda done: self._note(task.topic, _timed_out(done)))
         return future
@@ -181,7 +187,7 @@ def _timed_out(future: Future[Any]) -> bool:
 
 
 def carry_out(
-    keeper: SegmentKeeper, task: Task, prefix: str, deadline_s: float
+    keeper: SegmentKeeper, task: Task, prefix: str, deadline_s: float, room: Room | None = None
 ) -> TaskDone | TaskFailed:
     """Does in Kafka what the task says; `prefix` begins the names of all Kafka topics."""
     topics = [
@@ -193,7 +199,7 @@ def carry_out(
             ends = keeper.seal(topics, deadline_s)
             return TaskDone(tuple(end for topic in topics for end in ends[topic.name]))
         if isinstance(task, MakeSegments):
-            keeper.create(topics, deadline_s)
+            keeper.create(topics, deadline_s, room)
             if not any(part.parent_ids for part in task.segments):
                 # Children have until their parents refuse; a new topic is used at once.
                 keeper.await_leaders(topics, deadline_s)

@@ -1,4 +1,4 @@
-"""The four topics of a cluster: their names, how they are made, and whether they are sound.
+"""The topics of a cluster: their names, how they are made, and whether they are sound.
 
 A topic with wrong settings is never mended silently: somebody made it so, and what it lacks may
 have been lost already. The error names the topic, the setting and the remedy.
@@ -65,8 +65,18 @@ class Topics(msgspec.Struct, frozen=True):
 
     @property
     def load(self) -> str:
-        """Load data."""
+        """Loads of segments."""
         return f"{self.prefix}load"
+
+    @property
+    def broker_load(self) -> str:
+        """Loads of brokers, which every node reads."""
+        return f"{self.prefix}broker-load"
+
+    @property
+    def top_bundles(self) -> str:
+        """The highest loaded bundles of each broker, which the leader reads."""
+        return f"{self.prefix}top-bundles"
 
     @property
     def brokers(self) -> str:
@@ -109,13 +119,16 @@ def _wanted(topics: Topics) -> dict[str, _Wanted]:
         "unclean.leader.election.enable": "false",
         "max.message.bytes": str(RECORD_BYTES_MAX),
     }
+    load = _Wanted(
+        {"cleanup.policy": "compact,delete", **stamped},
+        {"retention.ms": str(_LOAD_KEPT_MS), **_COMPACT},
+    )
     return {
         topics.wal: _Wanted({"cleanup.policy": "delete", **kept, **stamped, **safe}, {}),
         topics.snapshot: _Wanted({"cleanup.policy": "compact", **safe}, _COMPACT),
-        topics.load: _Wanted(
-            {"cleanup.policy": "compact,delete", **stamped},
-            {"retention.ms": str(_LOAD_KEPT_MS), **_COMPACT},
-        ),
+        topics.load: load,
+        topics.broker_load: load,
+        topics.top_bundles: load,
         topics.brokers: _Wanted({"cleanup.policy": "compact", **stamped}, _COMPACT),
     }
 

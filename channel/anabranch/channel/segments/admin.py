@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -25,10 +26,18 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.errors import KafkaPolicyError, SegmentExistsError
+from anabranch.channel.errors import (
+    BrokersDrainedError,
+    KafkaPolicyError,
+    SegmentExistsError,
+)
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.kafka.propagation import await_known
 from anabranch.channel.segments.sealing import Sealer, SegmentTopic, together
+from anabranch.channel.segments.survey import racks_of
+from anabranch.core.placement.placer import Assignment, Placer, allowed
+from anabranch.core.placement.room import Room
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 _TOPICS_AT_ONCE: Final = 2_000  # of one request
@@ -36,7 +45,7 @@ _TOPICS_AT_ONCE: Final = 2_000  # of one request
 _RECORDS_AT_ONCE: Final = 9_000
 _RECORDS_OF_TOPIC: Final = 10  # settings included
 
-_BROKER_S: Final = 1.0  # one that does not answer is asked again, unless Kafka misses it too
+_CLUSTER_S: Final = 1.0  # then it is asked again who there is
 _NAMES_REFRESHED: Final = 2  # an operation has two parents at most
 _REFRESH_S_MAX: Final = 0.5
 
@@ -68,21 +77,25 @@ class SegmentAdmin:
         self._settings = settings
         self._admin = connection.admin()
         self._sealer = Sealer(connection, self._admin)
+        self._placer = Placer()
 
     def close(self) -> None:
         """Ends the clients; waits for a bounded time."""
         self._sealer.close()
 
-    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
+    def create(
+        self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
+    ) -> None:
         """Makes the topics that are missing; returns when Kafka has written down that they exist.
 
-        One request makes all, or as many as Kafka takes in one. Raises SegmentExistsError for one
-        that is there with another number of partitions, other KafkaRefusedErrors, or
-        KafkaUnreachableError.
+        One request makes all, or as many as Kafka takes in one. `room`: what is known of Kafka's
+        brokers, by which new partitions are placed; None leaves that to Kafka. Raises
+        SegmentExistsError for one that is there with another number of partitions, other
+        KafkaRefusedErrors, or KafkaUnreachableError.
         """
         deadline = self._deadline(deadline_s, [topic.name for topic in topics])
         for some in together(topics, _RECORDS_AT_ONCE, _RECORDS_OF_TOPIC):
-            there = self._create(some, deadline)
+            there = self._create(some, room, deadline)
             self._await_leaders([topic for topic in some if topic.name in there], deadline)
 
     def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
@@ -104,7 +117,16 @@ class SegmentAdmin:
         often = {**quick, "share.delivery.count.limit": "10"}
         for group in groups:  # librdkafka takes one group a call
             self._set_up_share_group(group, (often, quick, earliest), deadline)
-            self._await_setting(group, "share.auto.offset.reset", "earliest", deadline)
+            # Whichever leads the group begins it by what it knows then, and by default at the end.
+            doing = f"to set up share group {group}"
+            await_known(
+                self._admin,
+                [ConfigResource(ConfigResource.Type.GROUP, group)],
+                lambda _broker, _group, found: found["share.auto.offset.reset"].value == "earliest",
+                partial(self._brokers, deadline, doing),
+                deadline,
+                doing,
+            )
 
     def _set_up_share_group(
         self, group: str, choices: Sequence[Mapping[str, str]], deadline: Deadline
@@ -132,34 +154,14 @@ class SegmentAdmin:
 
         self._each([group], ask, "to set up share group", set(), deadline)
 
-    def _await_setting(self, group: str, name: str, value: str, deadline: Deadline) -> None:
-        """Returns once every Kafka broker knows.
+    def _brokers(self, deadline: Deadline, doing: str) -> set[int] | None:
+        return set(self._racks(deadline, doing)) or None
 
-        Whichever leads the group begins it by what it knows then, and by default at the end.
-        """
-        doing = f"to set up share group {group}"
-        knowing: set[int] = set()
-        while True:
-            asked = self._admin.describe_cluster(request_timeout=_BROKER_S)
-            cluster = deadline.answer(asked, doing)
-            if not isinstance(cluster, KafkaError):
-                brokers = {node.id for node in cluster.nodes}  # one that is gone soon is not named
-                answers = {each: self._group_at(each, group) for each in brokers - knowing}
-                for broker, answer in answers.items():
-                    found = deadline.answer(answer, doing)
-                    if not isinstance(found, KafkaError) and found[name].value == value:
-                        knowing.add(broker)
-                if brokers and brokers <= knowing:
-                    return
-            deadline.pause(doing)
-
-    def _group_at(self, broker: int, group: str) -> Future[Any]:
-        """Asks one broker of the group's settings: asked with its own, that one is asked."""
-        own = ConfigResource(ConfigResource.Type.BROKER, str(broker))
-        resource = ConfigResource(ConfigResource.Type.GROUP, group)
-        asked = self._admin.describe_configs([own, resource], request_timeout=_BROKER_S)
-        found: Future[Any] = asked[resource]
-        return found
+    def _racks(self, deadline: Deadline, doing: str) -> dict[int, str]:
+        """The racks of the brokers that live, "" for none; empty if Kafka cannot say now."""
+        asked = self._admin.describe_cluster(request_timeout=_CLUSTER_S)
+        cluster = deadline.answer(asked, doing)
+        return {} if isinstance(cluster, KafkaError) else racks_of(cluster)
 
     def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
         """Makes Kafka refuse every append, and returns each partition's end offset, now final.
@@ -260,29 +262,58 @@ class SegmentAdmin:
                 deadline.pause(f"{doing} {left[0]}")
         return answers
 
-    def _create(self, topics: Sequence[SegmentTopic], deadline: Deadline) -> set[str]:
+    def _create(
+        self, topics: Sequence[SegmentTopic], room: Room | None, deadline: Deadline
+    ) -> set[str]:
         """The topics that were there already, from an earlier attempt or from elsewhere."""
-        new = {topic.name: self._new(topic) for topic in topics}
+        partitions = {topic.name: topic.partitions for topic in topics}
+
+        def ask(left: Collection[str]) -> dict[str, Future[None]]:
+            # Placed anew at each try: a broker may have died since the one before.
+            wanted = {name: partitions[name] for name in left}
+            placed = self._placed(wanted, room, deadline) if room is not None else {}
+            new = [self._new(name, count, placed.get(name)) for name, count in wanted.items()]
+            return self._admin.create_topics(new)
+
         answers = self._each(
-            new,
-            lambda left: self._admin.create_topics([new[name] for name in left]),
-            "to create topic",
-            {KafkaError.TOPIC_ALREADY_EXISTS},
-            deadline,
+            partitions, ask, "to create topic", {KafkaError.TOPIC_ALREADY_EXISTS}, deadline
         )
         return {name for name, answer in answers.items() if isinstance(answer, KafkaError)}
 
-    def _new(self, topic: SegmentTopic) -> NewTopic:
+    def _placed(
+        self, topics: Mapping[str, int], room: Room, deadline: Deadline
+    ) -> dict[str, Assignment]:
+        """Where they are to lie; empty where Kafka is to say it. Raises BrokersDrainedError.
+
+        Kafka knows best what to do where fewer brokers live than there are to be copies.
+        """
+        copies = self._settings.replication_factor
+        doing = f"to learn which brokers live, for topic {next(iter(topics))}"
+        while not (racks := self._racks(deadline, doing)):
+            deadline.pause(doing)
+        brokers = allowed(room, racks, copies)
+        if len(brokers) >= copies:
+            alone = len(racks) == 1
+            return {} if alone else self._placer.place(room, brokers, topics, copies)
+        if room.drained & racks.keys():
+            raise BrokersDrainedError(room.drained & racks.keys(), len(brokers), copies)
+        return {}
+
+    def _new(self, name: str, partitions: int, placed: Assignment | None) -> NewTopic:
+        """`placed`: None for where Kafka likes."""
         settings = self._settings
+        where: dict[str, Any] = {"replication_factor": settings.replication_factor}
+        if placed is not None:
+            where = {"replica_assignment": [list(replicas) for replicas in placed]}
         kept = {}
         if settings.oldest_ms >= 0:
             # By event time it would be deleted at once: better that Kafka refuses it.
             oldest_ms = max(settings.oldest_ms, _PAST_MS_MIN)
             kept = {"message.timestamp.before.max.ms": str(oldest_ms)}
         return NewTopic(
-            topic.name,
-            num_partitions=topic.partitions,
-            replication_factor=settings.replication_factor,
+            name,
+            num_partitions=partitions,
+            **where,
             config={
                 "cleanup.policy": "delete",
                 **self._kept(),

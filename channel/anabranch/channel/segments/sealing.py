@@ -3,9 +3,15 @@
 `max.message.bytes` of 0 refuses every append. Each partition's leader obeys at a time of its own,
 so each is *probed* until it does. The probe is an append that Kafka stores in no case: its
 time-stamp is too far in the future, for which an open segment refuses it (INVALID_TIMESTAMP), but
-Kafka looks at the size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE). Metadata
-is ordered: a leader that refuses for the size has read of the seal, and every later leader will
-have read of it before it leads.
+Kafka looks at the size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE).
+
+Nor may a later leader take any. A broker reads metadata in rounds, and puts into force first who
+leads, and last the settings. So a follower that is behind, and reads in one round of the seal and
+that it leads now, leads for a while without refusing: for seconds, if it has other topics' logs to
+make. So each broker that has a copy is asked whether it has read of the seal. Then a setting is
+changed once more that does not matter (the *stamp*), and each is asked for that: who has read of it
+has read of the seal in a round before, and put it into force. Where there are no other copies,
+there is nobody to ask.
 
 What was accepted before may not be replicated yet, and what Kafka calls the end (the high
 watermark) does not count it, though it will be acknowledged. So the end is asked for in another way
@@ -20,9 +26,11 @@ the end twice, which proves nothing about a follower that is slow.
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -50,6 +58,7 @@ from anabranch.channel.kafka.connection import (
     close_consumer,
 )
 from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.kafka.propagation import Known, await_known
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 PROBE_HEADER: Final = "anabranch-probe"
@@ -60,6 +69,8 @@ _SEALED: Final = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
 }
+_STAMP: Final = "message.timestamp.after.max.ms"  # any value will do that the probe exceeds
+_STAMPS: Final = 1 << 30
 _UNKNOWN_TOPIC: Final = KafkaError.UNKNOWN_TOPIC_OR_PART
 _ANSWER_S: Final = 0.1  # the leader's word on its log; silence means that it is longer
 _CLOSE_S: Final = 2.0
@@ -121,7 +132,9 @@ class Sealer:
 
         A topic that is not there any more ends where it began.
         """
-        gone = self._configure([topic.name for topic in topics], deadline)
+        names = [topic.name for topic in topics]
+        gone = self._configure(names, deadline)
+        gone |= self._await_copies([name for name in names if name not in gone], deadline)
         places = [
             (topic.name, number)
             for topic in topics
@@ -144,8 +157,10 @@ class Sealer:
 
     # --- making it refuse ---------------------------------------------------------------
 
-    def _configure(self, names: Sequence[str], deadline: Deadline) -> set[str]:
-        """Tells Kafka to refuse appends. Returns the topics that somebody has deleted.
+    def _configure(
+        self, names: Sequence[str], deadline: Deadline, settings: Mapping[str, str] = _SEALED
+    ) -> set[str]:
+        """Tells Kafka the settings of topics. Returns the topics that somebody has deleted.
 
         Kafka's controller itself says so, which is never behind: those take nothing any more.
         """
@@ -159,7 +174,7 @@ class Sealer:
                     name,
                     incremental_configs=[
                         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-                        for key, value in _SEALED.items()
+                        for key, value in settings.items()
                     ],
                 )
                 for name in left
@@ -176,6 +191,57 @@ class Sealer:
             if left:
                 deadline.pause(doing)
         return gone
+
+    def _await_copies(self, names: Sequence[str], deadline: Deadline) -> set[str]:
+        """Returns once no broker takes appends any more that has a copy and may come to lead.
+
+        Returns the topics that somebody has deleted meanwhile.
+        """
+        if not names:
+            return set()
+        doing = f"to wait until every Kafka broker has sealed topic {names[0]}"
+        stamps: dict[tuple[int, str], str | None] = {}
+
+        def has_read(broker: int, topic: str, settings: Mapping[str, ConfigEntry]) -> bool:
+            stamps[broker, topic] = settings[_STAMP].value
+            return settings["max.message.bytes"].value == "0"
+
+        def has_obeyed(broker: int, topic: str, settings: Mapping[str, ConfigEntry]) -> bool:
+            # Another one's stamp will do, since this broker reads it after it had read of the seal.
+            return settings[_STAMP].value != stamps.get((broker, topic))
+
+        def await_all(known: Known) -> None:
+            topics = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+            copies = partial(self._copies, names, deadline)
+            await_known(self._admin, topics, known, copies, deadline, doing)
+
+        await_all(has_read)
+        if not stamps:  # nobody was to be asked: there are no copies
+            return set()
+        stamp = str(FUTURE_MS_MAX + 1 + secrets.randbelow(_STAMPS))
+        gone = self._configure(names, deadline, {_STAMP: stamp})
+        names = [name for name in names if name not in gone]
+        if names:
+            await_all(has_obeyed)
+        return gone
+
+    def _copies(self, names: Sequence[str], deadline: Deadline) -> set[int] | None:
+        """The brokers that are there and have one of several copies; None if it is not known."""
+        found: set[int] = set()
+        for name in names:
+            doing = f"to find the copies of topic {name}"
+            try:
+                metadata = self._admin.list_topics(name, timeout=deadline.left_s(doing))
+            except KafkaException as error:
+                deadline.passing(error.args[0], doing)
+                return None
+            topic = metadata.topics[name]
+            if topic.error is not None:
+                return None
+            for partition in topic.partitions.values():
+                if len(partition.replicas) > 1:
+                    found |= set(partition.replicas) & set(metadata.brokers)
+        return found
 
     def _get_acquainted(self, names: Iterable[str], deadline: Deadline) -> None:
         """Tells both clients who leads: the consumer would find out in its own time, a second."""

@@ -78,6 +78,10 @@ class KafkaPartitionWriter(PartitionWriter):
     def trouble(self) -> str:
         return self.segment_writer.trouble
 
+    @property
+    def has_copies(self) -> bool:
+        return self.segment_writer.copies != 1
+
     def append(
         self, value: bytes | None, key: Any, timestamp_ms: int, report: Any, headers: Any
     ) -> Exception | None:

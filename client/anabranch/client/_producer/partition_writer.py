@@ -97,6 +97,11 @@ class PartitionWriter:
         return ""
 
     @property
+    def has_copies(self) -> bool:
+        """Whether another broker may come to lead the partition, which did not refuse anything."""
+        return False
+
+    @property
     def outstanding(self) -> int:
         """How many appends have not been reported."""
         return self.appended - self.reported
@@ -189,11 +194,14 @@ class PartitionWriter:
         if self.open or self.outstanding or self.resolving:
             return Step.NOTHING
         is_current = self.incarnation == layout.incarnation
-        if is_current and not layout.is_leaving(self.segment.segment_id):
+        segment_id = self.segment.segment_id
+        if is_current and not layout.is_leaving(segment_id):
             return Step.NOTHING  # refused before we know why
+        if is_current and self.has_copies and not layout.is_sealed(segment_id):
+            return Step.NOTHING  # only this leader is known to refuse
         if not self.in_doubt:
             return Step.MOVE
-        part = layout.segments.get(self.segment.segment_id)
+        part = layout.segments.get(segment_id)
         if part is None or not is_current or layout.deleted:
             return Step.GIVE_UP
         return Step.RESOLVE if part.info.end_offsets else Step.NOTHING

@@ -80,6 +80,14 @@ def brokers_of(metadata: Any, kafka_topic: str) -> int:
     return len(found)
 
 
+def copies_of(metadata: Any, kafka_topic: str) -> int:
+    """How many copies there are of the partition of that topic that has most; 0: not known."""
+    if kafka_topic not in metadata.topics:
+        return 0
+    parts = metadata.topics[kafka_topic].partitions.values()
+    return max((len(part.replicas) for part in parts), default=0)
+
+
 class BatchStats(msgspec.Struct, frozen=True):
     """Of the batches that a producer wrote to a bucket.
 
@@ -164,6 +172,7 @@ class SegmentWriter:
         self.readying = ""  # the new topic whose leaders are awaited, until
         self.is_ready = False
         self.brokers = 0  # of Kafka, once it has told
+        self.copies = 0  # of what is written, once it has told
         self._is_warm = False
         self._is_closed = False
         self._asking = threading.Lock()  # on some thread; it is not closed meanwhile
@@ -237,7 +246,7 @@ class SegmentWriter:
             # it looks again only half a second later.
             for _ in range(2):
                 found = self._metadata(kafka_topic, _METADATA_S)
-            self.brokers = brokers_of(found, kafka_topic)
+            self._learn(found, kafka_topic)
             self._is_warm = True
         except KafkaException as error:
             LIBRDKAFKA_LOG.info("WARM %s: %s", kafka_topic, error)
@@ -249,7 +258,7 @@ class SegmentWriter:
         while (left_s := deadline - time.monotonic()) > 0:
             try:
                 found = self._metadata(kafka_topic, left_s)
-                self.brokers = brokers_of(found, kafka_topic)
+                self._learn(found, kafka_topic)
                 leaders: dict[int, list[int]] = {}
                 for number, part in found.topics[kafka_topic].partitions.items():
                     leaders.setdefault(part.leader, []).append(number)
@@ -263,6 +272,10 @@ class SegmentWriter:
             except (KafkaException, KeyError, OSError, KafkaProtocolError) as error:
                 LIBRDKAFKA_LOG.info("LEADERS %s: %s", kafka_topic, error)
             time.sleep(_LEADERS_AGAIN_S)
+
+    def _learn(self, metadata: Any, kafka_topic: str) -> None:
+        self.brokers = brokers_of(metadata, kafka_topic)
+        self.copies = copies_of(metadata, kafka_topic)
 
     def _metadata(self, kafka_topic: str, timeout_s: float) -> Any:
         """Blocks. Raises KafkaException, also when its segment retired meanwhile."""

@@ -10,7 +10,8 @@ because a layout says that the segment is sealed, which is logged when all its p
 That sealing is announced is no reason. A bucket that refuses does so for everybody and for good, so
 what is appended to a child comes after whatever anybody was told is in the parent: **acknowledged
 before another one was sent comes first, whoever sent them**. So a producer that begins while
-sealing is under way begins in the parent, too.
+sealing is under way begins in the parent, too. Where a bucket has several copies, it is its leader
+that refuses, and the next one may not yet; then the layout that says so is waited for.
 
 From Kafka's refusal to the child, in the order of the methods of `Sender`:
 
@@ -23,9 +24,9 @@ From Kafka's refusal to the child, in the order of the methods of `Sender`:
    messages of this producer the sealed partition holds (`settlement`). An idempotent producer's
    appends to a partition succeed in order, so those it holds beyond the acknowledged ones are the
    first ones refused;
-4. `_leave`: what is left of the refused ones, then what was held, is sent on, each key to where
-   the newest layout wants it (`Router`): a child under way or an active segment, whose own writer
-   may be leaving as well, and then holds it in its turn.
+4. `_leave`, with copies once the segment is sealed: what is left of the refused ones, then what was
+   held, is sent on, each key to where the newest layout wants it (`Router`): a child under way or
+   an active segment, whose own writer may be leaving as well, and then holds it in its turn.
 
 A message whose time is up is *given up*, its outcome unknown if it was appended. From then on the
 writer cannot tell any more which of its numbers are whose: it is *renewed*, that is, replaced by

@@ -11,6 +11,7 @@ from itertools import islice
 
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.guards import session_open
+from anabranch.core.bundles.placement import Chooser, by_count
 from anabranch.core.bundles.propose import Actor, NewId
 from anabranch.core.bundles.unit import IN_FLIGHT, Unit
 from anabranch.core.effects import NodeSettings
@@ -59,6 +60,7 @@ class Duties:
         candidates: Callable[[], Mapping[str, int]],
         now: float,
         new_id: NewId,
+        choose: Chooser = by_count,
     ) -> Iterator[UnitMove]:
         """Returns what the leader should propose now, at most one burst of it."""
         if now < min(self._orphans_at, self._monitor_at):
@@ -66,14 +68,14 @@ class Duties:
         burst = self._settings.burst
         counts = candidates()
         if now >= self._orphans_at:
-            found = list(islice(propose.orphans(state, actor, counts, new_id), burst))
+            found = list(islice(propose.orphans(state, actor, counts, new_id, choose), burst))
             # Asked again until there are none: a proposal may lose, or get lost.
             self._orphans_at = now + self._settings.retry_s if found else math.inf
             yield from found
         if now >= self._monitor_at:
             self._monitor_at = now + self._settings.monitor_interval_s
             self._orphans_at = min(self._orphans_at, now)
-            yield from islice(self._monitored(state, actor, counts, now, new_id), burst)
+            yield from islice(self._monitored(state, actor, counts, now, new_id, choose), burst)
 
     def _monitored(
         self,
@@ -82,6 +84,7 @@ class Duties:
         counts: Mapping[str, int],
         now: float,
         new_id: NewId,
+        choose: Chooser,
     ) -> Iterator[UnitMove]:
         unsettled = list(state.unsettled())
 
@@ -90,7 +93,7 @@ class Duties:
             return now - since if version == unit.version else 0.0
 
         patience_s = self._settings.stuck_after_s
-        yield from propose.stuck(unsettled, waited_s, patience_s, actor, counts, new_id)
+        yield from propose.stuck(unsettled, waited_s, patience_s, actor, counts, new_id, choose)
         delay_ms = round(self._settings.tombstone_delay_s * 1000)
         yield from propose.tombstones(unsettled, self.log_now_ms, delay_ms, actor, new_id)
 

@@ -4,6 +4,24 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from anabranch.core.log.records import Grounds
+
+Chosen = tuple[str, tuple[Grounds, ...]]  # a broker, "" for none, and what the choice rested on
+
+
+class Chooser(Protocol):
+    """How a unit's broker is found among those that take units; `counts`: how many each has."""
+
+    def __call__(
+        self, unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()
+    ) -> Chosen: ...
+
+
+def by_count(unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()) -> Chosen:
+    """Chooses as `choose_broker`; nobody has said what the brokers' loads are."""
+    return choose_broker(unit, counts, excluded), ()
 
 
 def choose_broker(unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from anabranch.core.bundles.guards import session_open, source_settled
-from anabranch.core.bundles.placement import choose_broker
+from anabranch.core.bundles.placement import Chooser, by_count
 from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.log.records import Cause, SessionChange, SessionOp, UnitMove
+from anabranch.core.log.records import Cause, Grounds, SessionChange, SessionOp, UnitMove
 from anabranch.core.log.state import StateQueries, StateReader, leader_of
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.sessions.lease import Heartbeat
@@ -40,6 +40,7 @@ def move(
     broker: str = "",
     children: tuple[str, ...] = (),
     evidence: int = 0,
+    choice: tuple[Grounds, ...] = (),
 ) -> UnitMove:
     """A proposal for the unit's next version."""
     return UnitMove(
@@ -54,6 +55,7 @@ def move(
         evidence=evidence,
         children=children,
         cause=cause,
+        choice=choice,
     )
 
 
@@ -64,17 +66,30 @@ _LEADERS_MOVES = (Move.TOMBSTONE, Move.RECLAIM, Move.DISCARD, Move.OVERRIDE)
 
 
 def assign(
-    actor: Actor, name: str, unit: Unit, counts: Mapping[str, int], proposal_id: str
+    actor: Actor,
+    name: str,
+    unit: Unit,
+    counts: Mapping[str, int],
+    proposal_id: str,
+    choose: Chooser = by_count,
 ) -> UnitMove | None:
-    """A free unit goes to the candidate with the fewest units; None without a candidate."""
-    target = choose_broker(name, counts)
+    """A free unit goes to one of the brokers in `counts`; None without a candidate."""
+    target, grounds = choose(name, counts)
     if unit.state is not UnitState.FREE or not target:
         return None
-    return move(actor, name, unit, Move.ASSIGN, proposal_id, Cause.LOOKUP, broker=target)
+    return move(
+        actor, name, unit, Move.ASSIGN, proposal_id, Cause.LOOKUP, broker=target, choice=grounds
+    )
 
 
 def release(
-    actor: Actor, name: str, unit: Unit, destination: str, proposal_id: str, cause: Cause
+    actor: Actor,
+    name: str,
+    unit: Unit,
+    destination: str,
+    proposal_id: str,
+    cause: Cause,
+    grounds: tuple[Grounds, ...] = (),
 ) -> UnitMove | None:
     """An owned unit is given up: to `destination`, or to whom the next lookup chooses ("").
 
@@ -82,7 +97,9 @@ def release(
     """
     if unit.state is not UnitState.OWNED or unit.broker == destination:
         return None
-    return move(actor, name, unit, Move.RELEASE, proposal_id, cause, broker=destination)
+    return move(
+        actor, name, unit, Move.RELEASE, proposal_id, cause, broker=destination, choice=grounds
+    )
 
 
 def split(
@@ -134,7 +151,11 @@ def next_step(
 
 
 def give_away(
-    state: StateQueries, actor: Actor, counts: Mapping[str, int], new_id: NewId
+    state: StateQueries,
+    actor: Actor,
+    counts: Mapping[str, int],
+    new_id: NewId,
+    choose: Chooser = by_count,
 ) -> Iterator[UnitMove]:
     """Leadership first, so that somebody looks after the cluster meanwhile; then every unit."""
     if actor.epoch:
@@ -144,8 +165,8 @@ def give_away(
     for name, unit in list(state.units_of(actor.broker)):
         if name == LEADERSHIP or unit.broker != actor.broker:
             continue
-        target = choose_broker(name, load, excluded=(actor.broker,))
-        record = release(actor, name, unit, target, new_id(), Cause.SHUTDOWN)
+        target, grounds = choose(name, load, excluded=(actor.broker,))
+        record = release(actor, name, unit, target, new_id(), Cause.SHUTDOWN, grounds)
         if record is not None:
             if target:
                 load[target] += 1
@@ -161,7 +182,11 @@ def nothing_left(state: StateQueries, broker: str) -> bool:
 
 
 def orphans(
-    state: StateQueries, actor: Actor, counts: Mapping[str, int], new_id: NewId
+    state: StateQueries,
+    actor: Actor,
+    counts: Mapping[str, int],
+    new_id: NewId,
+    choose: Chooser = by_count,
 ) -> Iterator[UnitMove]:
     """Units that answer to a broker whose session is over go to another, or free without one."""
     load = dict(counts)
@@ -172,11 +197,13 @@ def orphans(
             if unit.responsible != broker or name == LEADERSHIP:
                 continue
             heir = unit.broker if unit.state is UnitState.RELEASING else ""
-            target = heir if heir in load else choose_broker(name, load)
+            target, grounds = (heir, ()) if heir in load else choose(name, load)
             if target:
                 load[target] += 1
             what = Move.RECLAIM if target else Move.DISCARD
-            yield move(actor, name, unit, what, new_id(), Cause.ORPHAN, broker=target)
+            yield move(
+                actor, name, unit, what, new_id(), Cause.ORPHAN, broker=target, choice=grounds
+            )
 
 
 def stuck(
@@ -186,16 +213,21 @@ def stuck(
     actor: Actor,
     counts: Mapping[str, int],
     new_id: NewId,
+    choose: Chooser = by_count,
 ) -> Iterator[UnitMove]:
     """Units in flight for longer than `patience_s` are taken from whoever does not move them on."""
     load = dict(counts)
     for name, unit in names:
         if unit.state not in IN_FLIGHT or waited_s(name, unit) < patience_s:
             continue
-        target = choose_broker(name, load, excluded=(unit.responsible,))
+        target, grounds = choose(name, load, excluded=(unit.responsible,))
         if target:
             load[target] += 1
-            yield move(actor, name, unit, Move.OVERRIDE, new_id(), Cause.STUCK, broker=target)
+            yield move(
+                *(actor, name, unit, Move.OVERRIDE, new_id(), Cause.STUCK),
+                broker=target,
+                choice=grounds,
+            )
 
 
 def tombstones(

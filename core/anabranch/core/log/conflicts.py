@@ -6,7 +6,12 @@ do so takes it, and whoever proposed the same one reads that his came too late.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, Protocol
+
 from anabranch.core.log.state import StateReader
+from anabranch.core.log.state_machine import Case, Existence
 from anabranch.core.log.verdicts import Verdict
 
 
@@ -39,3 +44,41 @@ def first_version(offset: int) -> int:
     with. One that is delivered again after a deletion thus creates again, while its session lasts.
     """
     return offset + 1
+
+
+class Versioned(Protocol):
+    """What the log keeps of anything: its version, and the proposal that made it."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def proposal_id(self) -> str: ...
+
+
+class Creation(Versioned, Protocol):
+    """A record that creates, changes or deletes something that is there or not."""
+
+    @property
+    def op(self) -> IntEnum: ...
+
+
+def is_repeated(before: Versioned | None, record: Versioned) -> bool:
+    """Whether the record is the one that made what is there, delivered again."""
+    return before is not None and before.proposal_id == record.proposal_id
+
+
+def refusal_of_change(
+    cases: Mapping[tuple[int, int], Case[Any]],
+    state: StateReader,
+    before: Versioned | None,
+    record: Creation,
+    unknown: Verdict,
+) -> Verdict | None:
+    """Returns why a change is refused; `unknown`: the reason where nothing of the name is there."""
+    if is_repeated(before, record):
+        return Verdict.REPEATED
+    case = cases.get((Existence.ABSENT if before is None else Existence.PRESENT, record.op))
+    if case is None:
+        return unknown if before is None else Verdict.STALE_VERSION
+    wrong = wrong_version(before.version if before else 0, record.version, repeated=False)
+    return wrong or case.refusal(state, before, record)

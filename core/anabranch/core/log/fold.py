@@ -18,6 +18,7 @@ from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
     NamespaceChange,
+    PlacementPolicyChange,
     Record,
     SessionChange,
     SubscriptionChange,
@@ -27,6 +28,7 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.policies.evolve import evolve_placement
 from anabranch.core.sessions.evolve import evolve_session
 from anabranch.core.subscriptions.evolve import evolve_subscription
 from anabranch.core.tenants.evolve import evolve_namespace, evolve_tenant
@@ -55,4 +57,6 @@ def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -
         return evolve_topic(state, record, offset, timestamp_ms)
     if type(record) is SubscriptionChange:
         return evolve_subscription(state, record, offset, timestamp_ms)
+    if type(record) is PlacementPolicyChange:
+        return evolve_placement(state, record, offset, timestamp_ms)
     raise TypeError(f"{type(record).__name__} is not a record of the log")

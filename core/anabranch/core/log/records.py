@@ -14,6 +14,7 @@ import msgspec
 
 from anabranch.core.archives.archive import ArchiveOp, archive_key
 from anabranch.core.bundles.unit import Move
+from anabranch.core.policies.policy import PolicyKind, policy_key
 from anabranch.core.subscriptions.subscription import (
     SegmentPositions,
     SubscriptionKind,
@@ -39,7 +40,13 @@ class Cause(IntEnum):
     START_UP = 9
     LEASE_LAPSED = 10
     SILENCE = 11
-    BALANCE = 12
+    BALANCE = 12  # and the rest: why the load balancer moved or split it
+    OVERLOADED = 13
+    UNDERLOADED = 14
+    TOPICS = 15
+    SESSIONS = 16
+    MSG_RATE = 17
+    BANDWIDTH = 18
 
 
 @unique
@@ -62,6 +69,7 @@ class TopicCause(IntEnum):
     AT_MAX_SEGMENTS = 13
     BELOW_SPLIT_RATE_FLOOR = 14
     BUCKET_SURPLUS = 15
+    KAFKA_DRAIN = 16  # a broker of Kafka that is drained has a copy
 
 
 @unique
@@ -75,11 +83,47 @@ class SessionOp(IntEnum):
 
 @unique
 class PolicyOp(IntEnum):
-    """What happens to a tenant or a namespace."""
+    """What happens to a tenant, a namespace or a placement policy."""
 
     CREATE = 0
     UPDATE = 1
     DELETE = 2
+
+
+AUTOMATIC: Final = frozenset(Cause(number) for number in range(Cause.BALANCE, len(Cause)))
+"""Causes of moves and splits that the load balancer decides on by itself."""
+
+
+class Weighed(msgspec.Struct, frozen=True, gc=False):
+    """A broker that a choice was made among.
+
+    `load`: its share of use by the load data, 1 for all of it; -1 where there was none.
+    `removed_by`: the filter that took it out, "" for a candidate.
+    """
+
+    broker: str
+    load: float
+    removed_by: str = ""
+
+
+class Grounds(msgspec.Struct, frozen=True, gc=False):
+    """What a choice of the load balancer rested on: for people and the audit, never for the fold.
+
+    `rule`: which one chose. `brokers`: how many there were to choose from, of which `weighed` names
+    the chosen one and others up to `WEIGHED_MAX`. `deviation`: of the loads of all brokers, as it
+    was; `predicted`: as it should be after this move; both -1 where no load counted. `grace_ms`:
+    for how long the balancer shall leave the bundle where it goes now.
+    """
+
+    rule: str
+    brokers: int
+    deviation: float
+    predicted: float
+    weighed: tuple[Weighed, ...]
+    grace_ms: int = 0
+
+
+WEIGHED_MAX: Final = 20
 
 
 class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
@@ -88,6 +132,7 @@ class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
     `broker`: the destination or new owner, where the arrow takes it from the record, else "".
     `epoch`: the leader's epoch for the leader's moves, else 0.
     `evidence`: for OWN after an OVERRIDE, the next offset that the former holder has reported.
+    `choice`: what the choice of `broker` rested on, one at most.
     """
 
     proposal_id: str
@@ -101,6 +146,7 @@ class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
     evidence: int = 0
     children: tuple[str, ...] = ()
     cause: Cause = Cause.UNKNOWN
+    choice: tuple[Grounds, ...] = ()
 
     @property
     def key(self) -> str:
@@ -171,7 +217,8 @@ class TenantChange(msgspec.Struct, frozen=True, gc=False, tag=4):
 class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
     """A namespace is created with all its bundles, changed, or deleted with all of them (type 5).
 
-    `auto_scale`: UPDATE: what it overrides of the auto-scale policy: name, value, name, value.
+    UPDATE says all that can be changed. `auto_scale`: what it overrides of the auto-scale policy:
+    name, value, name, value. `anti_affinity`: the group whose namespaces keep apart, "" for none.
     """
 
     proposal_id: str
@@ -183,6 +230,7 @@ class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
     bundles: int = 0
     cause: Cause = Cause.UNKNOWN
     auto_scale: tuple[str, ...] = ()
+    anti_affinity: str = ""
 
     @property
     def key(self) -> str:
@@ -195,8 +243,9 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     `topic`: `tenant/namespace/name`. `segments`: CREATE: the first layout; BEGIN: the children.
     `parents`: BEGIN: what they replace. `end_offsets`: COMMIT: of every partition of every parent,
     in the order that BEGIN named them. `segment_ids`: PRUNE, CLEAR. `properties`: CREATE, UPDATE.
-    `auto_scale`: POLICY. `counts_changes`: whether the layout's epoch counts it only if it changes
-    the layout; what releases before that rule wrote (versions 1 and 2) counts in any case.
+    `auto_scale`: POLICY. `off`: BEGIN: brokers of Kafka that the children shall not lie on, if
+    enough others are there. `counts_changes`: whether the layout's epoch counts it only if it
+    changes the layout; what releases before that rule wrote (versions 1 and 2) counts in any case.
     """
 
     proposal_id: str
@@ -214,6 +263,7 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     cause: TopicCause = TopicCause.UNKNOWN
     auto_scale: tuple[str, ...] = ()
     counts_changes: bool = True
+    off: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
@@ -271,6 +321,32 @@ class ArchiveChange(msgspec.Struct, frozen=True, gc=False, tag=8):
         return archive_key(self.archive)
 
 
+class PlacementPolicyChange(msgspec.Struct, frozen=True, gc=False, tag=9):
+    """A placement policy is created, changed or deleted (type 9); the whole cluster shares it.
+
+    CREATE and UPDATE say all of it. The fields are those of `PlacementPolicy`.
+    """
+
+    proposal_id: str
+    kind: PolicyKind
+    name: str
+    op: PolicyOp
+    version: int
+    actor: str
+    session: int
+    namespaces: tuple[str, ...] = ()
+    primary: tuple[str, ...] = ()
+    secondary: tuple[str, ...] = ()
+    min_limit: int = 0
+    usage_threshold: int = 0
+    brokers: tuple[str, ...] = ()
+    cause: Cause = Cause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return policy_key(self.kind, self.name)
+
+
 Record = (
     UnitMove
     | SessionChange
@@ -280,6 +356,7 @@ Record = (
     | TopicChange
     | SubscriptionChange
     | ArchiveChange
+    | PlacementPolicyChange
 )
 
 CLUSTER_KEY: Final = "cluster"

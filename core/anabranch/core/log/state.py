@@ -18,13 +18,24 @@ from anabranch.core.log.records import (
     topic_key,
 )
 from anabranch.core.names import Namespace
+from anabranch.core.policies.policy import PlacementPolicy, PolicyKind, policy_key
 from anabranch.core.ring import after_bundles, split_bundle_name
 from anabranch.core.sessions.session import Session
 from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 from anabranch.core.topics.topic import ScalableTopic
 
-Entity = Unit | Session | Cluster | Tenant | NamespaceInfo | ScalableTopic | Subscription | Archive
+Entity = (
+    Unit
+    | Session
+    | Cluster
+    | Tenant
+    | NamespaceInfo
+    | ScalableTopic
+    | Subscription
+    | Archive
+    | PlacementPolicy
+)
 Change = tuple[str, Entity | None]  # key and what it holds now; None: gone
 
 
@@ -57,6 +68,11 @@ class StateReader(Protocol):
     def subscription(self, topic: str, name: str) -> Subscription | None: ...
     def subscriptions(self, topic: str) -> Iterable[tuple[str, Subscription]]:
         """Names and states of a topic's subscriptions, in order."""
+        ...
+
+    def placement(self, kind: PolicyKind, name: str) -> PlacementPolicy | None: ...
+    def placements(self, kind: PolicyKind) -> Iterable[tuple[str, PlacementPolicy]]:
+        """Names and states of the placement policies of a kind, in order."""
         ...
 
 
@@ -96,6 +112,7 @@ class FoldedState:
         self._namespaces: dict[str, dict[str, None]] = {}
         self._topics: dict[str, dict[str, None]] = {}
         self._subscriptions: dict[str, dict[str, None]] = {}
+        self._placements: dict[str, dict[str, None]] = {}
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Makes the changes of one accepted record."""
@@ -117,6 +134,9 @@ class FoldedState:
         elif kind == "subscription":
             group = self._subscriptions
             owner, _, member = rest.rpartition("/")
+        elif kind == "placement":
+            group = self._placements
+            owner, _, member = rest.partition("/")
         elif key.count("/") == 2:
             group, owner, member = self._bundles, key.rpartition("/")[0], key
             self._bundles_in_order.pop(owner, None)
@@ -190,6 +210,16 @@ class FoldedState:
     def subscriptions(self, topic: str) -> Iterator[tuple[str, Subscription]]:
         for name in sorted(self._subscriptions.get(topic, ())):
             found = self.subscription(topic, name)
+            if found is not None:
+                yield name, found
+
+    def placement(self, kind: PolicyKind, name: str) -> PlacementPolicy | None:
+        found = self.entities.get(policy_key(kind, name))
+        return found if isinstance(found, PlacementPolicy) else None
+
+    def placements(self, kind: PolicyKind) -> Iterator[tuple[str, PlacementPolicy]]:
+        for name in sorted(self._placements.get(kind.name.lower(), ())):
+            found = self.placement(kind, name)
             if found is not None:
                 yield name, found
 

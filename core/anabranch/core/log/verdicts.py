@@ -49,3 +49,5 @@ class Verdict(IntEnum):
     CONSUMER_EXISTS = 33
     TOPIC_BUSY = 34  # an operation is under way
     UNKNOWN_ARCHIVE = 35
+    UNKNOWN_POLICY = 36
+    BROKER_IN_DOMAIN = 37  # a broker that another failure domain has already

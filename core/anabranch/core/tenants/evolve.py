@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from anabranch.core.bundles.evolve import born
 from anabranch.core.bundles.unit import UnitState
-from anabranch.core.log.conflicts import first_version, wrong_version
+from anabranch.core.log.conflicts import first_version, is_repeated, refusal_of_change
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import (
     NamespaceChange,
@@ -15,7 +15,6 @@ from anabranch.core.log.records import (
     namespace_key,
 )
 from anabranch.core.log.state import Change, StateReader
-from anabranch.core.log.state_machine import Arrow, Case, Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, tenant_of
 from anabranch.core.ring import bundle_name, even_ranges
@@ -28,7 +27,7 @@ def evolve_tenant(
 ) -> Outcome:
     """Judges one change of one tenant."""
     before = state.tenant(record.tenant)
-    wrong = _refusal(TENANTS.table, state, before, record, Verdict.UNKNOWN_TENANT)
+    wrong = refusal_of_change(TENANTS.table, state, before, record, Verdict.UNKNOWN_TENANT)
     if wrong is not None:
         return REJECTED[wrong]
     if record.op is PolicyOp.DELETE:
@@ -49,9 +48,9 @@ def evolve_namespace(
     """Judges one change of one namespace; its bundles come and go with it."""
     before = state.namespace(record.namespace)
     home = Namespace(record.namespace)
-    if state.tenant(tenant_of(home)) is None and not _is_repeated(before, record):
+    if state.tenant(tenant_of(home)) is None and not is_repeated(before, record):
         return REJECTED[Verdict.UNKNOWN_TENANT]
-    wrong = _refusal(NAMESPACES.table, state, before, record, Verdict.UNKNOWN_NAMESPACE)
+    wrong = refusal_of_change(NAMESPACES.table, state, before, record, Verdict.UNKNOWN_NAMESPACE)
     if wrong is not None:
         return REJECTED[wrong]
     if record.op is PolicyOp.DELETE:
@@ -66,6 +65,7 @@ def evolve_namespace(
         since_ms=timestamp_ms,
         proposal_id=record.proposal_id,
         auto_scale=record.auto_scale,
+        anti_affinity=record.anti_affinity,
     )
     return Outcome(Verdict.ACCEPTED, ((record.key, after),))
 
@@ -78,26 +78,3 @@ def namespace_made(
     free = born(UnitState.FREE, "", proposal_id, offset, timestamp_ms)
     units: list[Change] = [(bundle_name(home, part), free) for part in even_ranges(bundles)]
     return ((namespace_key(home), info), *units)
-
-
-def _is_repeated(
-    before: Tenant | NamespaceInfo | None, record: TenantChange | NamespaceChange
-) -> bool:
-    return before is not None and before.proposal_id == record.proposal_id
-
-
-def _refusal(
-    cases: dict[tuple[int, int], Case[Arrow]],
-    state: StateReader,
-    before: Tenant | NamespaceInfo | None,
-    record: TenantChange | NamespaceChange,
-    unknown: Verdict,
-) -> Verdict | None:
-    """Returns why a change is refused; `unknown`: the reason where nothing of the name is there."""
-    if _is_repeated(before, record):
-        return Verdict.REPEATED
-    case = cases.get((Existence.ABSENT if before is None else Existence.PRESENT, record.op))
-    if case is None:
-        return unknown if before is None else Verdict.STALE_VERSION
-    wrong = wrong_version(before.version if before else 0, record.version, repeated=False)
-    return wrong or case.refusal(state, before, record)

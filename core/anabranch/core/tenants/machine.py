@@ -12,6 +12,7 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import is_valid, parse_namespace, tenant
+from anabranch.core.policies.policy import check_group, passes
 from anabranch.core.ring import BUNDLES_MAX
 from anabranch.core.sessions.machine import IN_SESSION
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
@@ -49,6 +50,11 @@ _OVERRIDES_FORMED: Final = NamespaceGuard(
     lambda s, e, r: is_override_form(r.auto_scale),
     Verdict.INVALID_VALUE,
 )
+_GROUP_NAMED: Final = NamespaceGuard(
+    "the anti-affinity group's name is one, or there is none",
+    lambda s, e, r: not r.anti_affinity or passes(check_group, r.anti_affinity),
+    Verdict.INVALID_VALUE,
+)
 _UNUSED: Final = NamespaceGuard(
     "the namespace has no scalable topic, and no broker acts for any of its bundles",
     _unused,
@@ -68,7 +74,7 @@ TENANTS: Final = StateMachine(
 NAMESPACES: Final = StateMachine(
     (
         Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _COUNTABLE)),
-        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION, _OVERRIDES_FORMED)),
+        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION, _OVERRIDES_FORMED, _GROUP_NAMED)),
         Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _UNUSED)),
     ),
     Existence,

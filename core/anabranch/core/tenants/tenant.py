@@ -19,6 +19,7 @@ class NamespaceInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A namespace; `bundles` is the count at its creation, its units say how it is now.
 
     `auto_scale`: what it overrides of its topics' auto-scale policy: name, value, name, value.
+    `anti_affinity`: the group of namespaces whose bundles keep apart, "" for none.
     """
 
     version: int
@@ -26,3 +27,4 @@ class NamespaceInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
     since_ms: int
     proposal_id: str
     auto_scale: tuple[str, ...] = ()
+    anti_affinity: str = ""

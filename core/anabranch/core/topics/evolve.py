@@ -115,6 +115,7 @@ def _moved(
                 operation=record.operation,
                 parents=record.parents,
                 children=record.segments,
+                off=record.off,
                 next_segment_id=topic.next_segment_id + len(record.segments),
             )
         case TopicMove.COMMIT:
@@ -156,7 +157,7 @@ def _committed(
 
 def _at_rest(topic: ScalableTopic, **changes: Any) -> ScalableTopic:
     """Returns the topic with these changes, and no operation under way."""
-    return replace(topic, operation=Operation.NONE, parents=(), children=(), **changes)
+    return replace(topic, operation=Operation.NONE, parents=(), children=(), off=(), **changes)
 
 
 def _undrained(state: StateReader, record: TopicChange) -> list[Change]:

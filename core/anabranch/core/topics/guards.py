@@ -73,6 +73,9 @@ def _fit(state: StateReader, topic: ScalableTopic, record: TopicChange) -> bool:
         case Operation.REBUCKET:
             alone = len(active) == len(children) == 1
             return alone and active[0].buckets != children[0].buckets
+        case Operation.RELOCATE:
+            alone = len(active) == len(children) == 1
+            return alone and active[0].buckets == children[0].buckets
         case _:
             return False
 

@@ -237,6 +237,17 @@ class SegmentLayout:
             )
         return (new_segment(self.next_segment_id, part.start, part.end, buckets, (segment_id,)),)
 
+    def relocate_children(self, segment_id: int) -> tuple[SegmentInfo, ...]:
+        """The successor of the same range and buckets, to lie on other brokers of Kafka.
+
+        Raises UnknownSegmentError, InvalidInputError.
+        """
+        part = self.segment(segment_id)
+        if not part.is_active:
+            raise InvalidInputError(f"Cannot relocate non-active segment: {segment_id}")
+        child = new_segment(self.next_segment_id, part.start, part.end, part.buckets, (segment_id,))
+        return (child,)
+
     def split_segment(self, segment_id: int, now_ms: int = 0) -> Self:
         """The layout after a split at the midpoint."""
         return self.replaced((segment_id,), self.split_children(segment_id), {}, now_ms)

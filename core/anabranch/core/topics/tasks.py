@@ -22,12 +22,14 @@ class MakeSegments(msgspec.Struct, frozen=True):
     """Make the Kafka topics of these segments. What is there already is left as it is.
 
     Nothing is committed for the subscriptions' groups: one without an offset begins at 0, and a
-    first commit that came late would take a consumer's own back.
+    first commit that came late would take a consumer's own back. `off`: brokers of Kafka that they
+    shall not lie on, if enough others are there.
     """
 
     topic: str
     incarnation: int
     segments: tuple[SegmentInfo, ...]
+    off: tuple[int, ...] = ()
 
 
 class SealSegments(msgspec.Struct, frozen=True):
@@ -72,7 +74,7 @@ def next_task(state: StateReader, name: str, topic: ScalableTopic) -> Task | Non
         case TopicState.CREATING:
             return MakeSegments(name, incarnation, topic.segments)
         case TopicState.PREPARING:
-            return MakeSegments(name, incarnation, topic.children)
+            return MakeSegments(name, incarnation, topic.children, topic.off)
         case TopicState.SEALING:
             parts = (topic.segment(each) for each in topic.parents)
             parents = tuple(part for part in parts if part is not None)

@@ -3,9 +3,10 @@
 Each accepted record is a version, and those that change the layout (`LAYOUT_MOVES`) are an epoch of
 it, as PIP-468 counts.
 
-Split, merge and rebucket are one protocol: BEGIN names the children, whose Kafka topics are then
-made; SEALING is the point of no return, after which the parents are sealed in Kafka; COMMIT carries
-their end offsets and makes the new layout. Whoever controls the topic goes on from the last record.
+Split, merge, rebucket and relocate are one protocol: BEGIN names the children, whose Kafka topics
+are then made; SEALING is the point of no return, after which the parents are sealed in Kafka;
+COMMIT carries their end offsets and makes the new layout. Whoever controls the topic goes on from
+the last record.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Operation(IntEnum):
     SPLIT = 1
     MERGE = 2
     REBUCKET = 3
+    RELOCATE = 4
 
 
 _OPEN: Final = (TopicState.STABLE, TopicState.PREPARING, TopicState.SEALING)
@@ -76,7 +78,8 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     never meets what is left of the former. `children`: of the operation under way, to be active
     with its COMMIT. `garbage`: no longer in the layout, but in Kafka. `properties`: name, value,
     name, value. `auto_scale`: what it overrides of the auto-scale policy, likewise. `split_ms`,
-    `merge_ms`, `rebucket_ms`: when the last one of each took over.
+    `merge_ms`, `rebucket_ms`: when the last one of each took over. `off`: brokers of Kafka that the
+    children shall not lie on.
     """
 
     state: TopicState
@@ -99,6 +102,7 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     split_ms: int = 0
     merge_ms: int = 0
     rebucket_ms: int = 0
+    off: tuple[int, ...] = ()
 
     @property
     def epoch(self) -> int:

@@ -26,7 +26,17 @@ from anabranch.broker.cli.spark.jobs import tidy_when_terminated
     type=Finite(45, 3600),
     help="Seconds over which the trace is spread.",
 )
-def demo(data_dir: Path, duration: float) -> int:
+@click.option(
+    "--nodes",
+    metavar="URL,...",
+    help="Of a cluster that runs already: its load only, without a Kafka, crashes and audit.",
+)
+@click.option(
+    "--bootstrap-servers",
+    metavar="HOST:PORT,...",
+    help="Of that cluster's Kafka, with --nodes.",
+)
+def demo(data_dir: Path, duration: float, nodes: str | None, bootstrap_servers: str | None) -> int:
     """Show a cluster at work on a real trace, with failures and an audit.
 
     An embedded Kafka and three nodes. OpenStack's merge history is looked up, one topic for each
@@ -36,11 +46,20 @@ def demo(data_dir: Path, duration: float) -> int:
     A second topic gets load that rises and falls, and splits and merges its segments by itself.
     At the end every message is checked, and Spark replays the whole log and checks that.
 
+    With --nodes the same load goes through a cluster that runs already, and needs the settings of
+    loads that docker/compose.yaml has if the second topic is to scale in that time.
+
     Exit status 0: all look-ups were right, every message arrived once and in its key's order, and
     the log is sound. 1: not so. 2: could not run.
     """
+    if (nodes is None) != (bootstrap_servers is None):
+        raise click.UsageError("give --nodes and --bootstrap-servers, or neither")
+    tidy_when_terminated()
+    if nodes is not None and bootstrap_servers is not None:
+        from anabranch.devkit.demo.cluster import ClusterDemo
+
+        return ClusterDemo(nodes.split(","), bootstrap_servers, duration).run()
     from anabranch.devkit.demo.run import Demo
 
-    tidy_when_terminated()
     folder = data_dir.absolute() / f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     return Demo(folder, duration).run()

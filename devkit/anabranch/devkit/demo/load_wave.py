@@ -18,7 +18,7 @@ import msgspec
 
 from anabranch.devkit.demo.trace import Event
 from anabranch.devkit.demo.traffic import DemoConsumers
-from anabranch.devkit.nodes import NodeProcess
+from anabranch.devkit.nodes import NodeAddress
 from anabranch.spark_replay.report.charts import Bins, lines
 from anabranch.spark_replay.report.document import document
 
@@ -93,10 +93,13 @@ class ScalingDecision(msgspec.Struct, frozen=True, order=True):
 class LoadWave:
     """Makes the topic, sets its policy, and watches what comes of it."""
 
-    def __init__(self, serving: Sequence[NodeProcess], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, topic: str, serving: Sequence[NodeAddress], say: Callable[[str], None]
+    ) -> None:
         self.samples: list[Sample] = []
         self.decisions: set[ScalingDecision] = set()
-        self._path = f"/admin/v2/scalable/{WAVE_TOPIC}"
+        self._topic = topic
+        self._path = f"/admin/v2/scalable/{topic}"
         self._serving = serving  # changes as nodes come and go
         self._say = say
         self._dice = random.Random(13)
@@ -111,7 +114,7 @@ class LoadWave:
         url = self._serving[0].url + self._path
         (await self._http.put(url)).raise_for_status()
         (await self._http.post(f"{url}/autoScalePolicy", json=POLICY)).raise_for_status()
-        self._say(f"created topic://{WAVE_TOPIC} with 1 segment; nobody will split it")
+        self._say(f"created topic://{self._topic} with 1 segment; nobody will split it")
 
     async def run(self) -> None:
         """Samples until it is cancelled; says each action."""
@@ -192,7 +195,7 @@ class LoadWave:
             for each in sorted(self.decisions)
         )
         return (
-            f"<h1>topic://{WAVE_TOPIC}</h1><p>Nobody called split or merge.</p>"
+            f"<h1>topic://{self._topic}</h1><p>Nobody called split or merge.</p>"
             "<h2>Load</h2><p>Messages in per second as the policy saw them; the line is the rate "
             "above which one segment is split.</p>"
             + lines({"load": series["load"]}, bins, {"load": _LOAD}, unit="msg/s", level=level)

@@ -15,7 +15,7 @@ import msgspec
 
 from anabranch.broker.http.routing import STALE_HEADER
 from anabranch.devkit.demo.trace import Event
-from anabranch.devkit.nodes import NodeProcess
+from anabranch.devkit.nodes import NodeAddress
 
 _TOGETHER_MAX: Final = 64
 _SECONDS_MAX: Final = 15.0
@@ -38,7 +38,7 @@ class LookupSample(msgspec.Struct, frozen=True):
 class LookupClients:
     """Sends every event's look-up to the next node; where that fails, to another one."""
 
-    def __init__(self, nodes: Sequence[NodeProcess]) -> None:
+    def __init__(self, nodes: Sequence[NodeAddress]) -> None:
         self.answered: list[LookupSample] = []
         self.failed: list[str] = []
         self.refused: Counter[str] = Counter()  # attempts that another node then answered, or not
@@ -89,7 +89,7 @@ class LookupClients:
             self.refused[str(answer.status_code)] += 1
         self.failed.append(f"{event.topic}: {why}")
 
-    def _next_node(self) -> NodeProcess:
+    def _next_node(self) -> NodeAddress:
         now = time.monotonic()
         usable = [n for n in self._nodes if self._shunned_until.get(n.name, 0.0) <= now]
         candidates = usable or self._nodes

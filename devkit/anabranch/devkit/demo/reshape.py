@@ -15,7 +15,7 @@ import msgspec
 
 from anabranch.core.names import full_name
 from anabranch.core.topics.layout import SegmentLayout
-from anabranch.devkit.nodes import NodeProcess
+from anabranch.devkit.nodes import NodeAddress
 
 _SECONDS_MAX: Final = 30.0
 _PAUSE_SECONDS: Final = 1.2  # between two changes
@@ -67,7 +67,7 @@ class PendingChange(msgspec.Struct, frozen=True):
 class Reshaping:
     """Asks for one change after the other, at any node, until it is cancelled."""
 
-    def __init__(self, topic: str, serving: Sequence[NodeProcess], say: Callable[[str], None]):
+    def __init__(self, topic: str, serving: Sequence[NodeAddress], say: Callable[[str], None]):
         self.done_ms: list[float] = []
         self.kinds: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # by reason: there was no controller, mostly

@@ -39,8 +39,8 @@ _PREFIX: Final = "anabranch."
 _PROGRESS_SECONDS: Final = 10.0
 # In the largest namespace, whose bundles move and split most.
 _TOPIC: Final = "services/core/merges"
-_SEGMENTS: Final = 2
-_CAST: Final = DemoConsumers(
+SEGMENTS: Final = 2
+CAST: Final = DemoConsumers(
     readers=("reader-a", "reader-b"),
     workers=("worker-a", "worker-b"),
     comings=((0.3, "reader-c"),),
@@ -159,15 +159,15 @@ class Demo:
         reshaping = Reshaping(_TOPIC, serving, self._say)
         scenario = Scenario(serving, events, reshaping, self._say)
         url = ",".join(node.service_url() for node in self._nodes).replace(",pulsar://", ",")
-        traffic = Traffic(url, _TOPIC, _CAST, self._say)
-        wave = LoadWave(serving, self._say)
+        traffic = Traffic(url, _TOPIC, CAST, self._say)
+        wave = LoadWave(WAVE_TOPIC, serving, self._say)
         wave_traffic = Traffic(url, WAVE_TOPIC, CONSUMERS, self._say)
         waves = wave_events(events, self._duration_s)
         with (self._folder / "clients.log").open("w", encoding="utf-8") as log:
             configure_sdk_log(log, logging.INFO)
             try:
                 await scenario.create()
-                await reshaping.create(_SEGMENTS)
+                await reshaping.create(SEGMENTS)
                 await wave.create()
                 await traffic.start()
                 await wave_traffic.start()

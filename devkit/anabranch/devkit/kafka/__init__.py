@@ -1,1 +1,1 @@
-"""A real single-node Kafka as a child process: `embedded.EmbeddedKafka` runs it."""
+"""A real Kafka as child processes: `embedded` is one broker, `brokers` are several."""

@@ -18,7 +18,6 @@ from anabranch.spark_replay.backtest.outcome import TopicResult
 from anabranch.spark_replay.backtest.spread import Spread, below
 from anabranch.spark_replay.backtest.traces import rows_of
 from anabranch.spark_replay.report.charts import Bins
-from anabranch.spark_replay.session import default_parallelism
 
 _TASKS: Final = 4  # for each core, so that none waits long for another
 _EVEN: Final = Spread()
@@ -39,7 +38,7 @@ class BacktestPlan(msgspec.Struct, frozen=True):
 
 def replayed(spark: SparkSession, load: DataFrame, plan: BacktestPlan) -> list[TopicResult]:
     """Every topic's result, by name."""
-    tasks = _TASKS * default_parallelism()
+    tasks = _TASKS * spark.sparkContext.defaultParallelism
     rows = (
         load.repartition(tasks, "topic")
         .groupBy("topic")

@@ -9,7 +9,6 @@ be tried on it. Each incarnation of a topic is a topic of its own here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -26,8 +25,8 @@ from anabranch.core.log.fold import evolve
 from anabranch.core.log.records import TopicChange
 from anabranch.core.log.state import FoldedState
 from anabranch.core.topics.topic import ScalableTopic
+from anabranch.spark_replay.folders import Place
 from anabranch.spark_replay.replay import LOG_ROW
-from anabranch.spark_replay.session import default_parallelism
 from anabranch.spark_replay.sources import (
     archive_extent,
     divided,
@@ -45,7 +44,7 @@ _TRACE: Final = (
 Ranges = Mapping[int, tuple[int, int]]
 
 
-def read_recorded(spark: SparkSession, loads: Path, log: Path | None, step_s: int) -> DataFrame:
+def read_recorded(spark: SparkSession, loads: Place, log: Place | None, step_s: int) -> DataFrame:
     """The recorded load in the columns of a load trace; `log`: the archive of the log.
 
     Raises AuditError and InvalidInputError.
@@ -68,7 +67,7 @@ def read_recorded(spark: SparkSession, loads: Path, log: Path | None, step_s: in
         records = records.withColumn("hash_start", none).withColumn("hash_end", none)
     else:
         records = records.join(read_ranges(spark, log), ["topic", "segment_id"], "left")
-    tasks = 4 * default_parallelism()
+    tasks = 4 * spark.sparkContext.defaultParallelism
     return (
         records.repartition(tasks, "topic")
         .groupBy("topic")
@@ -147,7 +146,7 @@ def _rows(
 # --- which hashes a segment covers --------------------------------------------------------------
 
 
-def read_ranges(spark: SparkSession, log: Path) -> DataFrame:
+def read_ranges(spark: SparkSession, log: Place) -> DataFrame:
     """Every segment that was ever active, with its range; `topic` ends with the incarnation.
 
     The log is folded by the core's own rules, so it is needed from its beginning.
@@ -162,7 +161,7 @@ def read_ranges(spark: SparkSession, log: Path) -> DataFrame:
     rows = archive.select(
         F.lit(LOG_ROW).cast("long").alias("kind"), "offset", "timestamp_ms", "key", "value"
     )
-    parts = 4 * default_parallelism()
+    parts = 4 * spark.sparkContext.defaultParallelism
     return (
         divided(rows, partition_tokens(spark, parts))
         .mapInArrow(_fold_ranges, _RANGES)

@@ -26,9 +26,11 @@ from anabranch.spark_replay.backtest.spread import parse_spread
 from anabranch.spark_replay.backtest.table import table
 from anabranch.spark_replay.backtest.traces import SAMPLE, TraceDefaults, read_traces
 from anabranch.spark_replay.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.folders import Place
 from anabranch.spark_replay.progress import told_session
 from anabranch.spark_replay.report import output
 from anabranch.spark_replay.report.charts import Bins
+from anabranch.spark_replay.spark_settings import SparkSettings
 
 DONE: Final = 0
 BAD_INPUT: Final = 2
@@ -49,8 +51,8 @@ class BacktestOptions(msgspec.Struct, frozen=True):
     """
 
     load: Sequence[Path] = ()
-    load_archive: Path | None = None  # of a cluster's load topic
-    archive_dir: Path | None = None  # of its log, which tells what segments were
+    load_archive: Place | None = None  # of a cluster's load topic
+    archive_dir: Place | None = None  # of its log, which tells what segments were
     policies: Sequence[str] = ()
     json_path: str = ""  # "-": standard output
     html_path: Path | None = None
@@ -62,6 +64,7 @@ class BacktestOptions(msgspec.Struct, frozen=True):
     assumed: TraceDefaults = TraceDefaults()
     rules: Rules = Rules()
     scratch_dir: Path | None = None
+    spark: SparkSettings = SparkSettings()
 
 
 def with_defaults(options: BacktestOptions) -> BacktestOptions:
@@ -90,7 +93,7 @@ def run_backtest(options: BacktestOptions) -> int:
         parse_spread(options.spread)
         _check(options)
         find_java()
-        with told_session("backtest", options.scratch_dir) as (spark, progress):
+        with told_session("backtest", options.scratch_dir, options.spark) as (spark, progress):
             progress.step("replaying the loads")
             found = backtest(spark, options, policies, faults)
         output.write(
@@ -137,7 +140,7 @@ def backtest(
     if not usable:
         raise InvalidInputError("no topic of the load can be used")
     return Comparison(
-        ", ".join(path.name for path in _paths(options)),
+        ", ".join(_names(options)),
         _scale(options),
         _model(options),
         policies,
@@ -150,8 +153,12 @@ def backtest(
 
 
 def _paths(options: BacktestOptions) -> Sequence[Path]:
-    recorded = [options.load_archive] if options.load_archive is not None else []
-    return [*options.load, *recorded] or [SAMPLE]
+    return options.load or ([SAMPLE] if options.load_archive is None else [])
+
+
+def _names(options: BacktestOptions) -> list[str]:
+    recorded = str(options.load_archive or "").rpartition("/")[2]
+    return [path.name for path in _paths(options)] + ([recorded] if recorded else [])
 
 
 def _load(spark: SparkSession, options: BacktestOptions) -> DataFrame:

@@ -15,6 +15,8 @@ from typing import Final
 import msgspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -68,14 +70,25 @@ def _read(spark: SparkSession, path: Path) -> DataFrame:
     if not path.exists():
         raise InvalidInputError(f"there is no load in {path}: check the path")
     try:
-        if path.suffix == ".csv" or path.name.endswith(".csv.gz"):
+        is_csv = path.suffix == ".csv" or path.name.endswith(".csv.gz")
+        if not spark.sparkContext.getConf().get("spark.master", "local").startswith("local"):
+            return _sent(spark, path, is_csv=is_csv)
+        if is_csv:
             return spark.read.option("header", "true").csv(str(path.absolute()))
         return spark.read.parquet(str(path.absolute()))
-    except SPARK_ERRORS as error:
+    except (*SPARK_ERRORS, pa.ArrowException, OSError, ValueError) as error:
         reason = cause(error)
         raise InvalidInputError(
             f"{path} is neither Parquet nor a file whose name ends with .csv or .csv.gz: {reason}"
         ) from None
+
+
+def _sent(spark: SparkSession, path: Path, *, is_csv: bool) -> DataFrame:
+    """Reads it here: a cluster's workers need not have what this machine has."""
+    if is_csv:
+        texts = pd.read_csv(path, dtype=str)
+        return spark.createDataFrame(pa.Table.from_pandas(texts, preserve_index=False))
+    return spark.createDataFrame(pq.read_table(path))
 
 
 def _columns(frame: DataFrame, path: Path, assumed: TraceDefaults) -> DataFrame:

@@ -14,6 +14,7 @@ import msgspec
 
 from anabranch.broker.cli.shared.api import json_lines_option
 from anabranch.broker.cli.shared.flags import setting_flags, settings_of
+from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.fault import snapshot_state
 from anabranch.broker.startup import connect
 from anabranch.channel.errors import SnapshotLostError
@@ -32,7 +33,6 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import TopicMove
 
 _BATCH_MAX: Final = 5_000
@@ -67,7 +67,26 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     snapshot where its beginning was trimmed, whatever --from says. What the log still holds of the
     time before that snapshot is shown without verdicts (`?`, or null).
     """
-    settings = settings_of(**given)
+    try:
+        for shown in lines(settings_of(**given), start, follow=follow):
+            sys.stdout.write(_json(shown) if as_json else _line(shown))
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass  # the way to end it
+    return 0
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A line: an entry of the log and, where that is known, its verdict."""
+
+    offset: int
+    timestamp_ms: int
+    record: Record | None
+    verdict: Verdict | None
+
+
+def lines(settings: Settings, start: str | None, *, follow: bool) -> Iterator[LogLine]:
+    """The log from an offset or `end`, to its end or for ever; notes on it go to standard error."""
     connection = connect(settings)
     topics = Topics(settings.topic_prefix)
     check_kafka(connection, _KAFKA_S_MAX)  # a consumer does not hear that it is not let in
@@ -95,22 +114,9 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     try:
         for shown in _judged(chain.from_iterable(entries), replica):
             if shown.offset >= begin:
-                sys.stdout.write(_json(shown) if as_json else _line(shown))
-                sys.stdout.flush()
-    except KeyboardInterrupt:
-        pass  # the way to end it
+                yield shown
     finally:
         reader.close()
-    return 0
-
-
-class LogLine(msgspec.Struct, frozen=True):
-    """A line: an entry of the log and, where that is known, its verdict."""
-
-    offset: int
-    timestamp_ms: int
-    record: Record | None
-    verdict: Verdict | None
 
 
 def shown_from(start: str | None, first: int, judged: int, end: int) -> tuple[int, list[str]]:
@@ -189,7 +195,7 @@ def _fields(record: Record) -> dict[str, Any]:
 def _shown(value: Any) -> Any:
     if isinstance(value, IntEnum):
         return value.name
-    if isinstance(value, SegmentInfo):
+    if isinstance(value, msgspec.Struct):
         return {name: _shown(each) for name, each in msgspec.structs.asdict(value).items()}
     return [_shown(each) for each in value] if isinstance(value, tuple) else value
 
@@ -207,7 +213,7 @@ def sentence(record: Record) -> str:
         case UnitMove():
             target = f" to {record.broker}" if record.broker else ""
             parts = f" into {', '.join(record.children)}" if record.children else ""
-            what = f"{record.move.name} {record.unit}{target}{parts}"
+            what = f"{record.move.name} {record.unit}{target}{parts}{_grounds(record)}"
         case SessionChange():
             what = f"SESSION {record.op.name} {record.broker}"
         case ClusterSettings():
@@ -222,6 +228,21 @@ def sentence(record: Record) -> str:
     cause = getattr(record, "cause", None)
     why = f", {cause.name.lower()}" if cause is not None else ""
     return f"{what}  (version {record.version}, by {record.actor}{why})"
+
+
+def _grounds(record: UnitMove) -> str:
+    """What the load balancer's choice rested on, in short."""
+    for made in record.choice:
+        weighed = [each for each in made.weighed if not each.removed_by]
+        named = next((each.load for each in weighed if each.broker == record.broker), -1.0)
+        load = f" with load {named:.2f}" if named >= 0 else ""
+        deviation = (
+            f", deviation {made.deviation:.2f} to {made.predicted:.2f}"
+            if made.deviation >= 0
+            else ""
+        )
+        return f" by {made.rule}{load}, of {made.brokers} brokers{deviation}"
+    return ""
 
 
 def _of_topic(record: TopicChange) -> str:

@@ -6,8 +6,10 @@ import itertools
 
 import click
 
+from anabranch.admin import Admin
 from anabranch.broker.cli.shared.api import connect, json_option, url_option
 from anabranch.broker.cli.shared.output import write_json
+from anabranch.broker.cli.shared.watching import watchable
 from anabranch.broker.cli.topics.words import count_of
 
 
@@ -23,6 +25,7 @@ def namespaces() -> None:
 @click.argument("tenant", default="public")
 @url_option
 @json_option
+@watchable
 def list_(tenant: str, url: str, as_json: bool) -> None:
     """List the namespaces of TENANT (public if left out)."""
     found = sorted(connect(url).namespaces.get_namespaces(tenant))
@@ -36,6 +39,7 @@ def list_(tenant: str, url: str, as_json: bool) -> None:
 @click.argument("namespace")
 @url_option
 @json_option
+@watchable
 def show(namespace: str, url: str, as_json: bool) -> None:
     """Show the policies of NAMESPACE."""
     found = connect(url).namespaces.get_policies(namespace)
@@ -67,6 +71,30 @@ def delete(namespace: str, url: str) -> None:
     """Delete NAMESPACE, which must have no scalable topics left."""
     connect(url).namespaces.delete_namespace(namespace)
     click.echo(f"namespace {namespace} is deleted")
+
+
+@namespaces.command(
+    "anti-affinity", epilog="Example: anabranch namespaces anti-affinity acme/shop apart"
+)
+@click.argument("namespace")
+@click.argument("group", required=False)
+@click.option("--remove", is_flag=True, help="Take it out of its group.")
+@url_option
+def anti_affinity(namespace: str, group: str | None, remove: bool, url: str) -> None:
+    """Put NAMESPACE into the anti-affinity GROUP, or show which one it is in.
+
+    Bundles of a group's namespaces keep apart: on other brokers, in other failure domains
+    (`anabranch domains`), as far as there are any. Bundles that are owned stay until they move.
+    """
+    if group is not None and remove:
+        raise click.UsageError("--remove is for no group: leave GROUP out")
+    admin = connect(url)
+    if remove:
+        admin.namespaces.remove_anti_affinity_group(namespace)
+    elif group is not None:
+        admin.namespaces.set_anti_affinity_group(namespace, group)
+    found = group or "" if group or remove else admin.namespaces.get_anti_affinity_group(namespace)
+    click.echo(f"{namespace} is in {f'anti-affinity group {found}' if found else 'no group'}")
 
 
 @namespaces.command(
@@ -115,9 +143,20 @@ def split(namespace: str, bundle: str, positions: tuple[int, ...], unload: bool,
     BUNDLE is a range, as `anabranch bundles` has it.
     """
     admin = connect(url)
+    before = admin.bundles.get_bundles(namespace).boundaries
     admin.bundles.split_bundle(namespace, bundle, positions, unload=unload)
-    lower, _, upper = bundle.partition("_")
+    click.echo(split_in_words(admin, namespace, bundle, before))
+
+
+def split_in_words(admin: Admin, namespace: str, bundle: str, before: list[str]) -> str:
+    """Which parts a bundle was split into, of a namespace that had these boundaries before."""
     edges = admin.bundles.get_bundles(namespace).boundaries
+    if "_" not in bundle:  # a word that stands for one: what is new lies in it
+        new = [at for at, edge in enumerate(edges) if edge not in before]
+        if not new:
+            return f"bundle {bundle} of {namespace} is split"
+        bundle = f"{edges[new[0] - 1]}_{edges[new[-1] + 1]}"
+    lower, _, upper = bundle.partition("_")
     inside = [edge for edge in edges if int(lower, 16) <= int(edge, 16) <= int(upper, 16)]
     parts = [f"{one}_{other}" for one, other in itertools.pairwise(inside)]
-    click.echo(f"bundle {bundle} is split into {count_of(len(parts), 'part')}: {', '.join(parts)}")
+    return f"bundle {bundle} is split into {count_of(len(parts), 'part')}: {', '.join(parts)}"

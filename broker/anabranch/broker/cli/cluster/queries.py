@@ -1,4 +1,4 @@
-"""Questions to a running cluster over HTTP: `lookup`, `bundles`, `brokers`."""
+"""Questions to a running cluster over HTTP: `lookup`, `brokers`, `explain`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 from anabranch.admin import NotFoundError
 from anabranch.broker.cli.shared.api import connect, json_option, refused, url_option
 from anabranch.broker.cli.shared.output import table, write_json
+from anabranch.broker.cli.shared.watching import watchable
 from anabranch.core.names import SCALABLE_DOMAIN, full_name, parse_scalable_topic, parse_topic
 
 
@@ -39,25 +40,10 @@ def lookup(topic: str, url: str, as_json: bool) -> None:
         click.echo(f"{name} is served by {found.http_url} (bundle {bundle})")
 
 
-@click.command(epilog="Example: anabranch bundles public/default")
-@click.argument("namespace", default="public/default")
+@click.command(epilog="Example: anabranch brokers --watch")
 @url_option
 @json_option
-def bundles(namespace: str, url: str, as_json: bool) -> None:
-    """List the bundles of NAMESPACE (tenant/name; public/default if left out)."""
-    found = connect(url).bundles.get_ownership(namespace)
-    if as_json:
-        write_json(found)
-        return
-    rows = [
-        (item.bundle, item.state, item.broker or "-", str(item.version)) for item in found.bundles
-    ]
-    table(("BUNDLE", "STATE", "BROKER", "VERSION"), rows)
-
-
-@click.command(epilog="Example: anabranch brokers --json")
-@url_option
-@json_option
+@watchable
 def brokers(url: str, as_json: bool) -> None:
     """List the brokers that serve now, with how many bundles each owns, and who leads."""
     admin = connect(url)
@@ -84,6 +70,7 @@ def brokers(url: str, as_json: bool) -> None:
 @click.argument("name")
 @url_option
 @json_option
+@watchable
 def explain(name: str, url: str, as_json: bool) -> None:
     """Say what may become of NAME now, and what forbids the rest.
 

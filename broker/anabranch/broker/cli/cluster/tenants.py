@@ -6,6 +6,7 @@ import click
 
 from anabranch.broker.cli.shared.api import connect, json_option, url_option
 from anabranch.broker.cli.shared.output import write_json
+from anabranch.broker.cli.shared.watching import watchable
 from anabranch.core import names
 
 _roles = click.option(
@@ -28,6 +29,7 @@ def tenants() -> None:
 @tenants.command("list", epilog="Example: anabranch tenants list --json")
 @url_option
 @json_option
+@watchable
 def list_(url: str, as_json: bool) -> None:
     """List all tenants."""
     found = sorted(connect(url).tenants.get_tenants())
@@ -41,6 +43,7 @@ def list_(url: str, as_json: bool) -> None:
 @click.argument("tenant")
 @url_option
 @json_option
+@watchable
 def show(tenant: str, url: str, as_json: bool) -> None:
     """Show the roles and clusters of TENANT.
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from pydantic.alias_generators import to_camel
 
 from anabranch.broker.settings import Settings, load_settings
+from anabranch.broker.settings.model import name_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -23,7 +23,7 @@ def setting_help(what: str, field: str) -> str:
     """
     default = Settings.model_fields[field].default
     shown = "" if default is None else f"; default: {default}"
-    return f"{what}  [setting: {to_camel(field)}{shown}]"
+    return f"{what}  [setting: {name_of(field)}{shown}]"
 
 
 _FILE = click.Path(dir_okay=False, path_type=Path)

@@ -1,23 +1,33 @@
-"""`anabranch backtest`: auto-scale policies, tried on loads of the past."""
+"""`anabranch backtest`: auto-scale policies, tried on loads of the past; `balance` beside it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from anabranch.broker.cli.shared.flags import report_flags
 from anabranch.broker.cli.shared.numbers import NOT_NEGATIVE, POSITIVE
+from anabranch.broker.cli.spark.balance import balance
+from anabranch.broker.cli.spark.flags import (
+    DIRECTORY_OR_URL,
+    place_of_archive,
+    spark_flags,
+    spark_settings_of,
+)
 from anabranch.broker.cli.spark.jobs import tidy_when_terminated
 
-_FOLDER = click.Path(file_okay=False, path_type=Path)
+if TYPE_CHECKING:
+    from anabranch.spark_replay.folders import Place
+
 _LOAD = click.Path(path_type=Path)
 
 
-@click.command(
+@click.group(
+    invoke_without_command=True,
     epilog="Example: anabranch backtest --load load.parquet --policy default "
-    "--policy 'eager={\"splitCooldownSeconds\": 0}' --html backtest.html"
+    "--policy 'eager={\"splitCooldownSeconds\": 0}' --html backtest.html",
 )
 @click.option(
     "--load",
@@ -28,12 +38,12 @@ _LOAD = click.Path(path_type=Path)
 )
 @click.option(
     "--load-archive",
-    type=_FOLDER,
+    metavar=DIRECTORY_OR_URL,
     help="What a cluster has recorded: the directory of `archive --loads`.",
 )
 @click.option(
     "--archive-dir",
-    type=_FOLDER,
+    metavar=DIRECTORY_OR_URL,
     help="The archive of that cluster's log, which tells where on the ring segments lay.",
 )
 @click.option(
@@ -45,6 +55,7 @@ _LOAD = click.Path(path_type=Path)
     "[default: default; with the sample, one that merges later beside it]",
 )
 @report_flags
+@spark_flags
 @click.option("--factor", type=POSITIVE, help="Multiply all rates.")
 @click.option(
     "--mean-rate", type=POSITIVE, help="Scale each topic to that mean of messages a second."
@@ -108,7 +119,10 @@ _LOAD = click.Path(path_type=Path)
     type=NOT_NEGATIVE,
     help="That read everything, where the load does not say rates out.",
 )
+@click.pass_context
 def backtest(
+    ctx: click.Context,
+    /,
     load: tuple[Path, ...],
     policies: tuple[str, ...],
     json_path: str,
@@ -121,8 +135,13 @@ def backtest(
 ) -> int:
     """Replay loads of the past through the auto-scale rules, and compare policies.
 
+    `backtest balance` does so with the load balancer's rules, and has flags of its own.
+
     Exit status 0: done. 2: could not run, or something was left out, which standard error names.
     """
+    if ctx.invoked_subcommand is not None:
+        _check_alone(ctx)
+        return 0
     tidy_when_terminated()
     if mean_rate is not None and factor is not None:
         raise click.UsageError("give --factor or --mean-rate, not both")
@@ -133,9 +152,10 @@ def backtest(
     from anabranch.spark_replay.backtest.traces import TraceDefaults
 
     options = BacktestOptions(
+        spark=spark_settings_of(given),
         load=load,
-        load_archive=given["load_archive"],
-        archive_dir=given["archive_dir"],
+        load_archive=_place(given["load_archive"]),
+        archive_dir=_place(given["archive_dir"]),
         policies=policies,
         json_path=json_path,
         html_path=html_path,
@@ -154,3 +174,21 @@ def backtest(
         ),
     )
     return run_backtest(options)
+
+
+def _check_alone(ctx: click.Context) -> None:
+    """Raises UsageError for a flag before a command, where it would mean nothing."""
+    for option in ctx.command.params:
+        name = option.name or ""
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{option.opts[0]} is of `backtest` alone: `backtest {ctx.invoked_subcommand} "
+                "--help` lists what this one takes"
+            )
+
+
+backtest.add_command(balance)
+
+
+def _place(given: str | None) -> Place | None:
+    return None if given is None else place_of_archive(given)

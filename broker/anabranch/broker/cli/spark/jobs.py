@@ -12,10 +12,16 @@ import click
 
 from anabranch.broker.cli.shared.flags import report_flags, setting_flags, settings_of
 from anabranch.broker.cli.shared.numbers import NOT_NEGATIVE, Finite
+from anabranch.broker.cli.spark.flags import (
+    DIRECTORY_OR_URL,
+    place_of_archive,
+    spark_flags,
+    spark_settings_of,
+)
 from anabranch.broker.settings import Settings
 
 _KAFKA_S_MAX: Final = 10.0
-_ARCHIVE_DIR = click.Path(file_okay=False, path_type=Path)
+_ARCHIVE_CORES: Final = 1  # the log is one partition, and an archive never ends
 
 
 def tidy_when_terminated() -> None:
@@ -57,7 +63,12 @@ def _kafka(settings: Settings) -> dict[str, Any]:
     epilog="Example: anabranch archive --bootstrap-servers localhost:9092 --archive-dir /srv/river"
 )
 @setting_flags
-@click.option("--archive-dir", type=_ARCHIVE_DIR, help="Where the Parquet goes.")
+@spark_flags
+@click.option(
+    "--archive-dir",
+    metavar=DIRECTORY_OR_URL,
+    help="Where the Parquet goes: a path, or any URL that Hadoop knows.",
+)
 @click.option("--once", is_flag=True, help="Archive what is there, then end.")
 @click.option(
     "--interval",
@@ -81,7 +92,7 @@ def _kafka(settings: Settings) -> dict[str, Any]:
     help="Let the log forget an archive that is gone for good: nothing is kept for it any more.",
 )
 def archive(
-    archive_dir: Path | None,
+    archive_dir: str | None,
     once: bool,
     interval: float,
     loads: bool,
@@ -96,6 +107,7 @@ def archive(
 
     Exit status 0: stopped, or done with --once, --list, --retire. 2: could not go on.
     """
+    spark = spark_settings_of(given, cores=_ARCHIVE_CORES)
     settings = settings_of(**given)
     if (archive_dir is not None) + listed + (retire is not None) != 1:
         raise click.UsageError("give one of --archive-dir, --list and --retire")
@@ -107,11 +119,12 @@ def archive(
     from anabranch.spark_replay.archive import ArchiveOptions, run_archive
 
     options = ArchiveOptions(
-        archive_dir=archive_dir.absolute(),
+        archive_dir=place_of_archive(archive_dir),
         loads=loads,
         once=once,
         interval_s=interval,
         passed_over=settings.passed_over,
+        spark=spark,
         **_kafka(settings),
     )
     return run_archive(options)
@@ -122,7 +135,12 @@ def archive(
     "--html audit.html"
 )
 @setting_flags
-@click.option("--archive-dir", type=_ARCHIVE_DIR, help="The archive's Parquet, if there is one.")
+@spark_flags
+@click.option(
+    "--archive-dir",
+    metavar=DIRECTORY_OR_URL,
+    help="The archive's Parquet, if there is one.",
+)
 @report_flags
 @click.option(
     "--stuck-after",
@@ -139,7 +157,7 @@ def archive(
     help="Seconds that a bundle may belong to a broker whose session is over.",
 )
 def audit(
-    archive_dir: Path | None,
+    archive_dir: str | None,
     json_path: str,
     html_path: Path | None,
     stuck_after: float,
@@ -151,16 +169,18 @@ def audit(
     Exit status 0: sound. 1: violations found. 2: could not run. 3: no violations, but a gap.
     """
     tidy_when_terminated()
+    spark = spark_settings_of(given)
     settings = settings_of(**given)
     from anabranch.spark_replay.audit import AuditOptions, run_audit
 
     options = AuditOptions(
-        archive_dir=archive_dir.absolute() if archive_dir else None,
+        archive_dir=None if archive_dir is None else place_of_archive(archive_dir),
         json_path=json_path,
         html_path=html_path,
         stuck_after_s=stuck_after,
         orphaned_after_s=orphaned_after,
         passed_over=settings.passed_over,
+        spark=spark,
         **_kafka(settings),
     )
     return run_audit(options)

@@ -17,6 +17,7 @@ from anabranch.admin import Admin, AdminError, AutoScaleStats, LoadStats, Segmen
 from anabranch.admin import RefusedError as Refusal
 from anabranch.broker.cli.shared.api import as_seen_by, connect, json_option, refused, url_option
 from anabranch.broker.cli.shared.output import table, write_json
+from anabranch.broker.cli.shared.watching import watchable
 from anabranch.broker.cli.topics import dag
 from anabranch.broker.cli.topics.subscriptions import subscriptions, tell
 from anabranch.broker.cli.topics.words import count_of, full_of, properties_of
@@ -89,6 +90,7 @@ def create(topic: str, segments: int, given: tuple[str, ...], url: str, as_json:
 )
 @url_option
 @json_option
+@watchable
 def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> None:
     """List the topics of NAMESPACE.
 
@@ -142,6 +144,7 @@ def _ask_to_delete(admin: Admin, topic: str, full: str) -> None:
 @click.argument("topic")
 @url_option
 @json_option
+@watchable
 def show(topic: str, url: str, as_json: bool) -> None:
     """Draw the segments of TOPIC.
 
@@ -174,6 +177,7 @@ def show(topic: str, url: str, as_json: bool) -> None:
 @click.argument("topic")
 @url_option
 @json_option
+@watchable
 def stats(topic: str, url: str, as_json: bool) -> None:
     """Show segments with their load, subscriptions with their backlogs, and auto-scaling of TOPIC.
 
@@ -262,6 +266,22 @@ def properties(
 # --- segments ---------------------------------------------------------------------------
 
 
+@topics.command(epilog="Example: anabranch topics unload acme/shop/orders --dest node-2:8080")
+@click.argument("topic")
+@click.option(
+    "--dest", metavar="HOST:PORT", default="", help="The broker that shall own its bundle next."
+)
+@url_option
+def unload(topic: str, dest: str, url: str) -> None:
+    """Take the bundle of TOPIC, and all topics of that, from its owner.
+
+    TOPIC may be of another domain, too: persistent://tenant/namespace/name. Who looks it up next is
+    served by whichever broker then gets it, or by the one named.
+    """
+    connect(url).bundles.unload_topic(topic, dest)
+    click.echo(f"the bundle of {topic} {f'belongs to {dest}' if dest else 'is unloaded'}")
+
+
 @topics.command(epilog="Example: anabranch topics split public/default/orders 1")
 @click.argument("topic")
 @click.argument("segment", type=click.IntRange(0))
@@ -311,6 +331,45 @@ def rebucket(topic: str, segment: int, buckets: int, url: str, as_json: bool) ->
     with _looking_at(topic):
         admin.scalable_topics.rebucket_segment(topic, segment, buckets)
     _say_children(admin, topic, [segment], f"segment {segment} is replaced", as_json)
+
+
+@topics.command(epilog="Example: anabranch topics relocate public/default/orders 1 --off 3")
+@click.argument("topic")
+@click.argument("segment", type=click.IntRange(0), required=False)
+@click.option(
+    "--off",
+    type=click.IntRange(0),
+    metavar="BROKER",
+    help="Kafka's id of the broker to leave; else those that lead it, where others are there.",
+)
+@url_option
+@json_option
+def relocate(topic: str, segment: int | None, off: int | None, url: str, as_json: bool) -> None:
+    """Move a segment to other brokers of Kafka.
+
+    SEGMENT (an id) is replaced by one of the same range and buckets, to which new messages go; what
+    it holds stays and is read where it is. Without SEGMENT each active one of TOPIC, with --off
+    those that have a copy there.
+    """
+    admin = connect(url)
+    brokers = () if off is None else (off,)
+    wanted = [segment] if segment is not None else _on(admin, topic, off)
+    if not wanted:
+        click.echo(f"no active segment of {full_of(topic)} has a copy on broker {off} of Kafka")
+    for each in wanted:
+        with _looking_at(topic):
+            admin.scalable_topics.relocate_segment(topic, each, brokers)
+        _say_children(admin, topic, [each], f"segment {each} is relocated", as_json)
+
+
+def _on(admin: Admin, topic: str, broker: int | None) -> list[int]:
+    """The active segments; of those with a copy on that broker, if one is named."""
+    segments = admin.scalable_topics.get_stats(topic).segments
+    return [
+        number
+        for number, each in sorted(segments.items())
+        if each.state == "ACTIVE" and (broker is None or broker in each.kafka_replicas)
+    ]
 
 
 @contextlib.contextmanager

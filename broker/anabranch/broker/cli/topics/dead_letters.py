@@ -6,6 +6,7 @@ import click
 
 from anabranch.broker.cli.shared.api import connect, json_option, url_option
 from anabranch.broker.cli.shared.output import write_json
+from anabranch.broker.cli.shared.watching import watchable
 from anabranch.broker.cli.topics.words import full_of
 from anabranch.core.subscriptions.subscription import DELIVERIES, DELIVERIES_MAX
 
@@ -25,6 +26,7 @@ def dead_letters() -> None:
 @click.argument("name")
 @url_option
 @json_option
+@watchable
 def show(topic: str, name: str, url: str, as_json: bool) -> None:
     """Show where the subscription NAME of TOPIC puts its dead letters."""
     found = connect(url).scalable_topics.get_dead_letter_policy(topic, name)

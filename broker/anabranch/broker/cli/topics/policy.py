@@ -11,6 +11,7 @@ import click
 from anabranch.admin import Admin, AutoScaleOverride
 from anabranch.broker.cli.shared.api import connect, json_option, url_option
 from anabranch.broker.cli.shared.output import table, write_json
+from anabranch.broker.cli.shared.watching import watchable
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import parse_scalable_topic
@@ -44,6 +45,7 @@ def policy() -> None:
 @click.argument("target")
 @url_option
 @json_option
+@watchable
 def show(target: str, url: str, as_json: bool) -> None:
     """Show the policy in force for a topic, field by field, or what a namespace overrides."""
     admin = connect(url)

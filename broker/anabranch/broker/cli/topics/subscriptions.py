@@ -17,6 +17,7 @@ from anabranch.broker.cli.shared.api import (
     url_option,
 )
 from anabranch.broker.cli.shared.output import table, write_json
+from anabranch.broker.cli.shared.watching import watchable
 from anabranch.broker.cli.topics.dead_letters import dead_letters
 from anabranch.broker.cli.topics.words import full_of
 from anabranch.core.names import subscription as subscription_name
@@ -104,6 +105,7 @@ def _subscriptions(admin: Admin, topic: str) -> dict[str, SubscriptionStats]:
 @click.argument("topic")
 @url_option
 @json_option
+@watchable
 def list_(topic: str, url: str, as_json: bool) -> None:
     """List the subscriptions of TOPIC with what they have yet to read.
 

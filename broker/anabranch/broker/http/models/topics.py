@@ -67,6 +67,11 @@ class SegmentStats(BaseModel):
     state: str
     kafkaTopic: str = Field(description="Where its messages are.")
     entryBuckets: int = Field(description="Partitions of that topic.")
+    kafkaLeaders: list[int | None] = Field(
+        description="Ids of Kafka's brokers that lead them, as of some seconds ago; null: none; "
+        "empty: not known, or Kafka has one broker."
+    )
+    kafkaReplicas: list[int] = Field(description="Those that have a copy of any, likewise.")
     load: LoadStats | None = Field(description="Its traffic; null before it had any.")
 
 
@@ -118,7 +123,9 @@ class TopicStats(BaseModel):
     sealedSegments: int
     segments: dict[str, SegmentStats]
     subscriptions: dict[str, SubscriptionStats]
-    operation: str = Field(description="What is under way: NONE, SPLIT, MERGE or REBUCKET.")
+    operation: str = Field(
+        description="What is under way: NONE, SPLIT, MERGE, REBUCKET or RELOCATE."
+    )
     lastFailure: str = Field(
         description="Why the last step in Kafka failed; empty when it did not."
     )

@@ -8,7 +8,8 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Body, Path, Query, Response
 from pydantic import StrictInt
 
-from anabranch.broker.errors import NotFoundError, PreconditionError
+from anabranch.broker.bundles.cuts import CUTS_MAX, BundleWord
+from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.cluster import (
     Authoritative,
@@ -20,17 +21,14 @@ from anabranch.broker.http.models.cluster import (
 from anabranch.broker.http.routing import DecidingRoute, Home, Marked
 from anabranch.broker.operations import Operations
 from anabranch.core import names
+from anabranch.core.balance.settings import SplitAlgorithm
 from anabranch.core.bundles.unit import UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import RING_END, bundle_name, parse_range, topic_hash
 
-_HALVES: Final = "range_equally_divide"
-_POSITIONS: Final = "specified_positions_divide"
-_POSITIONS_MAX: Final = 1_024  # all children are named in one record
-_ALGORITHMS: Final = (_HALVES, _POSITIONS)
-# Bundles that Pulsar finds by their load; no load is reported in this version.
-_BY_LOAD: Final = ("LARGEST", "HOT")
+_ALGORITHMS: Final = tuple(each.value for each in SplitAlgorithm)
+_WORDS: Final = frozenset(BundleWord)
 
 _Bundle = Annotated[str, Path(description="A bundle's range, such as 0x00000000_0x40000000.")]
 
@@ -168,7 +166,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
     ) -> Response:
         """Takes a bundle from its owner, or transfers it. Done also where nobody owns it."""
         unit = bundle_name(home, parse_range(bundle))
-        await operations.unload(unit, _broker(destinationBroker))
+        await operations.unload(unit, broker_of(destinationBroker))
         return Response(status_code=204)
 
     @routes.put(
@@ -178,55 +176,67 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
     )
     async def split_bundle(
         home: Home,
-        bundle: Annotated[str, Path(description="A bundle's range; LARGEST and HOT find none.")],
+        bundle: Annotated[
+            str,
+            Path(
+                description="A bundle's range; or LARGEST, the one with the most scalable topics; "
+                "or HOT, the one whose scalable topics have the most traffic."
+            ),
+        ],
         unload: Annotated[bool, Query(description="Also unload the children.")] = False,
         splitAlgorithmName: Annotated[
             str, Query(description=f"One of {', '.join(_ALGORITHMS)}.")
-        ] = _HALVES,
+        ] = SplitAlgorithm.RANGE.value,
         positions: Annotated[
             list[StrictInt] | None,
-            Body(description=f"Where to cut, ascending; for {_POSITIONS} only."),
+            Body(description=f"Where to cut; for {SplitAlgorithm.POSITIONS.value} only."),
         ] = None,
         authoritative: Authoritative = False,
     ) -> Response:
-        """Divides a bundle in halves, or at the given positions."""
-        cuts = _cuts(splitAlgorithmName, positions or [])
-        if bundle in _BY_LOAD:
-            operations.bundles(home)  # raises for a namespace that is not there
-            raise NotFoundError(
-                f"Bundle range {bundle} not found: no load is reported; name a range"
-            )
-        await operations.split(bundle_name(home, parse_range(bundle)), cuts, unload)
+        """Divides a bundle: in halves, between its scalable topics by number or by traffic, or at
+        the given positions.
+        """
+        algorithm = _algorithm(splitAlgorithmName, positions or [])
+        unit = (
+            await operations.bundle_meant(home, BundleWord(bundle))
+            if bundle in _WORDS
+            else bundle_name(home, parse_range(bundle))
+        )
+        cuts = await operations.cuts(unit, algorithm, positions or [])
+        await operations.split(unit, cuts, unload)
         return Response(status_code=204)
 
 
-def _cuts(algorithm: str, positions: list[int]) -> list[int]:
-    if algorithm not in _ALGORITHMS:
+def _algorithm(name: str, positions: list[int]) -> SplitAlgorithm:
+    """Raises PreconditionError for what is none, or does not go with the positions."""
+    if name not in _ALGORITHMS:
         raise PreconditionError(
             "Unsupported namespace bundle split algorithm, supported algorithms are "
             f"[{', '.join(_ALGORITHMS)}]"
         )
-    if algorithm == _HALVES:
+    found = SplitAlgorithm(name)
+    if found is not SplitAlgorithm.POSITIONS:
         if positions:
             raise PreconditionError(
-                f"positions are for {_POSITIONS} only: name it in splitAlgorithmName, or send none"
+                f"positions are for {SplitAlgorithm.POSITIONS.value} only: name it in "
+                "splitAlgorithmName, or send none"
             )
-        return []
+        return found
     if not positions:
         raise PreconditionError(
-            f"With {_POSITIONS} split algorithm, splitBoundaries must not be empty"
+            f"With {found.value} split algorithm, splitBoundaries must not be empty"
         )
-    if len(positions) > _POSITIONS_MAX:
+    if len(positions) > CUTS_MAX:
         raise InvalidInputError(
-            f"{len(positions)} positions are too many for one split: give at most {_POSITIONS_MAX}"
+            f"{len(positions)} positions are too many for one split: give at most {CUTS_MAX}"
         )
     outside = [position for position in positions if not 0 <= position <= RING_END]
     if outside:
         raise InvalidInputError(f"positions {outside} are outside the ring: 0 to {RING_END}")
-    return sorted(set(positions))
+    return found
 
 
-def _broker(text: str) -> str:
+def broker_of(text: str) -> str:
     """A destination as Pulsar's clients give it, with or without the scheme."""
     plain = text.removeprefix("http://").removeprefix("https://").rstrip("/")
     return names.broker_id(plain) if plain else ""

@@ -10,10 +10,12 @@ import msgspec
 from anabranch.broker.http.models.topics import SegmentDetail
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.positions import Backlog
+from anabranch.broker.topics.service import TopicService
 from anabranch.core.autoscale.decisions import Decision, NoAction, describe
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.schedule import demand_of, evaluate
 from anabranch.core.names import full_name
+from anabranch.core.placement.drain import copies_on
 from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
 from anabranch.core.topics.segment import SegmentInfo
@@ -37,7 +39,7 @@ async def stats_body(topics: TopicOperations, name: str) -> bytes:
             "sealedSegments": len(topic.segments) - active,
             "segments": {
                 str(part.segment_id): _segment(
-                    service.prefix, name, topic, part, loads.get(part.segment_id)
+                    service, name, topic, part, loads.get(part.segment_id)
                 )
                 for part in topic.segments
             },
@@ -78,15 +80,22 @@ def _subscription(
 
 
 def _segment(
-    prefix: str, name: str, topic: ScalableTopic, part: SegmentInfo, load: SegmentLoad | None
+    service: TopicService,
+    name: str,
+    topic: ScalableTopic,
+    part: SegmentInfo,
+    load: SegmentLoad | None,
 ) -> dict[str, Any]:
     """`SegmentStats` as plain JSON values."""
+    copies = service.placement.copies_of(topic.incarnation, part.segment_id)
     return {
         "hashRange": {"start": part.start, "end": part.end},
         "name": segment_topic(name, part),
         "state": part.state.name,
-        "kafkaTopic": kafka_topic(prefix, name, topic.incarnation, part),
+        "kafkaTopic": kafka_topic(service.prefix, name, topic.incarnation, part),
         "entryBuckets": part.buckets,
+        "kafkaLeaders": [each.leader for each in copies],
+        "kafkaReplicas": sorted(copies_on(copies)),
         "load": None if load is None else _load(load),
     }
 
@@ -146,7 +155,7 @@ async def segment_detail(
     service = topics.access.service
     load = (service.load(name, topic.incarnation) or {}).get(part.segment_id)
     return SegmentDetail(
-        **_segment(service.prefix, name, topic, part, load),
+        **_segment(service, name, topic, part, load),
         segmentId=part.segment_id,
         parentIds=list(part.parent_ids),
         childIds=list(part.child_ids),

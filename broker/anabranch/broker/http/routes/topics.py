@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Path, Query, Response
+from pydantic import Field
 
 from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.http.errors import problems
@@ -22,6 +23,7 @@ from anabranch.core.topics.topic import properties_dict
 
 PREFIX: Final = "/admin/v2/scalable"
 _ID_MAX: Final = 2**63 - 1
+_BROKER_MAX: Final = 2**31 - 1
 
 _Filters = Annotated[
     list[str] | None,
@@ -133,6 +135,7 @@ def _properties(routes: APIRouter, topics: TopicOperations) -> None:
 def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
     path = "/{tenant}/{namespace}/{topic}"
     refusals = problems(307, 404, 409, 412, 500, 503, 504)
+    malformed = problems(307, 400, 404, 409, 412, 500, 503, 504)
 
     @routes.post(path + "/split/{segmentId}", status_code=204, responses=refusals)
     async def split_segment(
@@ -159,6 +162,18 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
     ) -> None:
         """Replaces an active segment by one of the same range with other entry buckets."""
         await topics.rebucket(name, segmentId, buckets)
+
+    @routes.post(path + "/relocate/{segmentId}", status_code=204, responses=malformed)
+    async def relocate_segment(
+        name: TopicName,
+        segmentId: _SegmentId,
+        off: Annotated[
+            list[Annotated[int, Field(ge=0, le=_BROKER_MAX)]] | None,
+            Query(description="Ids of Kafka's brokers to leave; may be given several times."),
+        ] = None,
+    ) -> None:
+        """Replaces an active segment by one of the same range on other brokers of Kafka."""
+        await topics.relocate(name, segmentId, off or ())
 
 
 def _filters(given: list[str] | tuple[()]) -> dict[str, str]:

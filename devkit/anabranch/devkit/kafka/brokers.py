@@ -1,8 +1,8 @@
-"""A Kafka cluster of several brokers: the first one is its controller too."""
+"""`KafkaBrokers`: a Kafka of several brokers, child processes; the first is its controller too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +37,14 @@ _QUICK: Final = {
 class KafkaBrokers:
     """Running brokers, to be killed and started again one by one. Used as a context manager."""
 
-    def __init__(self, folder: Path, count: int, server: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        server: Mapping[str, str] | None = None,
+        racks: Sequence[str] = (),
+    ) -> None:
+        """`racks`: of as many brokers as are in racks."""
         self._ports = [ports.free_port(HOST) for _ in range(count)]
         controller = ports.free_port(HOST)
         cluster_id = new_cluster_id()
@@ -49,6 +56,8 @@ class KafkaBrokers:
             else:
                 named["process.roles"] = "broker"
                 named["listeners"] = f"BROKER://{HOST}:{port}"
+            if number <= len(racks):
+                named["broker.rack"] = racks[number - 1]
             differences = Differences(
                 {**_COPIES, **_QUICK, **named, **(server or {})}, cluster_id, _HEAP_MB
             )
@@ -64,13 +73,22 @@ class KafkaBrokers:
         """The broker of that number, which Kafka calls its node id."""
         return self.brokers[broker_id - 1]
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Starts all at once. Raises as `EmbeddedKafka.start`; then none is left running."""
         try:
             with ThreadPoolExecutor(len(self.brokers)) as pool:
                 list(pool.map(lambda broker: broker.start(), self.brokers))
         except BaseException:
-            self._stop()
+            self.stop()
             raise
+
+    def stop(self) -> None:
+        """Ends all at once: who is stopped gracefully hands its partitions over, for nobody."""
+        for broker in reversed(self.brokers):
+            broker.kill()
+
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(
@@ -79,9 +97,4 @@ class KafkaBrokers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
-        # What is stopped gracefully hands its partitions over, which takes time nobody needs.
-        for broker in reversed(self.brokers):
-            broker.kill()
+        self.stop()

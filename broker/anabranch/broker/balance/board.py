@@ -1,0 +1,114 @@
+"""`LoadBoard`: what the others say of their load, as far as it is to be believed.
+
+A load counts while its broker has an open session and it is no older than its time to live, by the
+log's clock. What cannot be meant seriously is not taken in; it is counted by the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum, unique
+from typing import Final
+
+from anabranch.broker.logging import get_logger
+from anabranch.broker.runtime import Runtime
+from anabranch.channel.load.balance import BrokerLoadChange, TopBundlesChange
+from anabranch.core.balance.broker_load import BrokerLoadData, ToldLoad, fault_of, is_stale
+from anabranch.core.balance.bundle_load import TopBundlesLoadData
+from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.log_rate_limit import LogRateLimit
+
+_APART_S: Final = 60.0  # of lines on the same broker
+
+
+@unique
+class Ignored(StrEnum):
+    """Why a load that was read is not taken in."""
+
+    UNSOUND = "unsound"  # from ahead, negative, no number
+    UNKNOWN_BROKER = "unknown_broker"
+
+
+class LoadBoard:
+    """One node's. To be used in its event loop."""
+
+    def __init__(self, runtime: Runtime, settings: BalanceSettings) -> None:
+        self.settings = settings
+        self.ignored: Counter[Ignored] = Counter()
+        self._runtime = runtime
+        self._loads: dict[str, ToldLoad] = {}
+        self._top: dict[str, TopBundlesLoadData] = {}
+        self._rate_limit = LogRateLimit(_APART_S)
+        self._log = get_logger(broker=runtime.core.me)
+        runtime.core.load_of = self.of
+
+    def __len__(self) -> int:
+        return len(self._loads)
+
+    def take(self, changes: Iterable[BrokerLoadChange]) -> None:
+        """What was read of the brokers' loads, in order."""
+        for broker, record in changes:
+            if record is None:
+                self._loads.pop(broker, None)
+                continue
+            load = record.load
+            fault = fault_of(load, self._runtime.log_ms)
+            if fault:
+                self._ignore(Ignored.UNSOUND, broker, fault)
+            elif self._runtime.view.session(broker) is None:
+                self._ignore(Ignored.UNKNOWN_BROKER, broker, "no such broker is known")
+            else:
+                self._loads[broker] = ToldLoad(load, record.load_manager_class)
+
+    def take_top(self, changes: Iterable[TopBundlesChange]) -> None:
+        """What was read of the top bundles, in order."""
+        for broker, record in changes:
+            if record is None:
+                self._top.pop(broker, None)
+            else:
+                self._top[broker] = record.load
+
+    def forget_top(self) -> None:
+        """Top bundles are read no more: this node does not lead."""
+        self._top = {}
+
+    def _ignore(self, reason: Ignored, broker: str, why: str) -> None:
+        self.ignored[reason] += 1
+        self._loads.pop(broker, None)
+        if self._rate_limit.due((reason, broker), self._runtime.now()):
+            self._log.warning("balance.load_ignored", of=broker, why=why)
+
+    def of(self, broker: str) -> ToldLoad | None:
+        """What may be decided by; None for a broker whose load is not known, or out of date."""
+        known = self._loads.get(broker)
+        if known is None or is_stale(known.load, self.settings, self._runtime.log_ms):
+            return None
+        return known
+
+    def known(self) -> dict[str, BrokerLoadData]:
+        """All that were read and not taken away, out of date or not."""
+        return {broker: each.load for broker, each in self._loads.items()}
+
+    def top(self, settings: BalanceSettings | None = None) -> dict[str, TopBundlesLoadData]:
+        """Top bundles that are not out of date; only the leader has any.
+
+        `settings`: in place of this node's own.
+        """
+        ttl_ms = (settings or self.settings).broker_load_data_ttl_in_seconds * 1000
+        oldest = self._runtime.log_ms - ttl_ms
+        return {b: each for b, each in self._top.items() if each.updated_at_ms >= oldest}
+
+    def out_of_date(self) -> list[str]:
+        """Brokers whose load, or report of bundles, the leader is to take away."""
+        oldest = self._runtime.log_ms - self.settings.broker_load_data_ttl_in_seconds * 1000
+        stamps = [(broker, each.load.updated_at_ms) for broker, each in self._loads.items()]
+        stamps += [(broker, each.updated_at_ms) for broker, each in self._top.items()]
+        gone = {
+            broker for broker, at_ms in stamps if at_ms < oldest or not self._takes_part(broker)
+        }
+        return sorted(gone)
+
+    def _takes_part(self, broker: str) -> bool:
+        session = self._runtime.view.session(broker)
+        return session is not None and session.open

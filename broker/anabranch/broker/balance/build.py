@@ -1,0 +1,83 @@
+"""Puts a node's part in balancing load together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from anabranch.broker.balance.board import LoadBoard
+from anabranch.broker.balance.bundle_meter import BundleMeter
+from anabranch.broker.balance.counts import BalanceCounts
+from anabranch.broker.balance.metrics import ChannelMetrics, DecisionMetrics, LoadMetrics
+from anabranch.broker.balance.reporter import (
+    BalanceReporter,
+    BrokerLoadOutbox,
+    TopBundlesOutbox,
+)
+from anabranch.broker.balance.resources import ResourceMeter
+from anabranch.broker.balance.runner import BalanceRunner
+from anabranch.broker.load.reporter import SegmentLoadReporter
+from anabranch.broker.operations import Operations
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings import Settings
+from anabranch.channel.load.loads import LoadTable
+
+OpenMeter = Callable[[Settings], ResourceMeter]
+
+
+def resource_meter(settings: Settings) -> ResourceMeter:
+    """Of this process; to be called in the thread of its event loop."""
+    return ResourceMeter(
+        threading.get_native_id(), settings.load_balancer_override_broker_nic_speed_gbps
+    )
+
+
+def build_balance(
+    operations: Operations,
+    settings: Settings,
+    board: LoadBoard,
+    counts: BalanceCounts,
+    segments: SegmentLoadReporter,
+    table: LoadTable,
+    loads: BrokerLoadOutbox,
+    top: TopBundlesOutbox,
+    meter: ResourceMeter,
+) -> BalanceReporter:
+    """What measures this node and its bundles, to be run, and what balances by it."""
+    topics = operations.topics
+    service = topics.access.service
+    bundles = BundleMeter(
+        service,
+        lambda: segments.inventory.topics,
+        table,
+        operations.traffic,
+        topics.watches,
+        operations.lookups,
+    )
+    reporter = BalanceReporter(
+        service.runtime,
+        board,
+        meter.read,
+        bundles.read,
+        loads,
+        top,
+        settings.load_balancer_report_update_min_interval_millis / 1000,
+        settings.load_manager_class_name,
+    )
+    service.runtime.metrics.registry.register(LoadMetrics(service.runtime.core.me, reporter, board))
+    balancer = BalanceRunner(
+        service.runtime, board, counts, lambda: reporter.bundles, bundles.topics
+    )
+    service.tickers.append(balancer.ticked)
+    return reporter
+
+
+def build_counts(operations: Operations, runtime: Runtime) -> BalanceCounts:
+    """What is counted of decisions, from the first entry that is read on."""
+    registry, lookups = runtime.metrics.registry, operations.lookups
+    counts = BalanceCounts(runtime.core.me, registry)
+    runtime.listeners.append(counts.folded)
+    runtime.on_closed = counts.disconnected
+    registry.register(DecisionMetrics(counts, runtime, lookups))
+    registry.register(ChannelMetrics(counts, runtime, lookups))
+    return counts

@@ -1,0 +1,138 @@
+"""`BalanceReporter`: measures this node, and tells the others when it has changed much.
+
+Its load goes to every node, its top bundles to the leader (PIP-192, "Load Data Write-Read Flow").
+A bundle that came, went or was split makes what was measured wrong: then the load is taken away,
+and measured anew. The loads of all bundles stay here, where they are split by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from anabranch.broker.balance.board import LoadBoard
+from anabranch.broker.runtime import Runtime
+from anabranch.channel.load.balance_records import (
+    BrokerLoadRecord,
+    TopBundlesRecord,
+    broker_load_record,
+    top_bundles_record,
+)
+from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.bundle_load import BundleLoad
+from anabranch.core.balance.reports import BrokerReports, Resources
+from anabranch.core.bundles.unit import LEADERSHIP, Move
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import UnitMove
+from anabranch.core.log.verdicts import Verdict
+
+_CAME_OR_WENT = (Move.OWN, Move.HAND_OVER, Move.FREE, Move.SPLIT_COMMIT)
+
+
+class BrokerLoadOutbox(Protocol):
+    """Where loads are written: `channel.load.balance.KafkaBrokerLoads`, or its double."""
+
+    def write(self, records: Mapping[str, BrokerLoadRecord | None]) -> None: ...
+
+
+class TopBundlesOutbox(Protocol):
+    """Where top bundles are written, and whether they are read: `KafkaTopBundles`."""
+
+    follows: bool
+
+    def write(self, records: Mapping[str, TopBundlesRecord | None]) -> None: ...
+
+
+class MeasureBundles(Protocol):
+    """`BundleMeter.read`, or its double."""
+
+    async def __call__(self, elapsed_s: float) -> dict[str, BundleLoad]: ...
+
+
+class BalanceReporter:
+    """One node's. `run` until it is cancelled; to be used in the event loop.
+
+    `measure_node` is called in a thread.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        board: LoadBoard,
+        measure_node: Callable[[], Resources],
+        measure_bundles: MeasureBundles,
+        loads: BrokerLoadOutbox,
+        top: TopBundlesOutbox,
+        interval_s: float,
+        load_manager_class: str,
+    ) -> None:
+        self.bundles: dict[str, BundleLoad] = {}
+        self.reports = 0
+        self._runtime = runtime
+        self._board = board
+        self._measure_node = measure_node
+        self._measure_bundles = measure_bundles
+        self._loads = loads
+        self._top = top
+        self._interval_s = interval_s
+        self._class = load_manager_class
+        self._told = BrokerReports(board.settings)
+        self._measured_at = runtime.now()
+        runtime.listeners.append(self._folded)
+
+    @property
+    def load(self) -> BrokerLoadData:
+        """What was measured last."""
+        return self._told.load
+
+    async def run(self) -> None:
+        """Measures until it is cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.round()
+
+    async def round(self) -> None:
+        """Measures once, and writes what is due."""
+        now = self._runtime.now()
+        elapsed_s, self._measured_at = now - self._measured_at, now
+        resources = await asyncio.to_thread(self._measure_node)
+        self.bundles = await self._measure_bundles(elapsed_s)
+        if not self._runtime.has_lease:
+            return
+        now_ms = self._runtime.log_ms
+        me = self._runtime.core.me
+        load = self._told.measured(resources, self.bundles, now_ms)
+        if load is not None:
+            self.reports += 1
+            self._loads.write({me: broker_load_record(load, self._class)})
+        top = self._told.top(self.bundles, self._runtime.core.policies(), now_ms)
+        if top is not None:
+            self._top.write({me: top_bundles_record(top)})
+        self._lead()
+
+    def _lead(self) -> None:
+        """The leader reads the top bundles, and takes away what is out of date."""
+        leads = self._runtime.core.is_leader()
+        if self._top.follows and not leads:
+            self._board.forget_top()
+        self._top.follows = leads
+        if leads:
+            gone = self._board.out_of_date()
+            self._loads.write(dict.fromkeys(gone))
+            self._top.write(dict.fromkeys(gone))
+
+    def _folded(self, entries: Iterable[Folded]) -> None:
+        me = self._runtime.core.me
+        for entry in entries:
+            record = entry.record
+            if (
+                isinstance(record, UnitMove)
+                and record.actor == me
+                and record.move in _CAME_OR_WENT
+                and record.unit != LEADERSHIP
+                and entry.outcome.verdict is Verdict.ACCEPTED
+            ):
+                is_split = record.move is Move.SPLIT_COMMIT
+                changes = entry.outcome.changes if is_split else ()
+                self._told.changed_hands(k for k, unit in changes if k != record.unit and unit)

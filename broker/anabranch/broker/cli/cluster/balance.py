@@ -1,0 +1,211 @@
+"""`anabranch balance`: how loads stand, what the load balancer would do, and what it has done."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+from anabranch.admin import BalanceOutlook, BrokerLoadStats, CycleStats, ExchangeStats
+from anabranch.broker.cli.shared.api import connect, json_option, url_option
+from anabranch.broker.cli.shared.output import table, write_json
+from anabranch.broker.cli.shared.watching import watchable
+from anabranch.broker.cli.topics.words import count_of, properties_of
+from anabranch.core.autoscale.load import rate_in_words
+
+# name: (module, one line) of the commands that read the log themselves: they need the packages of
+# a node, and their module is imported for those alone who run them.
+_WITH_NODE: Final = {
+    "history": ("balance_history", "List what the balancer moved and split, with reasons."),
+    "record": ("recording", "Record what brokers report, for `backtest balance`."),
+}
+_INTERVAL: Final = "loadBalancerSheddingIntervalMinutes"
+
+
+class _Balance(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.commands, *_WITH_NODE]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _WITH_NODE:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f".{_WITH_NODE[cmd_name][0]}", __package__)
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        known = [(name, each.get_short_help_str(70)) for name, each in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [*known, *((name, about) for name, (_, about) in _WITH_NODE.items())]
+            )
+
+
+@click.group(cls=_Balance, epilog="Example: anabranch balance show --watch")
+def balance() -> None:
+    """What the load balancer goes by, would do, and has done."""
+
+
+@balance.command(epilog="Example: anabranch balance show --watch")
+@url_option
+@json_option
+@watchable
+def show(url: str, as_json: bool) -> None:
+    """Show loads, their deviation, and what the next cycle would do.
+
+    Loads are as their brokers have reported them; LOAD is the average that decisions are made by, 1
+    for all of a resource. MOVABLE: how many bundles a broker has reported, the highest ones. Where
+    nothing would be moved, or no more, the reason is said, and the setting that it hangs on.
+    """
+    found = connect(url).balance.get_outlook()
+    if as_json:
+        write_json(found)
+        return
+    head = ("BROKER", "LOAD", "BYTES/S", "MSG/S", "BUNDLES", "TOPICS", "MOVABLE", "MEASURED")
+    table(head, [_broker(each, found.at_millis) for each in found.brokers])
+    for each in found.brokers:
+        if each.ignored:
+            click.echo(f"the load of {each.broker_id} takes no part: {each.ignored}")
+    click.echo()
+    _tell(found)
+
+
+@balance.command(
+    epilog="Example: anabranch balance plan --set loadBalancerBrokerLoadTargetStd=0.1 --cycles 4"
+)
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting in place of the leader's own; may be repeated.",
+)
+@click.option(
+    "--cycles",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="How many; each begins with what those before did.",
+)
+@url_option
+@json_option
+@watchable
+def plan(given: tuple[str, ...], cycles: int, url: str, as_json: bool) -> None:
+    """Say what the next cycles would do with other settings.
+
+    Nothing is done by it. Settings have the names and values of `anabranch settings loadBalancer`.
+    After the first cycle loads are taken to stay as they are, but for what moves: so it takes as
+    many cycles as it would in truth until a reason has held for long enough, and until brokers have
+    reported again.
+    """
+    found = connect(url).balance.plan(properties_of(given, "--set"), cycles)
+    if as_json:
+        write_json(found)
+        return
+    for name, own in found.changed.items():
+        click.echo(f"{name} is {_text(found.settings[name])} in place of {_text(own)}")
+    _tell(found)
+
+
+def _broker(each: BrokerLoadStats, at_ms: int) -> tuple[str, ...]:
+    movable = str(each.reported_bundles)
+    if each.load is None or each.updated_millis is None:
+        return (each.broker_id, "-", "-", "-", "-", "-", movable, "-")
+    return (
+        each.broker_id,
+        f"{each.load:.3f}",
+        rate_in_words(each.msg_throughput or 0),
+        rate_in_words(each.msg_rate or 0),
+        str(each.bundles),
+        str(each.topics),
+        movable,
+        f"{_seconds(at_ms - each.updated_millis)} ago",
+    )
+
+
+def _tell(found: BalanceOutlook) -> None:
+    """Says how loads differ, and tells of the cycles."""
+    if found.average is None or found.deviation is None:
+        click.echo("no load takes part")
+    else:
+        click.echo(f"mean load {found.average:.3f}, deviation {found.deviation:.3f}")
+    click.echo(
+        f"there was a reason to move bundles in {count_of(found.hits, 'cycle')} in a row so far"
+    )
+    if found.prevented:
+        click.echo(f"there are no cycles: {found.prevented}")
+    interval_ms = float(found.settings[_INTERVAL]) * 60_000
+    for number, cycle in enumerate(found.cycles):
+        when = ""
+        if found.next_cycle_millis is not None:
+            when = f", in {_seconds(found.next_cycle_millis + number * interval_ms)}"
+        click.echo(f"\ncycle {number + 1}{when}: {_result(cycle)}")
+        for line in _lines(cycle, found):
+            click.echo(f"  {line}")
+        if cycle.unloads:
+            _tell_unloads(cycle)
+
+
+def _result(cycle: CycleStats) -> str:
+    if cycle.deviation is None or cycle.predicted is None:
+        return "moves nothing"
+    deviation = f"deviation {cycle.deviation:.3f}"
+    if not cycle.unloads:
+        return f"moves nothing; {deviation}"
+    moved = count_of(len(cycle.unloads), "bundle")
+    return f"moves {moved}; {deviation}, {cycle.predicted:.3f} expected after"
+
+
+def _lines(cycle: CycleStats, found: BalanceOutlook) -> Iterator[str]:
+    """Why it moves what it moves, and why not more."""
+    if cycle.condition is not None:
+        row = f", in {count_of(cycle.hits, 'cycle')} in a row" if cycle.hits else ""
+        yield f"there is a reason to move bundles: {cycle.condition}{row}"
+    for exchange in cycle.exchanges:
+        yield from _exchange(exchange)
+    awaited = f": {', '.join(cycle.awaited)}" if cycle.awaited else ""
+    more = "no more" if cycle.unloads else "nothing"
+    yield f"{more}, because {cycle.why}{awaited}{_by(cycle.setting, found)}"
+
+
+def _by(setting: str, found: BalanceOutlook) -> str:
+    return f" ({setting}={_text(found.settings[setting])})" if setting else ""
+
+
+def _exchange(exchange: ExchangeStats) -> Iterator[str]:
+    moved, wanted = rate_in_words(exchange.moved), rate_in_words(exchange.wanted)
+    at = f" ({exchange.next_bundle})" if exchange.next_bundle else ""
+    yield (
+        f"{exchange.source} to {exchange.destination}: {moved} of {wanted} bytes/s; "
+        f"{exchange.why}{at}"
+    )
+    for each in exchange.unmoved:
+        by = f" ({each.setting})" if each.setting else ""
+        yield f"  {each.bundle} stays: {each.why}{by}"
+
+
+def _tell_unloads(cycle: CycleStats) -> None:
+    rows = [
+        (
+            each.bundle,
+            each.source,
+            each.destination or "(by look-up)",
+            each.reason,
+            f"{each.deviation:.3f}",
+            f"{each.predicted:.3f}",
+        )
+        for each in cycle.unloads
+    ]
+    table(("BUNDLE", "FROM", "TO", "REASON", "DEVIATION", "PREDICTED"), rows)
+
+
+def _seconds(ms: float) -> str:
+    return f"{max(0, round(ms / 1000))} s"
+
+
+def _text(value: bool | float | str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.15g}" if isinstance(value, int | float) else value or "nothing"

@@ -1,0 +1,93 @@
+"""Bodies about the load balancer (Anabranch's own)."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+
+class BrokerLoadStats(BaseModel):
+    """A broker's load as it was reported; null where nothing was."""
+
+    brokerId: str
+    load: float | None = Field(
+        description="The moving average that decisions are made by; 1 is all of a resource."
+    )
+    msgThroughput: float | None = Field(description="Bytes a second, in and out.")
+    msgRate: float | None = Field(description="Messages a second, in and out.")
+    bundles: int | None
+    topics: int | None
+    updatedMillis: int | None = Field(description="When that was measured.")
+    reportedBundles: int = Field(description="How many bundles it has told the leader of.")
+    ignored: str = Field(description="Why this load takes no part; empty if it does.")
+
+
+class UnmovedBundle(BaseModel):
+    """A bundle that was reported, and is not offered."""
+
+    bundle: str
+    reason: str
+    why: str
+    setting: str = Field(description="By which it could be otherwise; empty for none.")
+
+
+class ExchangeStats(BaseModel):
+    """Two brokers, the more loaded one first, and what they would exchange."""
+
+    source: str
+    destination: str
+    wanted: float = Field(description="Bytes a second that should go.")
+    moved: float = Field(description="Bytes a second that would go, less what comes back.")
+    stopped: str = Field(description="Why not more.")
+    why: str
+    nextBundle: str = Field(description="The bundle that it stopped at; empty for none.")
+    unmoved: list[UnmovedBundle]
+
+
+class UnloadStats(BaseModel):
+    """A bundle that would be moved."""
+
+    bundle: str
+    source: str
+    destination: str = Field(description="Empty: whoever the next look-up finds.")
+    reason: str
+    deviation: float = Field(description="Of the loads, before what this one belongs to.")
+    predicted: float = Field(description="The same, after.")
+
+
+class CycleStats(BaseModel):
+    """One cycle of shedding."""
+
+    ended: str = Field(description="Why it does no more.")
+    why: str
+    setting: str = Field(description="By which it could be otherwise; empty for none.")
+    condition: str | None = Field(description="Why there is something to do; null if there is not.")
+    counted: str | None = Field(description="As what metrics count it if it moves nothing.")
+    hits: int = Field(description="Cycles in a row with a condition, after this one.")
+    average: float | None = Field(description="Of the loads; null where it ends before that.")
+    deviation: float | None
+    predicted: float | None = Field(description="The deviation when all is done.")
+    awaited: list[str] = Field(description="Brokers whose next report it waits for.")
+    exchanges: list[ExchangeStats]
+    unloads: list[UnloadStats]
+
+
+class BalanceOutlook(BaseModel):
+    """How things stand with the brokers' loads, and what the leader would do."""
+
+    leader: str
+    atMillis: int = Field(description="The log's time.")
+    nextCycleMillis: int | None = Field(
+        description="How long until the leader's next cycle; null for not known."
+    )
+    settings: dict[str, bool | int | float | str] = Field(
+        description="What a cycle goes by, by the settings' names."
+    )
+    changed: dict[str, bool | int | float | str] = Field(
+        description="What the leader itself has, where that differs."
+    )
+    average: float | None = Field(description="Of the loads that take part; null for none.")
+    deviation: float | None
+    hits: int = Field(description="Cycles in a row with a condition so far.")
+    prevented: str = Field(description="Why there is no cycle at all; empty if there are.")
+    brokers: list[BrokerLoadStats]
+    cycles: list[CycleStats] = Field(description="The next ones.")

@@ -1,0 +1,84 @@
+"""Bodies about where bundles may be: isolation policies and failure domains, as Pulsar has them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
+
+from anabranch.core.policies.policy import check_isolation
+
+_Patterns = Annotated[list[str], Field(default_factory=list)]
+
+
+def _whole(value: object) -> object:
+    """Pulsar's clients send these numbers as text."""
+    is_text = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10
+    return int(value) if is_text and isinstance(value, str) else value
+
+
+_Whole = Annotated[StrictInt, BeforeValidator(_whole)]
+
+
+class FailoverParameters(BaseModel):
+    """When other brokers than the primary ones help out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    min_limit: _Whole = Field(
+        default=0,
+        description="Secondary brokers may be chosen while fewer primary ones than this are there.",
+    )
+    usage_threshold: _Whole = Field(default=100, description="Percent; kept, and decides nothing.")
+
+
+class FailoverPolicy(BaseModel):
+    """What is done when primary brokers are missing."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    policy_type: Literal["min_available"] = "min_available"
+    parameters: FailoverParameters = Field(default_factory=FailoverParameters)
+
+
+class IsolationData(BaseModel):
+    """Which brokers the bundles of some namespaces belong to.
+
+    All are patterns of whole names: of namespaces, and of brokers' hosts or ids, host:port.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    namespaces: _Patterns
+    primary: _Patterns
+    secondary: _Patterns
+    auto_failover_policy: FailoverPolicy = Field(default_factory=FailoverPolicy)
+
+    @model_validator(mode="after")
+    def _possible(self) -> IsolationData:
+        parameters = self.auto_failover_policy.parameters
+        check_isolation(
+            self.namespaces,
+            self.primary,
+            self.secondary,
+            parameters.min_limit,
+            parameters.usage_threshold,
+        )
+        return self
+
+
+class BrokerIsolationData(BaseModel):
+    """What one isolation policy says of one broker."""
+
+    brokerName: str
+    policyName: str
+    primary: bool
+    namespaceRegex: list[str]
+
+
+class FailureDomainData(BaseModel):
+    """Brokers that fail together, by their ids, host:port."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    brokers: list[str]

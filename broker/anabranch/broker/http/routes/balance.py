@@ -1,0 +1,127 @@
+"""The load balancer: how things stand, and what it would do (Anabranch's own)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body, Query
+
+from anabranch.broker.balance.forecasts import BalanceForecasts, ToldOutlook
+from anabranch.broker.http.errors import problems
+from anabranch.broker.http.models.balance import (
+    BalanceOutlook,
+    BrokerLoadStats,
+    CycleStats,
+    ExchangeStats,
+    UnloadStats,
+    UnmovedBundle,
+)
+from anabranch.broker.http.routing import DecidingRoute, Marked
+from anabranch.broker.settings.trial import TRIED
+from anabranch.core.balance.broker_load import FRESH
+from anabranch.core.balance.forecast import SeenBroker
+from anabranch.core.balance.offload import Exchange
+from anabranch.core.balance.shedding import Round
+
+_CYCLES_MAX: Final = 100
+_Others = Annotated[
+    dict[str, Any],
+    Body(description="Settings in place of the leader's; may be empty: " + ", ".join(TRIED)),
+]
+_Cycles = Annotated[
+    int, Query(ge=1, le=_CYCLES_MAX, description="How many; each begins with what one before did.")
+]
+
+
+def router(forecasts: BalanceForecasts) -> APIRouter:
+    """Both routes."""
+    routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/balance", tags=["balance"])
+    refusals = problems(307, 412, 503)
+
+    @routes.get("", dependencies=[Marked], responses=problems(307, 503))
+    async def get_outlook() -> BalanceOutlook:
+        """Brokers' loads, their deviation, and what the next cycle would do."""
+        return _outlook(await forecasts.told({}, 1))
+
+    @routes.post("/plan", dependencies=[Marked], responses=refusals)
+    async def plan(settings: _Others, cycles: _Cycles = 1) -> BalanceOutlook:
+        """The same with other settings, and for some cycles; nothing is done by it."""
+        return _outlook(await forecasts.told(settings, cycles))
+
+    return routes
+
+
+def _outlook(told: ToldOutlook) -> BalanceOutlook:
+    found = told.outlook
+    return BalanceOutlook(
+        leader=told.leader,
+        atMillis=told.at_ms,
+        nextCycleMillis=None if told.due_in_s is None else round(told.due_in_s * 1000),
+        settings=dict(told.settings),
+        changed=dict(told.changed),
+        average=found.average,
+        deviation=found.std,
+        hits=found.hits,
+        prevented=found.prevented.value if found.prevented else "",
+        brokers=[_broker(each) for each in found.brokers],
+        cycles=[_cycle(each) for each in found.cycles],
+    )
+
+
+def _broker(seen: SeenBroker) -> BrokerLoadStats:
+    known = seen.load is not None
+    load = seen.load or FRESH
+    return BrokerLoadStats(
+        brokerId=seen.broker,
+        load=load.weighted_max_ema if known else None,
+        msgThroughput=load.msg_throughput if known else None,
+        msgRate=load.msg_rate if known else None,
+        bundles=load.bundle_count if known else None,
+        topics=load.topics if known else None,
+        updatedMillis=load.updated_at_ms if known else None,
+        reportedBundles=seen.reported,
+        ignored=seen.ignored,
+    )
+
+
+def _cycle(found: Round) -> CycleStats:
+    return CycleStats(
+        ended=found.ended.name,
+        why=found.ended.value,
+        setting=found.ended.setting,
+        condition=found.condition.value if found.condition else None,
+        counted=found.skipped.value if found.skipped else None,
+        hits=found.hits,
+        average=found.average,
+        deviation=found.std,
+        predicted=found.std_after,
+        awaited=list(found.awaited),
+        exchanges=[_exchange(each) for each in found.exchanges],
+        unloads=[
+            UnloadStats(
+                bundle=each.bundle,
+                source=each.source,
+                destination=each.destination,
+                reason=each.reason.value,
+                deviation=each.std_before,
+                predicted=each.std_after,
+            )
+            for each in found.decisions
+        ],
+    )
+
+
+def _exchange(exchange: Exchange) -> ExchangeStats:
+    return ExchangeStats(
+        source=exchange.source,
+        destination=exchange.destination,
+        wanted=exchange.wanted,
+        moved=exchange.moved,
+        stopped=exchange.stopped.name,
+        why=exchange.stopped.value,
+        nextBundle=exchange.next_bundle,
+        unmoved=[
+            UnmovedBundle(bundle=bundle, reason=why.name, why=why.value, setting=why.setting)
+            for bundle, why in exchange.unmoved
+        ],
+    )

@@ -1,0 +1,197 @@
+"""Isolation policies, failure domains and anti-affinity groups: changed by records of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings import Settings
+from anabranch.core.balance.policies import IsolationPolicy, Standing, policies_of
+from anabranch.core.log.records import Cause, NamespaceChange, PlacementPolicyChange, PolicyOp
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.names import Namespace
+from anabranch.core.policies.policy import (
+    PlacementPolicy,
+    PolicyKind,
+    check_domain,
+    check_group,
+    check_name,
+)
+from anabranch.core.tenants.tenant import NamespaceInfo
+
+_WORDS = {
+    PolicyKind.ISOLATION: "NamespaceIsolationPolicy",
+    PolicyKind.DOMAIN: "Failure domain",
+    PolicyKind.KAFKA_DRAIN: "Drained Kafka broker",
+}
+
+
+class BrokerIsolation(msgspec.Struct, frozen=True):
+    """What one isolation policy says of one broker."""
+
+    broker: str
+    policy: str
+    is_primary: bool
+    namespaces: tuple[str, ...]
+
+
+class PlacementPolicies:
+    """The requests about where things may be placed; words and codes are Pulsar's."""
+
+    def __init__(self, runtime: Runtime, settings: Settings) -> None:
+        self._proposals = runtime.proposals
+        self._runtime = runtime
+        self._timeout_s = settings.operation_timeout_millis / 1000
+
+    # --- policies -----------------------------------------------------------------------
+
+    def policies(self, kind: PolicyKind) -> dict[str, PlacementPolicy]:
+        """All of a kind, by name."""
+        return dict(self._runtime.view.placements(kind))
+
+    def policy(self, kind: PolicyKind, name: str) -> PlacementPolicy:
+        """Raises NotFoundError."""
+        found = self._runtime.view.placement(kind, name)
+        if found is None:
+            raise NotFoundError(f"{_WORDS[kind]} {name} does not exist")
+        return found
+
+    async def set_isolation(self, name: str, wanted: IsolationPolicy) -> None:
+        """Creates the policy, or replaces what it says."""
+        await self._set(
+            PolicyKind.ISOLATION,
+            name,
+            namespaces=wanted.namespaces,
+            primary=wanted.primary,
+            secondary=wanted.secondary,
+            min_limit=wanted.min_limit,
+            usage_threshold=wanted.usage_threshold,
+        )
+
+    async def set_domain(self, name: str, brokers: Sequence[str]) -> None:
+        """Creates the domain, or replaces its brokers, which must have been in the cluster."""
+        members = tuple(sorted(brokers))
+        check_domain(members)
+        unknown = [each for each in members if self._runtime.view.session(each) is None]
+        if unknown:
+            raise PreconditionError(
+                f"brokers {', '.join(unknown)} have never been in this cluster: GET "
+                "/admin/v2/brokers lists those that serve now"
+            )
+        await self._set(PolicyKind.DOMAIN, name, brokers=members)
+
+    async def drain_kafka_broker(self, broker_id: int) -> None:
+        """Lets this broker of Kafka get no segments any more."""
+        await self._set(PolicyKind.KAFKA_DRAIN, str(broker_id))
+
+    async def _set(self, kind: PolicyKind, name: str, **fields: Any) -> None:
+        check_name(kind, name)
+        members = set(fields.get("brokers", ()))
+
+        def build() -> PlacementPolicyChange | None:
+            view = self._runtime.view
+            for other, domain in view.placements(PolicyKind.DOMAIN):
+                shared = members.intersection(domain.brokers) if other != name else ()
+                if shared:
+                    raise ConflictError(
+                        f"broker {min(shared)} is in failure domain {other} already; take it out "
+                        "of that first"
+                    )
+            before = view.placement(kind, name)
+            if before is not None and all(
+                getattr(before, field) == value for field, value in fields.items()
+            ):
+                return None
+            op = PolicyOp.UPDATE if before else PolicyOp.CREATE
+            return self._change(kind, name, op, (before.version if before else 0) + 1, **fields)
+
+        await self._proposals.settle(build, {}, self._proposals.deadline(self._timeout_s))
+
+    async def delete(self, kind: PolicyKind, name: str) -> None:
+        """Raises NotFoundError for one that is not there."""
+
+        def build() -> PlacementPolicyChange:
+            version = self.policy(kind, name).version + 1
+            return self._change(kind, name, PolicyOp.DELETE, version)
+
+        await self._proposals.settle(build, {}, self._proposals.deadline(self._timeout_s))
+
+    def _change(
+        self, kind: PolicyKind, name: str, op: PolicyOp, version: int, **fields: Any
+    ) -> PlacementPolicyChange:
+        actor = self._proposals.actor()
+        return PlacementPolicyChange(
+            proposal_id=self._proposals.new_id(),
+            kind=kind,
+            name=name,
+            op=op,
+            version=version,
+            actor=actor.broker,
+            session=actor.session,
+            cause=Cause.OPERATOR,
+            **fields,
+        )
+
+    def isolation_of(self, brokers: Sequence[str]) -> list[BrokerIsolation]:
+        """What each policy that names one of the brokers says of it; in their order."""
+        isolation = policies_of(self._runtime.view).isolation
+        return [
+            BrokerIsolation(broker, name, standing is Standing.PRIMARY, policy.namespaces)
+            for broker in brokers
+            for name, policy in sorted(isolation.items())
+            if (standing := policy.standing(broker)) is not Standing.OUT
+        ]
+
+    # --- anti-affinity groups -----------------------------------------------------------
+
+    def group(self, ns: Namespace) -> str:
+        """The anti-affinity group of a namespace, "" for none. Raises NotFoundError."""
+        return self._namespace(ns).anti_affinity
+
+    def namespaces_in(self, group: str, tenant: str = "") -> list[str]:
+        """The namespaces of a group, whose name is read without case; of one tenant, if given."""
+        wanted = group.casefold()
+        groups = policies_of(self._runtime.view).groups
+        return sorted(
+            name
+            for name, found in groups.items()
+            if found.casefold() == wanted and (not tenant or name.startswith(f"{tenant}/"))
+        )
+
+    async def set_group(self, ns: Namespace, group: str) -> None:
+        """Puts the namespace into a group; "" takes it out of any."""
+        if group:
+            check_group(group)
+
+        def build() -> NamespaceChange | None:
+            actor, info = self._proposals.actor(), self._namespace(ns)
+            if info.anti_affinity == group:
+                return None
+            return NamespaceChange(
+                proposal_id=self._proposals.new_id(),
+                namespace=ns,
+                op=PolicyOp.UPDATE,
+                version=info.version + 1,
+                actor=actor.broker,
+                session=actor.session,
+                cause=Cause.OPERATOR,
+                auto_scale=info.auto_scale,
+                anti_affinity=group,
+            )
+
+        gone = NotFoundError("Namespace does not exist")
+        await self._proposals.settle(
+            build,
+            {Verdict.UNKNOWN_NAMESPACE: gone, Verdict.UNKNOWN_TENANT: gone},
+            self._proposals.deadline(self._timeout_s),
+        )
+
+    def _namespace(self, ns: Namespace) -> NamespaceInfo:
+        found = self._runtime.view.namespace(ns)
+        if found is None:
+            raise NotFoundError("Namespace does not exist")
+        return found

@@ -1,0 +1,190 @@
+"""`KafkaPlacement`: what this node knows of Kafka's brokers, for whoever makes segments' topics.
+
+It looks about as often as loads are measured, in a thread, and never on an operation's way. Of a
+Kafka of one broker it asks only whether there are more by now, and nothing is placed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+from anabranch.broker.errors import (
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+    listed,
+)
+from anabranch.channel.load.loads import LoadTable
+from anabranch.core.placement.drain import ToLeave, copies_on, to_leave
+from anabranch.core.placement.room import (
+    Copies,
+    KafkaBroker,
+    KafkaSurvey,
+    Place,
+    Room,
+    brokers_of,
+    expected_load,
+    relieved,
+)
+from anabranch.core.topics.tasks import MakeSegments, Task
+from anabranch.wire import clock
+
+_LOOK_S: Final = 5.0
+_AT_ONCE: Final = 500  # segments whose loads are copied before others have their turn
+_PAUSE_SHARE: Final = 20  # times as long as a look took: what a large Kafka may cost
+
+
+class Surveyor(Protocol):
+    """What is asked of Kafka: `channel.segments.survey.BrokerSurveyor`, or its double."""
+
+    def look(self, timeout_s: float, *, whole: bool) -> KafkaSurvey | None: ...
+
+
+class KafkaPlacement:
+    """One node's. `run` until it is cancelled, then `close`; to be used in the event loop."""
+
+    def __init__(
+        self,
+        table: LoadTable,
+        interval_s: float,
+        copies: int,
+        open_surveyor: Callable[[], Surveyor],
+        drained: Callable[[], frozenset[int]],
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        """`copies`: of each partition. `drained`: brokers that get nothing new, by the log."""
+        self.copies = copies
+        self.drained = drained
+        self.brokers: tuple[KafkaBroker, ...] = ()
+        self.survey: KafkaSurvey | None = None
+        self._leaving: ToLeave = {}
+        self.listener: Callable[[], None] = lambda: None  # of what is to leave drained brokers
+        self._number = 0  # of the survey
+        self._table = table
+        self._interval_s = interval_s
+        self._open = open_surveyor
+        self._surveyor: Surveyor | None = None
+        self._now = now
+        self._thread = ThreadPoolExecutor(1, "placement")
+
+    async def run(self) -> None:
+        """Looks until it is cancelled."""
+        while True:
+            began = self._now()
+            await self.look()
+            took_s = self._now() - began
+            await asyncio.sleep(max(self._interval_s - took_s, _PAUSE_SHARE * took_s))
+
+    async def close(self) -> None:
+        """Ends the thread."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def look(self, *, whole: bool = False) -> None:
+        """Asks Kafka, once; what it does not answer leaves what was known.
+
+        `whole`: where segments lie is asked of a Kafka of one broker, too.
+        """
+        loop = asyncio.get_running_loop()
+        survey = await loop.run_in_executor(self._thread, self._ask, whole)
+        if survey is None:
+            return
+        loads = await self._loads()
+
+        def added_up() -> tuple[KafkaBroker, ...]:
+            return brokers_of(survey, lambda place: loads.get(place, 0.0))
+
+        brokers = await loop.run_in_executor(self._thread, added_up)
+        self.survey, self.brokers = survey, brokers
+        before, self._leaving = self._leaving, to_leave(survey, self.drained())
+        if self._leaving != before:
+            self.listener()
+        self._number += 1
+
+    def room(self, task: Task) -> Room | None:
+        """What the task's new Kafka topics are placed by; None where there is nothing to choose."""
+        survey = self.survey
+        if not isinstance(task, MakeSegments):
+            return None
+        off = frozenset(task.off)
+        if survey is None:
+            return Room(drained=self.drained(), off=off)
+        if len(survey.racks) == 1:
+            return None
+        loads = self._table.segments(task.topic, task.incarnation)
+
+        def bytes_of(place: Place) -> float:
+            load = loads.get(place[1])
+            return 0.0 if load is None else load.bytes_rate_in + load.bytes_rate_out
+
+        ids = sorted({each for part in task.segments for each in part.parent_ids})
+        parents = [(task.incarnation, each) for each in ids]
+        return Room(
+            self._number,
+            relieved(self.brokers, survey, parents, bytes_of),
+            self.drained(),
+            off,
+            expected=expected_load(task.segments, parents, bytes_of),
+        )
+
+    async def fresh(self) -> KafkaSurvey:
+        """What Kafka has just said. Raises UnavailableError if it says nothing."""
+        before = self._number
+        await self.look(whole=True)
+        if self.survey is None or self._number == before:
+            raise UnavailableError("Kafka does not say which brokers it has; try again")
+        return self.survey
+
+    def to_leave(self, incarnation: int) -> Mapping[int, tuple[int, ...]]:
+        """Segments of a topic with copies on drained brokers, and those, by the last survey."""
+        leaving = self._leaving.get(incarnation)
+        if not leaving:
+            return {}
+        drained = self.drained()  # one may have been given back since
+        return {each: on for each, on in leaving.items() if drained.intersection(on)}
+
+    def copies_of(self, incarnation: int, segment_id: int) -> tuple[Copies, ...]:
+        """Where a segment lies by the last survey; empty if that does not say it."""
+        return self.survey.copies(incarnation, segment_id) if self.survey is not None else ()
+
+    def check_left(self, survey: KafkaSurvey, off: Collection[int]) -> None:
+        """Checks that these are brokers that can be done without.
+
+        Raises NotFoundError for one that is none, PreconditionError if too few would be left.
+        """
+        if len(survey.racks) == 1:
+            (only,) = survey.racks
+            raise PreconditionError(f"Kafka has one broker, {only}: segments can lie nowhere else")
+        with_copies = (copies_on(each) for each in survey.segments.values())
+        known = set(survey.racks).union(*with_copies)
+        strange = sorted(set(off) - known)
+        if strange:
+            raise NotFoundError(f"Kafka has no broker {strange[0]}: it has {listed(sorted(known))}")
+        left = set(survey.racks) - set(off) - self.drained()
+        if len(left) < self.copies:
+            raise PreconditionError(
+                f"{len(left)} of Kafka's live brokers would be left for segments, and "
+                f"replicationFactor is {self.copies}: start more Kafka brokers, or give a drained "
+                "one back with `anabranch kafka undrain`"
+            )
+
+    def _ask(self, whole: bool) -> KafkaSurvey | None:
+        """In the thread."""
+        if self._surveyor is None:
+            self._surveyor = self._open()
+        return self._surveyor.look(_LOOK_S, whole=whole)
+
+    async def _loads(self) -> dict[Place, float]:
+        """Bytes a second of every segment that something is known of."""
+        found: dict[Place, float] = {}
+        for topic in self._table.topics():
+            for each in list(self._table.places(topic)):
+                load = self._table.segments(topic, each.incarnation).get(each.segment_id)
+                if load is not None:
+                    total = load.bytes_rate_in + load.bytes_rate_out
+                    found[each.incarnation, each.segment_id] = total
+                if len(found) % _AT_ONCE == _AT_ONCE - 1:
+                    await asyncio.sleep(0)
+        return found

@@ -1,0 +1,202 @@
+"""`SoftStateTopic`: a compacted topic between the nodes, of what may be lost and written again.
+
+A record that is lost is written again when what it says changes, one of a later release's schema
+is passed over, and what Kafka does not take now waits, the newest of each key only. A reader begins
+at the first record, so what was read whole has the newest of every key.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Final, Generic, TypeVar
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from anabranch.channel.errors import KafkaRefusedError, NewerSchemaError, UnreadableError
+from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
+from anabranch.channel.log.kafka_log import is_passing
+from anabranch.channel.passed_over import PassedOver
+
+Header = tuple[str, str | bytes | None]
+
+_V = TypeVar("_V")  # what is written
+_C = TypeVar("_C")  # what is read
+
+_BATCH_MAX: Final = 2_000
+_IN_FLIGHT_MAX: Final = 1_000
+_WAITING_MAX: Final = 200_000  # keys; of segments, more than a node can serve
+_DELIVERY_TIMEOUT_MS: Final = 10_000
+_CLOSE_S_MAX: Final = 1.0
+_log = structlog.get_logger()
+
+
+class SoftStateTopic(ABC, Generic[_V, _C]):
+    """Reads everybody's records, and writes this node's. `write_keys` is for any thread, `poll` for
+    one.
+
+    `event`: the first word of what is logged of it. `follows`: whether it is read; it may be turned
+    on, which reads all from the beginning, and off. Each takes effect at the next `poll`.
+    """
+
+    def __init__(
+        self, connection: KafkaConnection, topic: str, event: str, *, follows: bool = True
+    ) -> None:
+        self.follows = follows
+        self.is_whole = False  # whether all that there was has been read once
+        self.written = 0
+        self._topic = topic
+        self._event = event
+        self._passed_over = PassedOver(f"{event}.newer")  # records, those with a strange key too
+        self._refusals: list[str] = []  # why records were not written, since it was told last
+        self._lock = threading.Lock()  # of the two below
+        self._waiting: dict[str, _V | None] = {}
+        self._under_way: set[str] = set()  # one of a key at a time, so that the newest is the last
+        self._producer = connection.producer(
+            enable_idempotence=False,
+            linger_ms=5,
+            delivery_timeout_ms=_DELIVERY_TIMEOUT_MS,
+            request_timeout_ms=_DELIVERY_TIMEOUT_MS,
+        )
+        self._consumer = connection.consumer(
+            auto_offset_reset="earliest",  # to read something again does no harm
+            enable_partition_eof=True,
+        )
+        self._is_following = False
+
+    @property
+    def unreadable(self) -> int:
+        """Returns how many records were passed over: of no known schema, or with a strange key."""
+        return self._passed_over.count
+
+    @property
+    def waiting(self) -> int:
+        """Returns how many records Kafka has yet to take."""
+        return len(self._waiting) + len(self._under_way)
+
+    def write_keys(self, records: Mapping[str, _V | None]) -> None:
+        """Has the records written soon; None takes one away. Never blocks; a newer one replaces."""
+        with self._lock:
+            self._waiting.update(records)
+            while len(self._waiting) > _WAITING_MAX:
+                del self._waiting[next(iter(self._waiting))]
+
+    def poll(self, timeout_s: float) -> list[_C]:
+        """Waits for records and returns as soon as there are some. Raises KafkaRefusedError."""
+        self._follow()
+        self._send()
+        self._producer.poll(0 if self._is_following else timeout_s)
+        self._tell()
+        if not self._is_following:
+            return []
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return []
+        changes = []
+        for message in (first, *self._consumer.consume(_BATCH_MAX, 0)):
+            error = message.error()
+            if error is not None:
+                self._note(error)
+                continue
+            change = self._read(message)
+            if change is not None:
+                changes.append(change)
+        return changes
+
+    def close(self) -> None:
+        """Ends the clients; no other call may be under way."""
+        self._send()
+        self._producer.flush(_CLOSE_S_MAX)
+        self._tell()
+        close_consumer(self._consumer)
+
+    @abstractmethod
+    def _encoded(self, record: _V) -> tuple[bytes, Header]:
+        """The value, and the header that names its schema."""
+
+    @abstractmethod
+    def _decoded(self, key: str, value: bytes | None, written_ms: int) -> _C | None:
+        """What a record says; None for one with a strange key.
+
+        Raises UnreadableError or NewerSchemaError.
+        """
+
+    def _follow(self) -> None:
+        if self.follows is self._is_following:
+            return
+        self._is_following = self.follows
+        self.is_whole = False
+        if self._is_following:
+            self._consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
+        else:
+            self._consumer.unassign()
+
+    def _tell(self) -> None:
+        refusals, self._refusals = self._refusals, []
+        if refusals:
+            _log.info(f"{self._event}.not_written", count=len(refusals), why=refusals[-1])
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            self.is_whole = True
+        elif not is_passing(error):
+            raise KafkaRefusedError(f"{self._topic} cannot be read: {error.str()}")
+
+    def _read(self, message: Message) -> _C | None:
+        key = message.key() or b""
+        try:
+            found = self._decoded(
+                key.decode(errors="replace"), message.value(), message.timestamp()[1]
+            )
+        except (UnreadableError, NewerSchemaError) as error:
+            self._passed_over.note(error, key)
+            return None
+        if found is None:
+            self._passed_over.note(None, key)
+        return found
+
+    def _send(self) -> None:
+        with self._lock:
+            room = _IN_FLIGHT_MAX - len(self._under_way)
+            due = [key for key in self._waiting if key not in self._under_way][: max(0, room)]
+            records = {key: self._waiting.pop(key) for key in due}
+            self._under_way.update(records)
+        for key, record in records.items():
+            try:
+                self._produce(key, record)
+            except (BufferError, KafkaException) as error:
+                self._failed(key, record, str(error))
+
+    def _produce(self, key: str, record: _V | None) -> None:
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                self._failed(key, record, error.str())
+                return
+            self.written += 1
+            with self._lock:
+                self._under_way.discard(key)
+
+        value, header = (None, None) if record is None else self._encoded(record)
+        self._producer.produce(
+            self._topic,
+            value,
+            key.encode(),
+            0,
+            headers=[] if header is None else [header],
+            on_delivery=delivered,
+        )
+
+    def _failed(self, key: str, record: _V | None, why: str) -> None:
+        """Queues a record again whose write failed, unless there is a newer one."""
+        self._refusals.append(why)
+        with self._lock:
+            self._under_way.discard(key)
+            self._waiting.setdefault(key, record)

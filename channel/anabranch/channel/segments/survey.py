@@ -1,0 +1,67 @@
+"""`BrokerSurveyor`: which brokers Kafka has, and where on them our segments lie.
+
+Blocking calls, to be made by one thread.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import DescribeClusterResult, TopicMetadata
+
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.core.placement.room import Copies, KafkaSurvey, Place
+
+_NAME_END: Final = re.compile(r"\.[0-9a-f]{4}-[0-9a-f]{4}-(\d{1,18})\.(\d{1,18})", re.ASCII)
+
+
+def racks_of(cluster: DescribeClusterResult) -> dict[int, str]:
+    """The racks of the brokers that live, by id; "" for one that names none."""
+    return {node.id: node.rack or "" for node in cluster.nodes}
+
+
+def place_of(kafka_topic: str) -> Place | None:
+    """The segment of a Kafka topic, by the end of its name; None for what is no segment's.
+
+    >>> place_of("anabranch.segment.public.default.orders.0000-7fff-1.42")
+    (42, 1)
+    >>> place_of("anabranch.wal")
+    """
+    head = kafka_topic.rfind(".", 0, max(0, kafka_topic.rfind(".")))
+    found = _NAME_END.fullmatch(kafka_topic, head) if head >= 0 else None
+    return (int(found[2]), int(found[1])) if found is not None else None
+
+
+class BrokerSurveyor:
+    """Asks Kafka; for segments only where there are several brokers, since it costs more."""
+
+    def __init__(self, connection: KafkaConnection, prefix: str) -> None:
+        self._admin = connection.admin()
+        self._prefix = f"{prefix}segment."
+
+    def look(self, timeout_s: float, *, whole: bool = False) -> KafkaSurvey | None:
+        """What there is now; None if Kafka does not say in time. `whole`: segments in any case."""
+        try:
+            asked = self._admin.describe_cluster(request_timeout=timeout_s)
+            racks = racks_of(asked.result(timeout_s))
+            if not racks or (len(racks) == 1 and not whole):
+                return KafkaSurvey(racks) if racks else None
+            topics = self._admin.list_topics(timeout=timeout_s).topics
+        except (KafkaException, FutureTimeoutError):
+            return None
+        found: dict[Place, tuple[Copies, ...]] = {}
+        for name, topic in topics.items():
+            place = place_of(name) if name.startswith(self._prefix) else None
+            if place is not None:
+                found[place] = _copies(topic)
+        return KafkaSurvey(racks, found)
+
+
+def _copies(topic: TopicMetadata) -> tuple[Copies, ...]:
+    return tuple(
+        Copies(part.leader if part.leader >= 0 else None, tuple(part.replicas))
+        for _, part in sorted(topic.partitions.items())
+    )

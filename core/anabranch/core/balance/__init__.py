@@ -1,0 +1,38 @@
+"""Balance (PIP-192, "Load Data Models"): loads, who may take a bundle, what to unload and to split.
+
+`settings`: all of it that can be set.
+`usage`: how much of a resource is used.
+`broker_load`: what a broker says of itself, and when.
+`bundle_load`: what a broker does for its bundles, and which of them it reports.
+`reports`: what a broker tells of both, measurement by measurement.
+`recording`: what was told, as lines of a file.
+`policies`: isolation, failure domains, anti-affinity groups.
+`filters`: which brokers may take a bundle.
+`choice`: which of them a free bundle goes to.
+`chooser`: the same for whoever assigns, with what the choice rested on.
+`shedding`: which bundles leave overloaded brokers; `offload`: what a pair of brokers exchanges.
+`forecast`: what the next cycles of that would do.
+`splitting`: which bundles an owner splits, and where they are cut.
+`cycle`: when that is decided, and what is kept until the next time.
+`counters`: results and reasons, as metrics show them.
+"""
+
+# What code outside of core may import.
+__all__ = [
+    "broker_load",
+    "bundle_load",
+    "choice",
+    "chooser",
+    "counters",
+    "cycle",
+    "filters",
+    "forecast",
+    "offload",
+    "policies",
+    "recording",
+    "reports",
+    "settings",
+    "shedding",
+    "splitting",
+    "usage",
+]

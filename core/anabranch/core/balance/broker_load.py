@@ -1,0 +1,175 @@
+"""`BrokerLoadData`: what a broker says of its load, how it averages, and when it says it.
+
+Two loads come of one measurement: `max_resource_usage`, which decides whether a report is due, and
+`weighted_max_ema`, a moving average that all decisions are made by. Both are shares: 1.0 is all of
+a resource. A load that was never measured counts as full, so that a broker that has just started
+is given nothing by a choice of the least loaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.balance.usage import NOTHING_USED, ResourceUsage, is_sound
+
+CLEAR_INTERVAL_MS: Final = 10_000
+_CLOCKS_APART_MS: Final = 60_000  # by how much a report may seem to be ahead of its reader
+_MINUTE_MS: Final = 60_000
+
+
+class LoadSample(msgspec.Struct, frozen=True, gc=False):
+    """What was measured of a broker: resources, and rates per second of all its bundles."""
+
+    cpu: ResourceUsage = NOTHING_USED
+    memory: ResourceUsage = NOTHING_USED
+    direct_memory: ResourceUsage = NOTHING_USED
+    bandwidth_in: ResourceUsage = NOTHING_USED
+    bandwidth_out: ResourceUsage = NOTHING_USED
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    bundle_count: int = 0
+    topics: int = 0
+
+
+class BrokerLoadData(msgspec.Struct, frozen=True, rename="camel"):
+    """A broker's load; the defaults are those of one that was never measured.
+
+    Throughputs in bytes a second, rates in messages a second, times in the broker's milliseconds.
+    """
+
+    cpu: ResourceUsage = NOTHING_USED
+    memory: ResourceUsage = NOTHING_USED
+    direct_memory: ResourceUsage = NOTHING_USED
+    bandwidth_in: ResourceUsage = NOTHING_USED
+    bandwidth_out: ResourceUsage = NOTHING_USED
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    bundle_count: int = 0
+    topics: int = 0
+    max_resource_usage: float = 1.0
+    weighted_max_ema: float = msgspec.field(default=1.0, name="weightedMaxEMA")
+    msg_throughput_ema: float = msgspec.field(default=0.0, name="msgThroughputEMA")
+    updated_at_ms: int = msgspec.field(default=0, name="updatedAt")
+    reported_at_ms: int = msgspec.field(default=0, name="reportedAt")
+
+    @property
+    def msg_throughput(self) -> float:
+        """Bytes a second, in and out."""
+        return self.msg_throughput_in + self.msg_throughput_out
+
+    @property
+    def msg_rate(self) -> float:
+        """Messages a second, in and out."""
+        return self.msg_rate_in + self.msg_rate_out
+
+
+class ToldLoad(msgspec.Struct, frozen=True):
+    """What a broker has told of itself: its load, and the class of its load manager."""
+
+    load: BrokerLoadData
+    load_manager_class: str
+
+
+FRESH: Final = BrokerLoadData()  # also what is left after a load was cleared
+
+
+def updated(
+    load: BrokerLoadData, sample: LoadSample, settings: BalanceSettings, now_ms: int
+) -> BrokerLoadData:
+    """The load after a measurement. The first one after `FRESH` takes no history."""
+    five = (
+        sample.cpu.percent,
+        sample.memory.percent,
+        sample.direct_memory.percent,
+        sample.bandwidth_in.percent,
+        sample.bandwidth_out.percent,
+    )
+    cpu, _, *others = five  # the rule leaves memory out here; its weight decides below
+    weighted = max(map(float.__mul__, five, map(float, settings.weights))) / 100
+    throughput = sample.msg_throughput_in + sample.msg_throughput_out
+    history = settings.history_resource_percentage if load.updated_at_ms else 0.0
+    return msgspec.structs.replace(
+        load,
+        **msgspec.structs.asdict(sample),
+        max_resource_usage=max(cpu, *others) / 100,
+        weighted_max_ema=_average(load.weighted_max_ema, weighted, history),
+        msg_throughput_ema=_average(load.msg_throughput_ema, throughput, history),
+        updated_at_ms=now_ms,
+    )
+
+
+def _average(before: float, now: float, history: float) -> float:
+    """Their mean; one that a bad measurement has spoilt begins anew."""
+    if not history or not is_sound(before):
+        return now
+    return before * history + (1 - history) * now
+
+
+def report_due(
+    load: BrokerLoadData,
+    reported: BrokerLoadData,
+    settings: BalanceSettings,
+    now_ms: int,
+    *,
+    force: bool = False,
+) -> bool:
+    """Whether a load is to be published: too long after `reported`, or too different from it."""
+    waited_ms = now_ms - reported.reported_at_ms
+    return (
+        force
+        or waited_ms > settings.report_update_max_interval_minutes * _MINUTE_MS
+        or change_percent(reported, load) > settings.report_update_threshold_percentage
+    )
+
+
+def change_percent(before: BrokerLoadData, now: BrokerLoadData) -> float:
+    """The largest change among use of resources, message rate, throughput and bundles.
+
+    One that is no number is none.
+    """
+    changes = (
+        100 * abs(before.max_resource_usage - now.max_resource_usage),
+        _percent(before.msg_rate, now.msg_rate),
+        _percent(before.msg_throughput, now.msg_throughput),
+        _percent(before.bundle_count, now.bundle_count),
+    )
+    return max((each for each in changes if not math.isnan(each)), default=0.0)
+
+
+def _percent(before: float, now: float) -> float:
+    if before == 0:
+        return 0.0 if now == 0 else math.inf
+    return 100 * abs((before - now) / before)
+
+
+def clear_due(cleared_at_ms: int, now_ms: int) -> bool:
+    """Whether a load that a bundle's coming or going has made wrong may be cleared again."""
+    return now_ms - cleared_at_ms >= CLEAR_INTERVAL_MS
+
+
+def is_stale(load: BrokerLoadData, settings: BalanceSettings, now_ms: int) -> bool:
+    """Whether it is older than its time to live."""
+    return now_ms - load.updated_at_ms > settings.broker_load_data_ttl_in_seconds * 1000
+
+
+def fault_of(load: BrokerLoadData, now_ms: int) -> str:
+    """Why a load that was read must be ignored; "" when it need not be."""
+    if load.updated_at_ms - now_ms > _CLOCKS_APART_MS:
+        return f"it is from {load.updated_at_ms - now_ms} ms ahead: set the broker's clock"
+    wrong = next((name for name, sound in _soundness(load) if not sound), "")
+    return f"its {wrong} is negative or no number" if wrong else ""
+
+
+def _soundness(load: BrokerLoadData) -> Iterable[tuple[str, bool]]:
+    for name in load.__struct_fields__:
+        value = getattr(load, name)
+        yield name, value.is_sound if isinstance(value, ResourceUsage) else is_sound(value)

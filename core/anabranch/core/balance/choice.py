@@ -1,0 +1,90 @@
+"""Which broker a free bundle goes to: one of those with clearly less load than the average.
+
+All of these are equally good. If the least loaded were always taken, every node would send there
+whatever it has to assign, before the next report of that broker's load says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from enum import StrEnum, unique
+
+import msgspec
+
+from anabranch.core.balance.filters import BrokerFilter, Candidate, Terms, filtered
+
+
+@unique
+class ChoiceReason(StrEnum):
+    """Why a broker was chosen, or none."""
+
+    LESS_LOADED = "less loaded than the average by the threshold"
+    NO_DIFFERENCE = "nobody is less loaded than the average by the threshold"
+    IN_TURN = "brokers take turns for namespaces that are excluded from shedding"
+    NO_CANDIDATE = "no broker is left"
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A choice with its grounds; `broker` is "" when there is none.
+
+    `considered`: who was left after the filters, with the load, None where that is not known.
+    """
+
+    broker: str
+    reason: ChoiceReason
+    considered: tuple[tuple[str, float | None], ...]
+    removed: tuple[tuple[str, BrokerFilter], ...]
+    failed: tuple[tuple[BrokerFilter, str], ...]
+
+
+def draw_of(unit: str, version: int) -> int:
+    """A number to choose by which two nodes agree on, but which differs from bundle to bundle."""
+    return zlib.crc32(f"{unit}@{version}".encode())
+
+
+def choose(
+    candidates: Sequence[Candidate],
+    terms: Terms,
+    draw: int = 0,
+    turn: int = 0,
+    pick: Callable[[Sequence[str]], str] | None = None,
+) -> Choice:
+    """The broker for a bundle.
+
+    Among equals `pick` decides, else `draw`, which is random or `draw_of`; `turn` counts this
+    node's choices for namespaces that are excluded from shedding.
+    """
+    found = filtered(candidates, terms)
+    kept = found.kept
+    considered = tuple((each.broker, _load(each)) for each in kept)
+    if not kept:
+        broker, reason = "", ChoiceReason.NO_CANDIDATE
+    elif terms.namespace in terms.settings.shedding_excluded_namespaces:
+        in_order = sorted(each.broker for each in kept)
+        broker, reason = in_order[turn % len(in_order)], ChoiceReason.IN_TURN
+    else:
+        share = terms.settings.average_resource_usage_difference_threshold_percentage / 100
+        best = _less_loaded(considered, share)
+        reason = ChoiceReason.LESS_LOADED if best else ChoiceReason.NO_DIFFERENCE
+        best = best or [name for name, _ in considered]
+        broker = pick(best) if pick is not None else best[draw % len(best)]
+    return Choice(broker, reason, considered, found.removed, found.failed)
+
+
+def _load(candidate: Candidate) -> float | None:
+    """A load that is no number is none, as it would make the average none."""
+    load = candidate.load
+    if load is None or not math.isfinite(load.weighted_max_ema):
+        return None
+    return load.weighted_max_ema
+
+
+def _less_loaded(considered: Sequence[tuple[str, float | None]], share: float) -> list[str]:
+    """Those whose load is below the average of all that is known by `share`, or more."""
+    known = [(name, load) for name, load in considered if load is not None]
+    if not known:
+        return []
+    average = math.fsum(load for _, load in known) / len(known)
+    return [name for name, load in known if load + share <= average]

@@ -1,0 +1,98 @@
+"""`LoadChooser`: which broker a unit goes to, by filters and load, and what that rested on.
+
+Of several brokers that are equally good by the rules (`choice`) the one with the fewest units is
+taken, by the log: that is known at once, whereas a load is as old as its last report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from anabranch.core.balance.choice import Choice, choose
+from anabranch.core.balance.filters import Candidate, Terms, owned_in_group
+from anabranch.core.balance.policies import Policies
+from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.bundles.placement import Chosen, choose_broker
+from anabranch.core.log.records import WEIGHED_MAX, Grounds, Weighed
+from anabranch.core.log.state import StateQueries
+
+
+class ChoiceRules(msgspec.Struct, frozen=True):
+    """What a choice follows, besides what is known of each broker."""
+
+    settings: BalanceSettings
+    load_manager_class: str
+    policies: Policies
+
+
+class LoadChooser:
+    """For some choices at one instant. `candidate` says what is known of a broker."""
+
+    def __init__(
+        self, state: StateQueries, rules: ChoiceRules, candidate: Callable[[str], Candidate]
+    ) -> None:
+        self._state = state
+        self._rules = rules
+        self._candidate = candidate
+        self._known: dict[str, Candidate] = {}
+
+    def __call__(
+        self, unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()
+    ) -> Chosen:
+        """The broker, "" for none, of those that `counts` has with the number of their units."""
+        barred = frozenset(excluded)
+        offered = [self._of(broker) for broker in counts if broker not in barred]
+        namespace, policies = unit.rpartition("/")[0], self._rules.policies
+        grouped = policies.group_of(namespace) != ""
+        terms = Terms(
+            namespace,
+            self._rules.load_manager_class,
+            self._rules.settings,
+            policies,
+            owned_in_group(self._state, policies, namespace) if grouped else {},
+        )
+
+        def fewest(best: Iterable[str]) -> str:
+            return choose_broker(unit, {broker: counts[broker] for broker in best})
+
+        choice = choose(offered, terms, pick=fewest)
+        return choice.broker, (grounds_of(choice),)
+
+    def _of(self, broker: str) -> Candidate:
+        found = self._known.get(broker)
+        if found is None:
+            found = self._known[broker] = self._candidate(broker)
+        return found
+
+
+def grounds_of(choice: Choice) -> Grounds:
+    """What a record says of a choice: the chosen broker first, then the least loaded ones."""
+    loads = [load for _, load in choice.considered if load is not None]
+    weighed = [
+        Weighed(broker, -1.0 if load is None else load) for broker, load in choice.considered
+    ]
+    weighed.sort(key=lambda each: (each.broker != choice.broker, each.load))
+    weighed += [Weighed(broker, -1.0, name.value) for broker, name in choice.removed]
+    return Grounds(
+        choice.reason.value,
+        len(choice.considered) + len(choice.removed),
+        deviation_of(loads) if loads else -1.0,
+        -1.0,
+        tuple(weighed[:WEIGHED_MAX]),
+    )
+
+
+def deviation_of(loads: Iterable[float]) -> float:
+    """The standard deviation of some loads; 0 of none.
+
+    >>> deviation_of([0.2, 0.4])
+    0.1
+    """
+    values = list(loads)
+    if not values:
+        return 0.0
+    average = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((each - average) ** 2 for each in values) / len(values))

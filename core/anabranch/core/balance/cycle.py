@@ -1,0 +1,221 @@
+"""The balancer's cycles: when one is due, what is kept until the next, and what is proposed.
+
+Every node keeps the same notes, of what it reads in the log: which bundles the balancer has moved,
+and when. So whoever becomes the leader goes on where the last one ended: no bundle moves again
+within its grace period, nothing that is under way is decided anew, and the cycles in which the
+condition held count on. What a leader had not proposed yet when it went is decided afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.bundle_load import TopBundlesLoadData
+from anabranch.core.balance.counters import SplitReason, UnloadReason
+from anabranch.core.balance.filters import Candidate, owned_in_group
+from anabranch.core.balance.offload import ClusterView
+from anabranch.core.balance.policies import Policies
+from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.balance.shedding import (
+    Round,
+    ShedderState,
+    Unload,
+    decide,
+    remembered,
+)
+from anabranch.core.balance.splitting import Hits, OwnerView, SplitRound, decide_splits
+from anabranch.core.bundles import propose
+from anabranch.core.bundles.propose import Actor, NewId
+from anabranch.core.bundles.unit import IN_FLIGHT, Unit, UnitState
+from anabranch.core.log.outcome import Folded
+from anabranch.core.log.records import AUTOMATIC, Cause, Grounds, UnitMove, Weighed
+from anabranch.core.log.replica import Replica
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.verdicts import Verdict
+
+_CAUSES: Final[Mapping[UnloadReason | SplitReason, Cause]] = {
+    UnloadReason.OVERLOADED: Cause.OVERLOADED,
+    UnloadReason.UNDERLOADED: Cause.UNDERLOADED,
+    SplitReason.TOPICS: Cause.TOPICS,
+    SplitReason.SESSIONS: Cause.SESSIONS,
+    SplitReason.MSG_RATE: Cause.MSG_RATE,
+    SplitReason.BANDWIDTH: Cause.BANDWIDTH,
+}
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a node knows of the others: their loads and top bundles as reported, who takes bundles.
+
+    `top` is empty on a node that does not lead.
+    """
+
+    loads: Mapping[str, BrokerLoadData]
+    top: Mapping[str, TopBundlesLoadData]
+    candidates: Sequence[Candidate]
+    policies: Policies
+    load_manager_class: str
+
+
+class BalanceCycle:
+    """One node's notes. `now` is seconds of its own clock, `now_ms` the log's."""
+
+    def __init__(self) -> None:
+        self._hits = 0
+        self._split_hits: Hits = {}
+        self._leaving: dict[str, str] = {}  # bundles that the balancer moves, and whom they leave
+        self._bundles: dict[str, int] = {}  # when the balancer's move of each was through
+        self._brokers: dict[str, int] = {}
+        self._began = 0  # the first log offset whose record was read here
+        self._due_at: dict[str, float] = {}
+
+    def began(self, state: Replica) -> None:
+        """The state is complete, but the records that led to it were not read here.
+
+        What they moved lately, the balancer may have moved.
+        """
+        self._began = state.next_offset
+        self._leaving = {
+            name: unit.source for name, unit in state.unsettled() if unit.state in IN_FLIGHT
+        }
+
+    def folded(self, entry: Folded) -> None:
+        """The next entry of the log was read."""
+        record = entry.record
+        if not isinstance(record, UnitMove) or entry.outcome.verdict is not Verdict.ACCEPTED:
+            return
+        for name, unit in entry.outcome.changes:
+            if not isinstance(unit, Unit):
+                self._leaving.pop(name, None)
+            elif unit.state is UnitState.RELEASING and record.cause in AUTOMATIC:
+                self.leaves(name, unit.source)
+            elif unit.state in (UnitState.OWNED, UnitState.FREE):
+                self.settled(name, entry.timestamp_ms)
+
+    def leaves(self, bundle: str, source: str) -> None:
+        """The balancer's move of a bundle has begun."""
+        self._leaving[bundle] = source
+        self._hits = 0
+
+    def settled(self, bundle: str, at_ms: int) -> None:
+        """A bundle is on no move any more; if the balancer moved it, that is through."""
+        if bundle in self._leaving:
+            self._bundles[bundle] = at_ms
+            self._brokers[self._leaving.pop(bundle)] = at_ms
+
+    def due(self, what: str, interval_s: float, now: float) -> bool:
+        """Whether the interval is over; if so, the next one begins."""
+        if now < self._due_at.setdefault(what, now + interval_s):
+            return False
+        self._due_at[what] = now + interval_s
+        return True
+
+    def due_in(self, what: str, now: float) -> float | None:
+        """Seconds until the interval is over; None where none has begun."""
+        at = self._due_at.get(what)
+        return None if at is None else max(0.0, at - now)
+
+    # --- shedding -----------------------------------------------------------------------
+
+    def view(
+        self, state: StateReader, seen: Seen, settings: BalanceSettings, now_ms: int
+    ) -> ClusterView:
+        """What a decision is made of."""
+        grace_ms = settings.shedding_grace_period_minutes * 60_000
+
+        def owner_of(bundle: str) -> str:
+            unit = state.unit(bundle)
+            if unit is None or unit.state is not UnitState.OWNED:
+                return ""
+            # Who moved it, this node has not read: for all it knows, the balancer has.
+            unknown = unit.since_offset < self._began
+            return "" if unknown and now_ms - unit.since_ms < grace_ms else unit.broker
+
+        return ClusterView(
+            loads=seen.loads,
+            top=seen.top,
+            candidates=seen.candidates,
+            owner_of=owner_of,
+            policies=seen.policies,
+            load_manager_class=seen.load_manager_class,
+            in_group=lambda namespace: owned_in_group(state, seen.policies, namespace),
+        )
+
+    def state(self, settings: BalanceSettings, now_ms: int) -> ShedderState:
+        """What is known of earlier cycles, but for what is older than the grace period."""
+        known = ShedderState(self._hits, dict(self._brokers), self._bundles)
+        return remembered(known, settings, now_ms)
+
+    def shed(self, state: StateReader, seen: Seen, settings: BalanceSettings, now_ms: int) -> Round:
+        """One cycle, which counts for the next ones."""
+        return self.shed_by(self.view(state, seen, settings, now_ms), settings, now_ms)
+
+    def shed_by(self, view: ClusterView, settings: BalanceSettings, now_ms: int) -> Round:
+        """The same, of a view that is there already."""
+        before = self.state(settings, now_ms)
+        self._bundles = dict(before.unloaded_bundles)
+        after, found = decide(before, view, settings, now_ms)
+        self._hits, self._brokers = after.hits, dict(after.unloaded_brokers)
+        return found
+
+    # --- splitting ----------------------------------------------------------------------
+
+    def split(self, view: OwnerView, settings: BalanceSettings) -> SplitRound:
+        """One cycle of a broker's own bundles."""
+        self._split_hits, found = decide_splits(self._split_hits, view, settings)
+        return found
+
+
+def unloads(
+    found: Round,
+    state: StateReader,
+    seen: Seen,
+    settings: BalanceSettings,
+    actor: Actor,
+    new_id: NewId,
+) -> list[UnitMove]:
+    """The records that a round asks for, each with its grounds."""
+    records = []
+    for each in found.decisions:
+        unit = state.unit(each.bundle)
+        if unit is None or unit.broker != each.source:
+            continue
+        cause = _CAUSES[each.reason]
+        record = propose.release(actor, each.bundle, unit, each.destination, new_id(), cause)
+        if record is not None:
+            grounds = _grounds(each, seen, settings)
+            records.append(msgspec.structs.replace(record, choice=(grounds,)))
+    return records
+
+
+def _grounds(unload: Unload, seen: Seen, settings: BalanceSettings) -> Grounds:
+    pair = [each for each in (unload.source, unload.destination) if each]
+    weighed = tuple(
+        Weighed(broker, seen.loads[broker].weighted_max_ema)
+        for broker in pair
+        if broker in seen.loads
+    )
+    return Grounds(
+        unload.reason.value,
+        len(seen.candidates),
+        unload.std_before,
+        unload.std_after,
+        weighed,
+        round(settings.shedding_grace_period_minutes * 60_000),
+    )
+
+
+def splits(found: SplitRound, state: StateReader, actor: Actor, new_id: NewId) -> list[UnitMove]:
+    """The records that a round of splits asks for."""
+    records = []
+    for each in found.decisions:
+        unit = state.unit(each.bundle)
+        if unit is None or unit.broker != actor.broker:
+            continue
+        record = propose.split(actor, each.bundle, unit, [each.boundary], new_id())
+        if record is not None:
+            records.append(msgspec.structs.replace(record, cause=_CAUSES[each.reason]))
+    return records

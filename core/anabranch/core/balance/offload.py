@@ -1,0 +1,288 @@
+"""What the more loaded broker of a pair gives to the other, and what it may take back for it.
+
+Half of the difference of their loads should go, as a share of the first one's throughput. Bundles
+are offered as they are reported, the least loaded first, until the next one would be too much; then
+a swap is tried: bundles of the other broker come back for it. A move that would make the deviation
+worse than without it is refused, which throughputs that do not fit the loads can lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum, unique
+from typing import Final
+
+import msgspec
+
+from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
+from anabranch.core.balance.filters import Candidate, Terms, filtered
+from anabranch.core.balance.policies import Policies
+from anabranch.core.balance.settings import NAMES, BalanceSettings
+
+_RELIEF: Final = 0.75  # a swap must leave the source with less of its throughput than this share
+
+
+class ClusterView(msgspec.Struct, frozen=True):
+    """What the leader sees: loads and top bundles as reported, and the brokers that are there.
+
+    `owner_of`: the owner of a bundle by the log, "" for one that has none or is on its way.
+    `in_group`: how many bundles of a namespace's anti-affinity group each broker owns.
+    """
+
+    loads: Mapping[str, BrokerLoadData]
+    top: Mapping[str, TopBundlesLoadData]
+    candidates: Sequence[Candidate]
+    owner_of: Callable[[str], str]
+    policies: Policies
+    load_manager_class: str
+    in_group: Callable[[str], Mapping[str, int]]
+
+
+class BundleMove(msgspec.Struct, frozen=True, gc=False):
+    """One bundle from a broker of a pair to the other."""
+
+    bundle: str
+    source: str
+    destination: str
+
+
+class ExchangeStep(msgspec.Struct, frozen=True):
+    """A bundle of the source, after those that come back for it.
+
+    `squares`: by how much the sum of the squares of both loads differs then from what it was before
+    the pair's first step.
+    """
+
+    moves: tuple[BundleMove, ...]
+    squares: float
+
+
+@unique
+class Stopped(StrEnum):
+    """Why a pair exchanges no more."""
+
+    NO_REPORT = "the source has not reported its top bundles"
+    ONE_BUNDLE = "the source has reported one bundle, and keeps that"
+    LAST_BUNDLE = "the source keeps the last bundle of those that it reported"
+    ALL_SEEN = "no other bundle that was reported may be moved"
+    TOO_MUCH = "the next bundle would be too much, and nothing that comes back makes up for it"
+    WORSE = "the next bundle, with what comes back for it, would make the deviation worse"
+
+    @property
+    def is_missing_report(self) -> bool:
+        """Whether load data was missing, rather than bundles."""
+        return self is Stopped.NO_REPORT
+
+
+@unique
+class Unmoved(StrEnum):
+    """Why a bundle that was reported is not offered."""
+
+    EXCLUDED = "its namespace is excluded from shedding"
+    MOVED_LATELY = "the balancer moved it less than a grace period ago"
+    BOUND = "a policy or a group binds its namespace, and such bundles are not moved"
+    BARRED = "the other broker may not have it"
+    NOT_OWNED = "it is not its broker's any more, is on its way, or came for a reason not known"
+    NO_TRAFFIC = "its throughput is nothing, or no number"
+
+    @property
+    def setting(self) -> str:
+        """The setting by which it could be otherwise; "" for none."""
+        return NAMES[_FIELDS[self]] if self in _FIELDS else ""
+
+
+_FIELDS: Final[Mapping[Unmoved, str]] = {
+    Unmoved.EXCLUDED: "shedding_excluded_namespaces",
+    Unmoved.MOVED_LATELY: "shedding_grace_period_minutes",
+    Unmoved.BOUND: "shedding_bundles_with_policies_enabled",
+}
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """One pair: what it should exchange, in bytes a second, what it does, and why not more.
+
+    `next_bundle`: the one that it stopped at; "" where that is none. `unmoved`: those of the source
+    that were not offered, up to there.
+    """
+
+    source: str
+    destination: str
+    wanted: float
+    moved: float
+    steps: tuple[ExchangeStep, ...]
+    stopped: Stopped
+    next_bundle: str = ""
+    unmoved: tuple[tuple[str, Unmoved], ...] = ()
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Two brokers, the more loaded one first, and their loads."""
+
+    source: str
+    destination: str
+    high: BrokerLoadData
+    low: BrokerLoadData
+
+    @property
+    def wanted(self) -> float:
+        """How much of the source's throughput should go, in bytes a second.
+
+        Brokers without any load are told apart by their throughput alone.
+        """
+        load = self.high.weighted_max_ema
+        if load == 0:
+            return max(0.0, self.high.msg_throughput - self.low.msg_throughput) / 2
+        difference = load - self.low.weighted_max_ema
+        return self.high.msg_throughput * (difference / 2 / load)
+
+    def after(self, moved: float) -> tuple[float, float]:
+        """Both loads as they should be with so many bytes a second moved."""
+        high, low = self.high.weighted_max_ema, self.low.weighted_max_ema
+        if not self.high.msg_throughput:
+            return high, low
+        load = moved * high / self.high.msg_throughput
+        return max(0.0, high - load), low + load
+
+    def squares(self, moved: float) -> float:
+        """How the sum of the squares of both loads changes with so many bytes a second moved."""
+        if not self.high.msg_throughput:
+            return 0.0
+        high, low = self.after(moved)
+        before = self.high.weighted_max_ema**2, self.low.weighted_max_ema**2
+        return high**2 + low**2 - before[0] - before[1]
+
+
+class Permits:
+    """Whether a bundle may go from one broker to another in this call."""
+
+    def __init__(
+        self, view: ClusterView, settings: BalanceSettings, recently: Mapping[str, int]
+    ) -> None:
+        self.transfers: Final = settings.transfer_enabled
+        self._view = view
+        self._settings = settings
+        self._recently = recently
+        self._excluded = frozenset(settings.shedding_excluded_namespaces)
+        self._policy = view.policies.by_namespace()
+        self._allowed: dict[tuple[object, str], frozenset[str]] = {}
+
+    def refusal(self, bundle: str, source: str, destination: str) -> Unmoved | None:
+        """Why it is not the source's to give, may not be moved now, or not be the destination's;
+        None where it is and may.
+        """
+        namespace = bundle.rpartition("/")[0]
+        if namespace in self._excluded:
+            return Unmoved.EXCLUDED
+        if bundle in self._recently:
+            return Unmoved.MOVED_LATELY
+        allowed = self._destinations(namespace)
+        if allowed is None:
+            return Unmoved.BOUND
+        if destination not in allowed:
+            return Unmoved.BARRED
+        return None if self._view.owner_of(bundle) == source else Unmoved.NOT_OWNED
+
+    def _destinations(self, namespace: str) -> frozenset[str] | None:
+        """The brokers that all filters leave; nobody where a filter fails. None: it must stay."""
+        policy = self._policy[namespace]
+        group = self._view.policies.group_of(namespace)
+        bound = policy is not None or group != ""
+        if bound and not self._settings.shedding_bundles_with_policies_enabled:
+            return None
+        found = self._allowed.get((id(policy), group))
+        if found is None:
+            terms = Terms(
+                namespace,
+                self._view.load_manager_class,
+                self._settings,
+                self._view.policies,
+                self._view.in_group(namespace) if group else {},
+            )
+            left = filtered(self._view.candidates, terms)
+            found = frozenset(() if left.failed else (each.broker for each in left.kept))
+            self._allowed[id(policy), group] = found
+        return found
+
+
+def offload(pair: Pair, view: ClusterView, permits: Permits) -> Exchange:
+    """What the pair exchanges."""
+    offered = view.top.get(pair.source, _NOTHING).bundles
+    if len(offered) < 2:
+        stopped = Stopped.ONE_BUNDLE if offered else Stopped.NO_REPORT
+        return Exchange(pair.source, pair.destination, pair.wanted, 0.0, (), stopped)
+    coming = _coming_back(pair, view, permits) if permits.transfers else iter(())
+    wanted, before = pair.wanted, 0.0
+    moved, remaining = 0.0, len(offered)  # what goes, less what comes back
+    steps: list[ExchangeStep] = []
+    unmoved: list[tuple[str, Unmoved]] = []
+    stopped, next_bundle = Stopped.ALL_SEEN, ""
+    for bundle, load in offered:
+        refusal = permits.refusal(bundle, pair.source, pair.destination)
+        if refusal is not None:
+            unmoved.append((bundle, refusal))
+            continue
+        if remaining <= 1:
+            stopped, next_bundle = Stopped.LAST_BUNDLE, bundle
+            break
+        throughput = _throughput(load)
+        if throughput == 0:
+            unmoved.append((bundle, Unmoved.NO_TRAFFIC))
+            continue
+        too_much = moved + throughput > wanted
+        back = _swap(pair, moved + throughput, coming) if too_much else []
+        if too_much and not back:
+            stopped, next_bundle = Stopped.TOO_MUCH, bundle
+            break
+        then = moved + throughput - sum(amount for _, amount in back)
+        squares = pair.squares(then)
+        if squares > before:
+            stopped, next_bundle = Stopped.WORSE, bundle
+            break
+        moves = [BundleMove(name, pair.destination, pair.source) for name, _ in back]
+        steps.append(
+            ExchangeStep((*moves, BundleMove(bundle, pair.source, pair.destination)), squares)
+        )
+        moved, before, remaining = then, squares, remaining - 1
+    return Exchange(
+        pair.source,
+        pair.destination,
+        wanted,
+        moved,
+        tuple(steps),
+        stopped,
+        next_bundle,
+        tuple(unmoved),
+    )
+
+
+_NOTHING: Final = TopBundlesLoadData()
+
+
+def _throughput(load: BundleLoad) -> float:
+    """Bytes a second in and out; 0 where that is no number, so that the bundle is left alone."""
+    return load.msg_throughput if load.is_sound else 0.0
+
+
+def _coming_back(pair: Pair, view: ClusterView, permits: Permits) -> Iterator[tuple[str, float]]:
+    """The destination's bundles that may go to the source, each looked at once."""
+    for bundle, load in view.top.get(pair.destination, _NOTHING).bundles:
+        throughput = _throughput(load)
+        if throughput > 0 and permits.refusal(bundle, pair.destination, pair.source) is None:
+            yield bundle, throughput
+
+
+def _swap(pair: Pair, going: float, coming: Iterator[tuple[str, float]]) -> list[tuple[str, float]]:
+    """What comes back when `going` leaves in all: so much that the source does not become the less
+    loaded one, and so little that it is relieved. Nothing where there is no such thing.
+    """
+    most = pair.high.msg_throughput
+    high, low = most - going, pair.low.msg_throughput + going
+    back: list[tuple[str, float]] = []
+    for bundle, throughput in coming:
+        if high + throughput < most and low - throughput < most:
+            back.append((bundle, throughput))
+            high, low = high + throughput, low - throughput
+            if low <= high < _RELIEF * most:
+                return back
+    return []

@@ -1,0 +1,114 @@
+"""`BrokerReports`: what a broker tells of its load, measurement by measurement, and when.
+
+Its load is told when it has changed much or was not told for long; its top bundles when they are
+others than were told. A bundle that came, went or was split makes what was measured wrong, so the
+average begins anew after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from anabranch.core.balance.broker_load import (
+    FRESH,
+    BrokerLoadData,
+    LoadSample,
+    clear_due,
+    report_due,
+    updated,
+)
+from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, rank, top_bundles
+from anabranch.core.balance.policies import Policies
+from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.balance.usage import ResourceUsage
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """Use and limit of each resource of a broker."""
+
+    cpu: ResourceUsage
+    memory: ResourceUsage
+    direct_memory: ResourceUsage
+    bandwidth_in: ResourceUsage
+    bandwidth_out: ResourceUsage
+
+
+class BrokerReports:
+    """One broker's. `load`: as it was measured last; `reported`: as it was told last."""
+
+    def __init__(self, settings: BalanceSettings) -> None:
+        self.load = FRESH
+        self.reported = FRESH
+        self._settings = settings
+        self._told_top = TopBundlesLoadData()
+        self._is_outdated = False
+        self._offered: set[str] = set()  # new bundles of splits, which the leader is offered
+        self._cleared_at_ms = 0
+
+    def changed_hands(self, parts: Iterable[str] = ()) -> None:
+        """A bundle came, went or was split; `parts`: those of a split, told of however low."""
+        self._is_outdated = True
+        if self._settings.auto_unload_split_bundles_enabled:
+            self._offered.update(parts)
+
+    def measured(
+        self, resources: Resources, bundles: Mapping[str, BundleLoad], now_ms: int
+    ) -> BrokerLoadData | None:
+        """Takes a measurement in; returns the load if it is to be told."""
+        if self._is_outdated and clear_due(self._cleared_at_ms, now_ms):
+            self._is_outdated = False
+            self._cleared_at_ms = now_ms
+            self.load = self.reported = FRESH
+        self.load = updated(self.load, sample_of(resources, bundles), self._settings, now_ms)
+        if not report_due(self.load, self.reported, self._settings, now_ms):
+            return None
+        self.reported = self.load = msgspec.structs.replace(self.load, reported_at_ms=now_ms)
+        return self.reported
+
+    def top(
+        self, bundles: Mapping[str, BundleLoad], policies: Policies, now_ms: int
+    ) -> TopBundlesLoadData | None:
+        """The top bundles, if they are to be told."""
+        found = self._with_offered(top_bundles(bundles, self._settings, policies, now_ms), bundles)
+        oldest_ms = now_ms - self._settings.report_update_max_interval_minutes * 60_000
+        is_old = self._told_top.updated_at_ms < oldest_ms
+        if found.bundles == self._told_top.bundles and not (found.bundles and is_old):
+            return None
+        self._told_top = found
+        return found
+
+    def _with_offered(
+        self, report: TopBundlesLoadData, bundles: Mapping[str, BundleLoad]
+    ) -> TopBundlesLoadData:
+        """New bundles come from one that had too much, so they are told of, however low."""
+        self._offered &= bundles.keys()
+        if not self._offered:
+            return report
+        known = dict(report.bundles)
+        more = {
+            name: bundles[name]
+            for name in self._offered - known.keys()
+            if bundles[name].msg_throughput > 0
+        }
+        told = sorted((*report.bundles, *more.items()), key=lambda each: rank(each[1]))
+        return msgspec.structs.replace(report, bundles=tuple(told))
+
+
+def sample_of(resources: Resources, bundles: Mapping[str, BundleLoad]) -> LoadSample:
+    """A measurement: use of resources, and the sums of what all bundles have."""
+    loads = bundles.values()
+    return LoadSample(
+        cpu=resources.cpu,
+        memory=resources.memory,
+        direct_memory=resources.direct_memory,
+        bandwidth_in=resources.bandwidth_in,
+        bandwidth_out=resources.bandwidth_out,
+        msg_throughput_in=sum(each.msg_throughput_in for each in loads),
+        msg_throughput_out=sum(each.msg_throughput_out for each in loads),
+        msg_rate_in=sum(each.msg_rate_in for each in loads),
+        msg_rate_out=sum(each.msg_rate_out for each in loads),
+        bundle_count=len(bundles),
+        topics=sum(each.topics for each in loads),
+    )

@@ -1,0 +1,299 @@
+"""Which bundles leave their brokers: the leader's decision, once in an interval.
+
+The most loaded broker is paired with the least loaded one, the second with the second, and so on,
+until the deviation of all loads is at its target or enough brokers were served. `offload` says what
+a pair exchanges. Nothing happens before the condition has held for several calls in a row, nor
+before the loads of brokers that gave something away were measured anew.
+
+Loads that cannot be used (too old, damaged, of brokers that are not there) take no part, neither in
+the deviation nor in a pair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum, unique
+from typing import Final
+
+import msgspec
+
+from anabranch.core.balance.broker_load import BrokerLoadData, fault_of, is_stale
+from anabranch.core.balance.counters import BalanceResult, UnloadReason
+from anabranch.core.balance.offload import BundleMove, ClusterView, Exchange, Pair, Permits, offload
+from anabranch.core.balance.settings import NAMES, BalanceSettings
+
+_OVERLOADED, _UNDERLOADED = UnloadReason.OVERLOADED, UnloadReason.UNDERLOADED
+_UNDER_MAX: Final = 0.5
+
+
+class ShedderState(msgspec.Struct, frozen=True):
+    """What is kept from call to call: how often in a row the condition has held.
+
+    `unloaded_brokers`, `unloaded_bundles`: when, in milliseconds, each was part of an unload that
+    is through. The caller writes them down, and forgets bundles after the grace period.
+    """
+
+    hits: int = 0
+    unloaded_brokers: Mapping[str, int] = {}
+    unloaded_bundles: Mapping[str, int] = {}
+
+
+class Unload(msgspec.Struct, frozen=True):
+    """A bundle is to leave its broker for `destination`, or for whom the next look-up finds ("").
+
+    `std_before`, `std_after`: the deviation before what this one belongs to, a bundle with those
+    that are swapped for it, and as it is expected after that.
+    """
+
+    bundle: str
+    source: str
+    destination: str
+    reason: UnloadReason
+    std_before: float
+    std_after: float
+
+
+@unique
+class RoundEnd(StrEnum):
+    """Why a call decides no more than it does."""
+
+    COOLING_DOWN = "a broker that gave bundles away has not reported its load since for long enough"
+    NO_LOADS = "no broker has a load that can be used"
+    LOAD_MISSING = "a broker has not reported its load yet"
+    BALANCED = "the deviation is at its target, and no broker has far too much or too little"
+    HITS = "it has not been so for enough cycles in a row"
+    SERVED = "as many brokers are served as may be in a cycle"
+    NO_PAIRS = "no two brokers are left that could exchange bundles"
+
+    @property
+    def setting(self) -> str:
+        """The setting by which it could be otherwise; "" for none."""
+        return NAMES[_FIELDS[self]] if self in _FIELDS else ""
+
+
+_FIELDS: Final[Mapping[RoundEnd, str]] = {
+    RoundEnd.COOLING_DOWN: "shedding_delay_in_seconds",
+    RoundEnd.NO_LOADS: "broker_load_data_ttl_in_seconds",
+    RoundEnd.BALANCED: "broker_load_target_std",
+    RoundEnd.HITS: "shedding_condition_hit_count_threshold",
+    RoundEnd.SERVED: "max_number_of_broker_shedding_per_cycle",
+}
+
+
+class Round(msgspec.Struct, frozen=True):
+    """What one call came to.
+
+    `average`, `std`: of the loads, None where the call ended before they were known; `std_after`:
+    as expected when all is done. `skipped`: the reason that is counted where nothing is decided.
+    `ignored`: the loads that took no part, and why. `exchanges`: each pair, and where it stopped.
+    `condition`: why there is something to do, None where there is not. `awaited`: the brokers whose
+    next report the call waited for.
+    """
+
+    decisions: tuple[Unload, ...]
+    ended: RoundEnd
+    hits: int
+    average: float | None = None
+    std: float | None = None
+    std_after: float | None = None
+    skipped: UnloadReason | None = None
+    exchanges: tuple[Exchange, ...] = ()
+    ignored: tuple[tuple[str, str], ...] = ()
+    condition: UnloadReason | None = None
+    awaited: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> tuple[BalanceResult, UnloadReason] | None:
+        """What is counted for the call itself; None where its decisions are, once they are done."""
+        return None if self.skipped is None else (BalanceResult.SKIP, self.skipped)
+
+
+def decide(
+    state: ShedderState, view: ClusterView, settings: BalanceSettings, now_ms: int
+) -> tuple[ShedderState, Round]:
+    """One call of the transfer shedder. It has an answer to whatever it is given."""
+    available = {each.broker for each in view.candidates}
+    loads, stale, ignored = usable_loads(view.loads, available, settings, now_ms)
+    cooling = {
+        broker: unloaded_ms
+        for broker, unloaded_ms in state.unloaded_brokers.items()
+        if (load := loads.get(broker)) is None or not _has_cooled(load, unloaded_ms, settings)
+    }
+    state = msgspec.structs.replace(state, unloaded_brokers=cooling)
+
+    def nothing(
+        reason: UnloadReason, ended: RoundEnd, awaited: Iterable[str] = ()
+    ) -> tuple[ShedderState, Round]:
+        waits = tuple(sorted(awaited))
+        return state, Round((), ended, state.hits, skipped=reason, ignored=ignored, awaited=waits)
+
+    hot = cooling.keys() & loads.keys()
+    if hot:
+        return nothing(UnloadReason.COOL_DOWN, RoundEnd.COOLING_DOWN, hot)
+    if not loads:
+        reason = UnloadReason.OUT_DATED_DATA if stale else UnloadReason.NO_BROKERS
+        return nothing(reason, RoundEnd.NO_LOADS)
+    missing = available - loads.keys() - stale
+    if missing:
+        return nothing(UnloadReason.NO_LOAD_DATA, RoundEnd.LOAD_MISSING, missing)
+    call = _Call(loads, settings)
+    condition = call.condition()
+    met = condition is not None
+    hits = state.hits + 1 if met else 0
+    state = msgspec.structs.replace(state, hits=hits)
+    done = Round(
+        *((), RoundEnd.BALANCED, hits, call.average, call.std, call.std),
+        ignored=ignored,
+        condition=condition,
+    )
+    if hits <= settings.shedding_condition_hit_count_threshold:
+        ended = RoundEnd.HITS if met else RoundEnd.BALANCED
+        return state, msgspec.structs.replace(done, ended=ended, skipped=UnloadReason.HIT_COUNT)
+    std = call.std
+    ended = call.serve(view, state.unloaded_bundles)
+    skipped = None if call.decisions else call.empty_reason()
+    if call.decisions:
+        state = msgspec.structs.replace(state, hits=0)
+    return state, Round(
+        tuple(call.decisions),
+        ended,
+        state.hits,
+        call.average,
+        std,
+        call.std,
+        skipped,
+        tuple(call.exchanges),
+        ignored,
+        condition,
+    )
+
+
+def usable_loads(
+    store: Mapping[str, BrokerLoadData],
+    available: set[str],
+    settings: BalanceSettings,
+    now_ms: int,
+) -> tuple[dict[str, BrokerLoadData], set[str], tuple[tuple[str, str], ...]]:
+    """The loads that decisions may be made by; brokers whose load is out of date, or is none; and
+    why each load that takes no part does not.
+    """
+    loads: dict[str, BrokerLoadData] = {}
+    stale: set[str] = set()
+    ignored: list[tuple[str, str]] = []
+    for broker, load in store.items():
+        if broker not in available:
+            ignored.append((broker, "the broker is not in service"))
+        elif fault := fault_of(load, now_ms):
+            ignored.append((broker, fault))
+            stale.add(broker)
+        elif is_stale(load, settings, now_ms):
+            ignored.append((broker, "it is out of date"))
+            stale.add(broker)
+        else:
+            loads[broker] = load
+    return loads, stale, tuple(ignored)
+
+
+def remembered(state: ShedderState, settings: BalanceSettings, now_ms: int) -> ShedderState:
+    """The state without the bundles whose grace period is over."""
+    oldest_ms = now_ms - settings.shedding_grace_period_minutes * 60_000
+    bundles = {name: at for name, at in state.unloaded_bundles.items() if at > oldest_ms}
+    return msgspec.structs.replace(state, unloaded_bundles=bundles)
+
+
+def deviation(loads: Collection[BrokerLoadData]) -> tuple[float, float]:
+    """Mean and standard deviation of one load at least."""
+    average, variance = _spread(loads)
+    return average, math.sqrt(variance)
+
+
+def _spread(loads: Collection[BrokerLoadData]) -> tuple[float, float]:
+    values = [load.weighted_max_ema for load in loads]
+    average = math.fsum(values) / len(values)
+    return average, math.fsum((each - average) ** 2 for each in values) / len(values)
+
+
+def _has_cooled(load: BrokerLoadData, unloaded_ms: int, settings: BalanceSettings) -> bool:
+    return load.updated_at_ms - unloaded_ms >= settings.shedding_delay_in_seconds * 1000
+
+
+def _by_load(load: BrokerLoadData) -> tuple[float, float]:
+    """What orders brokers: the load, and where that says nothing, the throughput."""
+    return load.weighted_max_ema, load.msg_throughput_ema
+
+
+class _Call:
+    """One call, from the loads that take part."""
+
+    def __init__(self, loads: Mapping[str, BrokerLoadData], settings: BalanceSettings) -> None:
+        self._loads = loads
+        self._settings = settings
+        self._order = sorted(loads, key=lambda broker: _by_load(loads[broker]))
+        self._lowest, self._highest = 0, len(self._order) - 1
+        self.average, self._variance = _spread(loads.values())
+        self.decisions: list[Unload] = []
+        self.exchanges: list[Exchange] = []
+
+    @property
+    def std(self) -> float:
+        """The deviation of the loads, as it is after what was decided so far."""
+        return math.sqrt(self._variance)
+
+    def condition(self) -> UnloadReason | None:
+        """Why the brokers that are next should exchange bundles; None if they need not."""
+        if self.std > self._settings.broker_load_target_std:
+            return _OVERLOADED
+        low = self._loads[self._order[self._lowest]]
+        high = self._loads[self._order[self._highest]]
+        share = min(_UNDER_MAX, max(0.0, self._settings.broker_load_target_std / 2))
+        if (
+            low.weighted_max_ema < self.average * share
+            or low.msg_throughput_ema < high.msg_throughput_ema * share
+        ):
+            return _UNDERLOADED
+        return _OVERLOADED if self._is_over(high) else None
+
+    def _is_over(self, load: BrokerLoadData) -> bool:
+        most = self._settings.broker_overloaded_threshold_percentage / 100
+        beyond = self.average + self._settings.broker_load_target_std
+        return load.weighted_max_ema > most and load.weighted_max_ema > beyond
+
+    def serve(self, view: ClusterView, recently: Mapping[str, int]) -> RoundEnd:
+        """Decides for one pair after the other."""
+        permits = Permits(view, self._settings, recently)
+        served = 0
+        while self._lowest < self._highest:
+            if served >= self._settings.max_number_of_broker_shedding_per_cycle:
+                return RoundEnd.SERVED
+            reason = self.condition()
+            if reason is None:
+                return RoundEnd.BALANCED
+            source, destination = self._order[self._highest], self._order[self._lowest]
+            self._highest -= 1
+            pair = Pair(source, destination, self._loads[source], self._loads[destination])
+            exchange = offload(pair, view, permits)
+            self.exchanges.append(exchange)
+            if exchange.steps:
+                self._take(exchange, reason)
+                served += 1
+                self._lowest += 1
+        return RoundEnd.NO_PAIRS
+
+    def _take(self, exchange: Exchange, reason: UnloadReason) -> None:
+        """Turns a pair's steps into decisions, and the deviation into what is expected then."""
+        begun = self._variance
+        for step in exchange.steps:
+            before = self.std
+            self._variance = max(0.0, begun + step.squares / len(self._order))
+            self.decisions += [self._unload(move, reason, before) for move in step.moves]
+
+    def _unload(self, move: BundleMove, reason: UnloadReason, before: float) -> Unload:
+        to = move.destination if self._settings.transfer_enabled else ""
+        return Unload(move.bundle, move.source, to, reason, before, self.std)
+
+    def empty_reason(self) -> UnloadReason:
+        """What is counted for a call that found nothing to move."""
+        if any(exchange.stopped.is_missing_report for exchange in self.exchanges):
+            return UnloadReason.NO_LOAD_DATA
+        return UnloadReason.NO_BUNDLES if self.exchanges else UnloadReason.HIT_COUNT

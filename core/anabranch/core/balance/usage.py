@@ -1,0 +1,41 @@
+"""`ResourceUsage`: how much of a resource is used, and how much there is."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+
+
+class ResourceUsage(msgspec.Struct, frozen=True, gc=False):
+    """Use and limit of one resource, in the same unit; a limit of 0 means that none is known."""
+
+    usage: float = 0.0
+    limit: float = 0.0
+
+    @property
+    def percent(self) -> float:
+        """Returns usage by limit, 100 for all of it and more beyond; 0 where that has no meaning.
+
+        >>> ResourceUsage(150.0, 100.0).percent, ResourceUsage(1.0, 0.0).percent
+        (150.0, 0.0)
+        """
+        if not self.limit > 0:  # nor for NaN
+            return 0.0
+        percent = self.usage / self.limit * 100
+        return percent if math.isfinite(percent) else 0.0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether both are numbers, and none is negative."""
+        return is_sound(self.usage) and is_sound(self.limit)
+
+
+NOTHING_USED: Final = ResourceUsage()
+_NUMBER_MAX: Final = 1e15  # sums and squares of such numbers stay numbers
+
+
+def is_sound(number: float) -> bool:
+    """Whether it can be what somebody measured: no NaN, not endless, not negative."""
+    return 0 <= number <= _NUMBER_MAX

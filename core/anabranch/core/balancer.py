@@ -1,0 +1,114 @@
+"""A node's part in balancing: the leader sheds, each owner splits, and nobody does in safe mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
+from anabranch.core.balance.cycle import Seen, splits, unloads
+from anabranch.core.balance.forecast import Basis, NoCycle, basis
+from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.balance.shedding import Round
+from anabranch.core.balance.splitting import OwnerView, SplitRound, TopicLoad
+from anabranch.core.bundles.propose import NewId
+from anabranch.core.bundles.unit import UnitState
+from anabranch.core.log.records import UnitMove
+from anabranch.core.log.state import live_bundles
+from anabranch.core.node import NodeCore
+
+_SHEDDING: Final = "shedding"
+
+
+class Balancer:
+    """Asked as often as one likes, it answers once in an interval: with what was decided, and with
+    the records to propose for it. It proposes nothing itself; what is lost, a later cycle decides
+    anew.
+    """
+
+    def __init__(self, node: NodeCore, new_id: NewId) -> None:
+        self._node = node
+        self._new_id = new_id
+        self._settings = node.settings.balance
+
+    def seen(
+        self,
+        loads: Mapping[str, BrokerLoadData],
+        top: Mapping[str, TopBundlesLoadData],
+        now: float,
+    ) -> Seen:
+        """All that a decision about the cluster is made of, by what brokers have told."""
+        node = self._node
+        candidates = [node.candidate(broker) for broker in node.takers(now)]
+        return Seen(loads, top, candidates, node.policies(), node.settings.load_manager_class)
+
+    def shed(
+        self,
+        loads: Mapping[str, BrokerLoadData],
+        top: Mapping[str, TopBundlesLoadData],
+        now: float,
+    ) -> tuple[Round | None, list[UnitMove]]:
+        """A cycle of shedding, if one is due; None where it is not this node's to decide.
+
+        Who does not lead only counts for how long the condition has held, in case it comes to lead.
+        """
+        node, settings = self._node, self._settings
+        if not node.balance.due(_SHEDDING, settings.shedding_interval_minutes * 60, now):
+            return None, []
+        leads = node.is_leader()
+        seen = self.seen(loads, top if leads else {}, now)
+        if self._prevented(seen, settings, now):
+            return None, []
+        found = node.balance.shed(node.state, seen, settings, node.log_now_ms)
+        if not leads:
+            return None, []
+        return found, unloads(found, node.state, seen, settings, node.actor(), self._new_id)
+
+    def _prevented(self, seen: Seen, settings: BalanceSettings, now: float) -> NoCycle | None:
+        """Why a cycle that is due does not take place."""
+        if not (settings.enabled and settings.shedding_enabled):
+            return NoCycle.SWITCHED_OFF
+        if not self._node.is_serving(now):
+            return NoCycle.NOT_SERVING
+        return NoCycle.ALONE if len(seen.candidates) < 2 else None
+
+    def basis(
+        self,
+        loads: Mapping[str, BrokerLoadData],
+        top: Mapping[str, TopBundlesLoadData],
+        settings: BalanceSettings,
+        now: float,
+    ) -> Basis:
+        """What the next cycle would begin with under these settings; nothing is changed by that."""
+        node, now_ms = self._node, self._node.log_now_ms
+        seen = self.seen(dict(loads), dict(top), now)
+        view = node.balance.view(node.state, seen, settings, now_ms)
+        state = node.balance.state(settings, now_ms)
+        return basis(state, view, settings, now_ms, self._prevented(seen, settings, now))
+
+    def shed_in(self, now: float) -> float | None:
+        """Seconds until the next cycle of shedding; None where that is not known yet."""
+        return self._node.balance.due_in(_SHEDDING, now)
+
+    def split(
+        self,
+        loads: Mapping[str, BundleLoad],
+        topics: Callable[[str], Sequence[TopicLoad]],
+        now: float,
+    ) -> tuple[SplitRound | None, list[UnitMove]]:
+        """A cycle of splits of this node's own bundles, if one is due; else None."""
+        node, settings = self._node, self._settings
+        due = node.balance.due("splitting", settings.split_interval_minutes * 60, now)
+        wanted = settings.enabled and settings.auto_bundle_split_enabled
+        if not (due and wanted and node.is_serving(now)):
+            return None, []
+        view = OwnerView(
+            loads,
+            lambda name: node.may_act(name, now),
+            lambda namespace: len(live_bundles(node.state, namespace)),
+            [name for name, unit in node.state.unsettled() if unit.state is UnitState.SPLITTING],
+            topics,
+        )
+        found = node.balance.split(view, settings)
+        return found, splits(found, node.state, node.actor(), self._new_id)

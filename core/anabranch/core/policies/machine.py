@@ -1,0 +1,71 @@
+"""The machine of placement policies, as a table; docs/state-machine.md explains it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.core.log.records import PlacementPolicyChange, PolicyOp
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.policies.policy import (
+    PlacementPolicy,
+    PolicyKind,
+    check_domain,
+    check_isolation,
+    check_name,
+    passes,
+)
+from anabranch.core.sessions.machine import IN_SESSION
+
+PlacementGuard = Guard[PlacementPolicy | None, PlacementPolicyChange]
+
+
+def is_well_formed(record: PlacementPolicyChange) -> bool:
+    """Whether a policy of this kind may say what the record does, and nothing else."""
+    isolation = (record.namespaces, record.primary, record.secondary)
+    limits = (record.min_limit, record.usage_threshold)
+    if not passes(check_name, record.kind, record.name):
+        return False
+    if record.kind is PolicyKind.ISOLATION:
+        return not record.brokers and passes(check_isolation, *isolation, *limits)
+    if any(isolation) or any(limits):
+        return False
+    if record.kind is PolicyKind.DOMAIN:
+        return passes(check_domain, record.brokers)
+    return not record.brokers
+
+
+def domain_with(state: StateReader, name: str, brokers: tuple[str, ...]) -> tuple[str, str]:
+    """A failure domain of another name that has one of the brokers, and that broker; or "", ""."""
+    wanted = set(brokers)
+    for other, domain in state.placements(PolicyKind.DOMAIN):
+        shared = wanted.intersection(domain.brokers) if other != name else ()
+        if shared:
+            return other, min(shared)
+    return "", ""
+
+
+_WELL_FORMED: Final = PlacementGuard(
+    "the policy's name is one, and it says what one of its kind can",
+    lambda s, e, r: is_well_formed(r),
+    Verdict.INVALID_VALUE,
+)
+_DOMAINS_APART: Final = PlacementGuard(
+    "no other failure domain has one of its brokers",
+    lambda s, e, r: (
+        r.kind is not PolicyKind.DOMAIN or domain_with(s, r.name, r.brokers) == ("", "")
+    ),
+    Verdict.BROKER_IN_DOMAIN,
+)
+_E, _O = Existence, PolicyOp
+_CHANGE = (IN_SESSION, _WELL_FORMED, _DOMAINS_APART)
+
+PLACEMENTS: Final = StateMachine(
+    (
+        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, _CHANGE),
+        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, _CHANGE),
+        Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION,)),
+    ),
+    Existence,
+)

@@ -1,0 +1,135 @@
+"""`PlacementPolicy`: what the log keeps of one, and which forms it may have.
+
+Three kinds, each known by kind and name. An *isolation policy* names the brokers that the bundles
+of some namespaces belong to. A *failure domain* is a set of brokers that fail together. A *drained
+Kafka broker*, whose name is its id in Kafka, gets no segments any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from enum import IntEnum, unique
+from typing import Final
+
+import msgspec
+
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.names import broker_id
+from anabranch.core.policies.patterns import parse_pattern
+
+PATTERNS_MAX: Final = 100  # in each list of an isolation policy
+BROKERS_MAX: Final = 10_000  # in a failure domain
+MIN_LIMIT_MAX: Final = 1_000_000
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_KAFKA_BROKER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+@unique
+class PolicyKind(IntEnum):
+    """What a placement policy is about; the numbers are stored, never reused."""
+
+    ISOLATION = 0
+    DOMAIN = 1
+    KAFKA_DRAIN = 2
+
+
+class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What operators have said of where things may be placed.
+
+    `namespaces`, `primary`, `secondary`: ISOLATION: patterns of namespaces, of the brokers that are
+    theirs, and of those that help out when fewer than `min_limit` of them are there.
+    `usage_threshold`: ISOLATION: percent; kept and shown. `brokers`: DOMAIN: ids, in order.
+    """
+
+    version: int
+    kind: PolicyKind
+    namespaces: tuple[str, ...]
+    primary: tuple[str, ...]
+    secondary: tuple[str, ...]
+    min_limit: int
+    usage_threshold: int
+    brokers: tuple[str, ...]
+    since_ms: int
+    proposal_id: str
+
+
+PLACEMENTS_PREFIX: Final = "placement:"
+
+
+def policy_key(kind: PolicyKind, name: str) -> str:
+    """Log and store key of a placement policy; those of a kind follow one another."""
+    return f"{PLACEMENTS_PREFIX}{kind.name.lower()}/{name}"
+
+
+def check_name(kind: PolicyKind, name: str) -> None:
+    """Checks the name of a policy. Raises InvalidInputError."""
+    if kind is PolicyKind.KAFKA_DRAIN:
+        if _KAFKA_BROKER.fullmatch(name) is None:
+            raise InvalidInputError(f"{name!r} is no id of a Kafka broker: give a number")
+    elif _NAME.fullmatch(name) is None:
+        raise InvalidInputError(
+            f"policy name {name!r} is not valid: use 1 to 100 letters, digits and . _ -, "
+            "a letter or a digit first"
+        )
+
+
+def check_isolation(
+    namespaces: Sequence[str],
+    primary: Sequence[str],
+    secondary: Sequence[str],
+    min_limit: int,
+    usage_threshold: int,
+) -> None:
+    """Checks what an isolation policy says. Raises InvalidInputError."""
+    _check_patterns("namespaces", namespaces, required=True)
+    _check_patterns("primary", primary, required=True)
+    _check_patterns("secondary", secondary, required=False)
+    if not 0 <= min_limit <= MIN_LIMIT_MAX:
+        raise InvalidInputError(
+            f"min_limit {min_limit} is not possible: give 0 to {MIN_LIMIT_MAX} brokers"
+        )
+    if not 0 <= usage_threshold <= 100:
+        raise InvalidInputError(
+            f"usage_threshold {usage_threshold} is not possible: give 0 to 100 percent"
+        )
+
+
+def _check_patterns(field: str, patterns: Sequence[str], *, required: bool) -> None:
+    if (required and not patterns) or len(patterns) > PATTERNS_MAX:
+        raise InvalidInputError(
+            f"{field} with {len(patterns)} patterns is not possible: "
+            f"give {int(required)} to {PATTERNS_MAX}"
+        )
+    for pattern in patterns:
+        parse_pattern(pattern)
+
+
+def check_domain(brokers: Sequence[str]) -> None:
+    """Checks the brokers of a failure domain. Raises InvalidInputError."""
+    if not 1 <= len(brokers) <= BROKERS_MAX:
+        raise InvalidInputError(
+            f"a failure domain of {len(brokers)} brokers is not possible: give 1 to {BROKERS_MAX}"
+        )
+    for broker in brokers:
+        broker_id(broker)
+    if list(brokers) != sorted(set(brokers)):
+        raise InvalidInputError("the brokers of a failure domain are named once each, in order")
+
+
+def check_group(name: str) -> None:
+    """Checks the name of an anti-affinity group. Raises InvalidInputError."""
+    if _NAME.fullmatch(name) is None:
+        raise InvalidInputError(
+            f"anti-affinity group {name!r} is not valid: use 1 to 100 letters, digits and . _ -, "
+            "a letter or a digit first"
+        )
+
+
+def passes(check: Callable[..., None], *given: object) -> bool:
+    """Whether one of the checks above takes what is given."""
+    try:
+        check(*given)
+    except InvalidInputError:
+        return False
+    return True

@@ -1,0 +1,95 @@
+#!/bin/sh
+# Starts the cluster of compose.yaml and waits until all of it is healthy, runs a command in it, or removes it with all
+# that it kept:
+#
+#   docker/stack.sh up | demo | down | engine
+#
+# STACK names it (anabranch), so that several may run beside each other; STACK_TAG is that of the images (dev). `engine`
+# says whether there is one, which is all that images need.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+export STACK="${STACK:-anabranch}" STACK_TAG="${STACK_TAG:-dev}"
+ready_s=300
+
+check_engine() {
+    if ! docker info >/dev/null 2>&1; then
+        echo 'No Docker engine answers. Install one and start it (Debian, Ubuntu: apt-get install docker.io), join the' >&2
+        echo 'group docker, or name the socket of another one: DOCKER_HOST=unix:///path/to/docker.sock' >&2
+        exit 2
+    fi
+}
+
+check_compose() {
+    if docker compose version >/dev/null 2>&1; then
+        compose='docker compose'
+    elif command -v docker-compose >/dev/null; then
+        compose=docker-compose
+    else
+        echo 'Compose is missing. Install it (Debian, Ubuntu: apt-get install docker-compose, or the plugin' >&2
+        echo 'docker-compose-plugin).' >&2
+        exit 2
+    fi
+}
+
+compose() { $compose --project-name "$STACK" --file "$here/compose.yaml" "$@"; }
+
+down() { compose --profile grafana down --volumes --remove-orphans; }
+
+# What keeps the stack from being ready, a container a line.
+waiting() {
+    for container in $(compose ps --all --quiet 2>/dev/null || compose ps --quiet); do
+        docker inspect --format '{{ .Name }} {{ if .State.Health }}{{ .State.Health.Status }}{{ else if .State.Running -}}
+            healthy{{ else }}{{ .State.Status }}{{ end }}' "$container"
+    done | sed 's|^/||' | grep -v ' healthy$' || true
+}
+
+up() {
+    trap 'trap - INT TERM; echo "interrupted: taking it down" >&2; down; exit 130' INT TERM
+    began=$(date +%s)
+    compose up --detach --remove-orphans || { down; exit 2; }
+    while left=$(waiting) && [ -n "$left" ]; do
+        if [ $(($(date +%s) - began)) -gt "$ready_s" ]; then
+            echo "Not ready after $ready_s s:" >&2
+            echo "$left" >&2
+            echo "Look at one: docker logs NAME. Take all of it down: make stack-down" >&2
+            exit 1
+        fi
+        sleep 0.5
+    done
+    trap - INT TERM
+    addresses $(($(date +%s) - began))
+}
+
+addresses() {
+    echo "ready after $1 s:"
+    for node in node-1 node-2 node-3; do
+        echo "  $node       http://$(local_port $node 8080), pulsar://$(local_port $node 6650)"
+    done
+    echo "  Kafka        $(local_port kafka-1 19092),$(local_port kafka-2 19092),$(local_port kafka-3 19092)"
+    echo "  Spark        http://$(local_port spark-master 8080)"
+    echo "  audits       http://$(local_port audits 9099)"
+    echo "  Prometheus   http://$(local_port prometheus 9090)/alerts"
+    echo "A command: docker exec ${STACK}_node-1_1 anabranch brokers (docker ps has the containers' names)"
+}
+
+local_port() { compose port "$1" "$2" | sed 's/^127\.0\.0\.1/localhost/'; }
+
+# In a container of the stack's network: what nodes advertise are names that only containers know.
+demo() {
+    kafka=kafka-1:9092,kafka-2:9092,kafka-3:9092
+    network=$(docker network ls --quiet --filter "label=com.docker.compose.project=$STACK")
+    [ -n "$network" ] || { echo 'The stack does not run. Start it: make stack' >&2; exit 2; }
+    docker run --rm --network "$network" --label "org.anabranch.stack=$STACK" "anabranch-spark:$STACK_TAG" \
+        demo --nodes http://node-1:8080,http://node-2:8080,http://node-3:8080 --bootstrap-servers "$kafka" "$@"
+}
+
+check_engine
+[ "${1:-}" = engine ] && exit 0
+check_compose
+case ${1:-} in
+    up) up ;;
+    down) down ;;
+    demo) shift && demo "$@" ;;
+    *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+esac

@@ -1,0 +1,71 @@
+"""An archive of the log holds each record once, whatever fails while it is written.
+
+FAULTS: how many are done, first to the archive and to Kafka, then to the archive's disk (10), SEED:
+of their schedules.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from faults.auditor import VERDICT
+from faults.checker import violations
+from faults.history import read
+from faults.injection import inject
+from faults.parts import ARCHIVE
+from faults.schedule import Kind, Parties, schedule
+from faults.stack import Setup, Stack
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800), pytest.mark.usefixtures("engine")]
+
+_FAULTS: Final = int(os.environ.get("FAULTS") or "10")
+_SEED: Final = int(os.environ.get("SEED") or "1")
+_KAFKAS: Final = ("kafka-1",)
+_FINISH_S: Final = 200.0
+_AUDIT_S: Final = 600.0
+_ITSELF: Final = (Kind.KILL, Kind.PAUSE, Kind.RESTART)
+_LINKS: Final = (
+    Kind.UNPLUG,
+    Kind.CUT,
+    Kind.ONE_WAY,
+    Kind.LOSSY,
+    Kind.SLOW,
+    Kind.JITTERY,
+)
+_DISK: Final = (Kind.DISK_FULL, Kind.DISK_READ_ONLY, Kind.DISK_SLOW)
+
+
+@pytest.mark.parametrize(
+    ("kafkas", "kinds"),
+    [(_KAFKAS, (*_ITSELF, *_LINKS, *_DISK)), ((), (*_DISK, Kind.KILL))],
+    ids=["with-kafka", "alone"],
+)
+def test_an_archive_holds_each_record_once_whatever_fails(
+    kafkas: tuple[str, ...], kinds: tuple[Kind, ...], tmp_path: Path
+) -> None:
+    setup = Setup(
+        _KAFKAS,
+        ("node-1", "node-2"),
+        ("operator",),
+        settings={"SNAPSHOT_INTERVAL_SECONDS": "3"},  # so the log is trimmed to what is archived
+        environment={"OPERATIONS": "TRANSFER RESHAPE", "PRODUCER_LIFE_S": "60 60"},
+        archive=True,
+    )
+    with Stack(tmp_path, _SEED, setup) as stack:
+        parties = Parties((), kafkas, (), (ARCHIVE,))
+        inject(stack, schedule(_SEED, parties, _FAULTS, kinds))
+        stack.finish(_FINISH_S)
+        stack.await_archived()
+        stack.audit(_AUDIT_S)
+    assert violations(read(stack.history)) == []
+    verdict = json.loads((stack.history / VERDICT).read_bytes())
+    (offsets,) = (check for check in verdict["checks"] if check["name"] == "offsets")
+    assert (offsets["result"], offsets["violated"]) == ("ok", 0)
+    log = verdict["log"]
+    assert (log["first_offset"], log["gap"]) == (0, None)
+    assert 0 < log["wal_from"] <= log["archived_until"]  # the rest, Kafka has no more

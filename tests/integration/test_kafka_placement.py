@@ -1,0 +1,194 @@
+"""Segments lie where they were placed, and move, on a Kafka of three brokers in two racks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from anabranch.channel.errors import BrokersDrainedError
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.channel.segments.survey import BrokerSurveyor
+from anabranch.client import Client, Producer
+from anabranch.core.placement.room import Copies, KafkaBroker, Room
+from anabranch.devkit.kafka.brokers import KafkaBrokers
+from support import channel
+from support.several_brokers import leaders, under_load
+from support.topic_cluster import TopicCluster, run_on, topic_cluster
+from support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+
+_WAIT_S = 60.0
+_RACKS = {1: "a", 2: "a", 3: "b"}
+_EVEN = tuple(KafkaBroker(number, rack) for number, rack in _RACKS.items())
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrokers]:
+    folder = tmp_path_factory.mktemp("brokers")
+    with KafkaBrokers(folder, 3, racks=[*_RACKS.values()]) as running:
+        yield running
+
+
+class Segments:
+    """Makes Kafka topics that are named as segments are, and looks where they lie."""
+
+    def __init__(self, brokers: KafkaBrokers, prefix: str, copies: int) -> None:
+        self._connection = KafkaConnection(brokers.bootstrap_servers)
+        self._prefix = prefix
+        self._admin = SegmentAdmin(self._connection, SegmentSettings(replication_factor=copies))
+        self._number = 0
+
+    def make(self, partitions: int, room: Room | None) -> tuple[Copies, ...]:
+        self._number += 1
+        place = (7, self._number)
+        name = f"{self._prefix}segment.public.default.orders.0000-ffff-{self._number}.7"
+        self._admin.create([SegmentTopic(name, partitions)], _WAIT_S, room)
+        self._admin.await_leaders([SegmentTopic(name, partitions)], _WAIT_S)
+        surveyor = BrokerSurveyor(self._connection, self._prefix)
+        found: list[tuple[Copies, ...]] = []
+
+        def led() -> bool:
+            survey = surveyor.look(_WAIT_S)
+            if survey is None or len(survey.segments.get(place, ())) != partitions:
+                return False
+            found.append(survey.segments[place])
+            return all(each.leader is not None for each in found[-1])
+
+        channel.until(led, f"{name} is led")
+        return found[-1]
+
+    def racks(self) -> dict[int, str]:
+        """As Kafka tells them."""
+        survey = BrokerSurveyor(self._connection, self._prefix).look(_WAIT_S)
+        assert survey is not None
+        return dict(survey.racks)
+
+    def close(self) -> None:
+        self._admin.close()
+
+
+def test_new_segments_lie_where_there_is_room(brokers: KafkaBrokers, topic_prefix: str) -> None:
+    segments = Segments(brokers, topic_prefix, 2)
+    try:
+        assert segments.racks() == _RACKS
+        even = segments.make(6, Room(1, _EVEN))
+        assert Counter(each.replicas[0] for each in even) == {1: 2, 2: 2, 3: 2}
+        for each in even:  # one copy in each rack
+            assert {_RACKS[broker] for broker in each.replicas} == {"a", "b"}
+        busy = (KafkaBroker(1, "a", 9e6, 9, 9), KafkaBroker(2, "a", 9e6, 9, 9), _EVEN[2])
+        (free,) = segments.make(1, Room(2, busy, expected=1e6))
+        assert free.replicas[0] == 3
+        elsewhere = segments.make(3, Room(3, _EVEN, off=frozenset({3})))
+        assert {broker for each in elsewhere for broker in each.replicas} == {1, 2}
+        unknown = segments.make(3, Room())  # before anything was surveyed
+        assert Counter(each.replicas[0] for each in unknown) == {1: 1, 2: 1, 3: 1}
+        assert len(segments.make(3, None)) == 3  # as Kafka likes
+    finally:
+        segments.close()
+
+
+def test_what_is_drained_gets_nothing_or_nothing_is_made(
+    brokers: KafkaBrokers, topic_prefix: str
+) -> None:
+    segments = Segments(brokers, topic_prefix, 2)
+    try:
+        kept = segments.make(3, Room(1, _EVEN, frozenset({2, 9})))
+        assert {broker for each in kept for broker in each.replicas} == {1, 3}
+        with pytest.raises(BrokersDrainedError, match=r"only 1 may get new segments.*: 1, 2 are"):
+            segments.make(1, Room(1, _EVEN, frozenset({1, 2})))
+    finally:
+        segments.close()
+
+
+@pytest.fixture(scope="module")
+def nodes(
+    brokers: KafkaBrokers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TopicCluster]:
+    """Two nodes, with one copy of everything, that look at Kafka often."""
+    folder = tmp_path_factory.mktemp("nodes")
+    settings = (
+        "replicationFactor=1",
+        "minInsyncReplicas=1",
+        "scalableTopicEntryBucketBudget=2",
+        "scalableTopicLoadReportIntervalSeconds=1",
+        "scalableTopicAutoScaleIntervalSeconds=2",  # so often a topic at rest is looked at
+        "scalableTopicRetentionSeconds=10",  # longer than a producer settles what is in doubt
+    )
+    with topic_cluster(brokers, f"{folder.name}.", folder, *settings) as running:
+        yield running
+
+
+def test_a_segment_is_relocated_under_ordered_traffic(nodes: TopicCluster) -> None:
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        async def disturb(producer: Producer) -> None:
+            async def moved(segment: int, **query: object) -> set[int]:
+                await nodes.call("POST", f"{topic}/relocate/{segment}", params=query)
+                parts = (await nodes.call("GET", f"{topic}/stats"))["segments"]
+                child = parts[str(segment + 1)]
+                return set(leaders(nodes.kafka, child["kafkaTopic"]).values())
+
+            first = set(leaders(nodes.kafka, producer.layout.segments[0].kafka_topic).values())
+            assert len(first) == 2
+            second = await moved(0)  # away from both, and there is one more
+            assert second == {1, 2, 3} - first
+            (only,) = second
+            third = await moved(1, off=[only])
+            assert third == {1, 2, 3} - second
+            assert await nodes.active(topic) == [2]
+
+        await under_load(nodes.kafka, client, topic, disturb, repeats=False)
+        # What else the next test drains would never be empty: nobody reads this topic any more.
+        await nodes.call("DELETE", topic, params={"force": True})
+
+    run_on(nodes, body)
+
+
+def test_a_broker_is_drained_under_ordered_traffic_and_leads_nothing_in_the_end(
+    nodes: TopicCluster,
+) -> None:
+    """Two topics, of which one has no traffic; what is sealed goes once it is read."""
+    idle = "public/default/idle"
+
+    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
+        await nodes.create(idle, 4)
+
+        async def share(broker: int) -> dict[str, Any]:
+            found = await nodes.rest("GET", "/admin/v2/kafka/brokers")
+            return next(each for each in found if each["brokerId"] == broker)
+
+        async def disturb(producer: Producer) -> None:
+            home = producer.layout.segments[0].kafka_topic
+            victim = leaders(nodes.kafka, home)[0]
+            assert (await share(victim))["drained"] is False
+            await nodes.rest("PUT", f"/admin/v2/kafka/brokers/{victim}/drain")
+
+            async def left() -> bool:
+                return bool((await share(victim))["activeReplicas"] == 0)
+
+            await eventually(left, _WAIT_S)
+            await nodes.split(topic, (await nodes.active(topic))[0])  # nor does what is made now
+            for name in (topic, idle):
+                parts = (await nodes.call("GET", f"{name}/stats"))["segments"].values()
+                for part in parts:
+                    if part["state"] == "ACTIVE":
+                        assert victim not in leaders(nodes.kafka, part["kafkaTopic"]).values()
+            drained.append(victim)
+
+        await under_load(nodes.kafka, client, topic, disturb, repeats=False)
+        (victim,) = drained
+
+        async def empty() -> bool:  # nobody reads `idle`, and `billing` has read the other one
+            return bool((await share(victim))["sealedLeaders"] == 0)
+
+        await eventually(empty, _WAIT_S)
+        await nodes.rest("DELETE", f"/admin/v2/kafka/brokers/{victim}/drain")
+        assert (await share(victim))["drained"] is False
+
+    drained: list[int] = []
+    run_on(nodes, body)

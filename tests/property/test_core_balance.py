@@ -1,0 +1,430 @@
+"""What holds of the balancer whatever brokers report."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from anabranch.core.balance.broker_load import (
+    FRESH,
+    BrokerLoadData,
+    LoadSample,
+    fault_of,
+    report_due,
+    updated,
+)
+from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, rank, top_bundles
+from anabranch.core.balance.choice import ChoiceReason, choose
+from anabranch.core.balance.filters import Candidate, Terms, filtered
+from anabranch.core.balance.forecast import basis, forecast
+from anabranch.core.balance.offload import ClusterView, Stopped
+from anabranch.core.balance.policies import (
+    NO_POLICIES,
+    FailureDomain,
+    IsolationPolicy,
+    Policies,
+)
+from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.balance.shedding import (
+    Round,
+    RoundEnd,
+    ShedderState,
+    decide,
+    remembered,
+)
+from anabranch.core.balance.usage import ResourceUsage
+from support.shedder_by_the_rules import RulesBroker, RulesSettings, RulesShedder
+
+NOW_MS = 1_700_000_000_000
+MANAGER = "this"
+SLACK = 1e-9  # of deviations: sums of squares are no exact numbers
+
+numbers = st.one_of(
+    st.sampled_from((0.0, -1.0, math.nan, math.inf, 1e300, 5e-324)),
+    st.floats(0, 2),
+    st.floats(0, 1e9),
+)
+times = st.sampled_from((0, NOW_MS - 1_900_000, NOW_MS - 10_000, NOW_MS, NOW_MS + 120_000))
+
+
+# --- what is drawn ------------------------------------------------------------------------------
+
+
+@st.composite
+def settings_of(draw: st.DrawFn) -> BalanceSettings:
+    return BalanceSettings(
+        broker_load_target_std=draw(st.sampled_from((0.0, 0.01, 0.1, 0.25, 0.5, 5.0))),
+        shedding_condition_hit_count_threshold=draw(st.sampled_from((0, 0, 0, 1))),
+        max_number_of_broker_shedding_per_cycle=draw(st.integers(1, 4)),
+        transfer_enabled=draw(st.booleans()),
+        broker_overloaded_threshold_percentage=draw(st.sampled_from((10.0, 85.0, 100.0))),
+        shedding_bundles_with_policies_enabled=draw(st.booleans()),
+        shedding_excluded_namespaces=draw(st.sampled_from(((), ("t/n0",)))),
+        failure_domains_enabled=draw(st.booleans()),
+        prefer_later_versions=draw(st.booleans()),
+    )
+
+
+brokers = st.lists(st.sampled_from([f"b{n}:80" for n in range(8)]), unique=True, max_size=8)
+namespaces = st.sampled_from(("t/n0", "t/n1", "t/n2"))
+
+
+@st.composite
+def policies_of(draw: st.DrawFn) -> Policies:
+    texts = st.sampled_from(("b[0-3]", "b1", ".*", "b5:80", "[", "(a+)+"))
+    lists = st.lists(texts, max_size=2).map(tuple)
+    policies = st.builds(
+        IsolationPolicy,
+        st.lists(st.sampled_from(("t/n0", "t/.*", "[")), max_size=2).map(tuple),
+        lists,
+        lists,
+        st.integers(0, 3),
+    )
+    return Policies(
+        isolation=draw(st.dictionaries(st.sampled_from("pq"), policies, max_size=2)),
+        domains=draw(
+            st.dictionaries(
+                st.sampled_from("xy"), brokers.map(tuple).map(FailureDomain), max_size=2
+            )
+        ),
+        groups=draw(st.dictionaries(namespaces, st.sampled_from(("g", "G", "h", " ")), max_size=3)),
+    )
+
+
+loads = st.builds(
+    BrokerLoadData,
+    msg_throughput_in=numbers,
+    weighted_max_ema=numbers,
+    msg_throughput_ema=numbers,
+    topics=st.sampled_from((0, 49_999, 50_000)),
+    updated_at_ms=times,
+)
+bundle_loads = st.builds(
+    BundleLoad, msg_throughput_in=numbers, msg_throughput_out=numbers, msg_rate_in=numbers
+)
+candidates = st.builds(
+    Candidate,
+    st.sampled_from([f"b{n}:80" for n in range(8)]),
+    st.sampled_from(("1.0.0", "1.0.1", "1.0.1-rc.1", "none")),
+    st.sampled_from((MANAGER, MANAGER, MANAGER, "other")),
+    st.none() | loads,
+)
+several = st.lists(candidates, unique_by=lambda each: each.broker, max_size=8)
+
+
+@st.composite
+def sound_views(draw: st.DrawFn) -> tuple[ClusterView, list[RulesBroker]]:
+    """Clusters about which everything is known, for core and for the rules."""
+    count = draw(st.integers(0, 7))
+    levels = draw(st.lists(st.integers(1, 120), min_size=count, max_size=count, unique=True))
+    amounts = st.lists(st.sampled_from((0.0, 1.0, 2.0, 5.0, 10.0, 30.0)), max_size=5)
+    rules = []
+    for number, level in enumerate(levels):
+        top = sorted(draw(amounts))
+        throughput = sum(top) + draw(st.sampled_from((0.0, 0.0, 3.0, 50.0)))
+        rules.append(
+            RulesBroker(
+                f"b{number}:80",
+                level / 100,
+                throughput,
+                throughput * draw(st.sampled_from((1.0, 1.0, 0.5))),
+                [(f"t/n{at % 3}/{number}-{at}", amount) for at, amount in enumerate(top)],
+            )
+        )
+    owner = {name: each.name for each in rules for name, _ in each.top}
+    view = ClusterView(
+        loads={
+            each.name: BrokerLoadData(
+                msg_throughput_in=each.throughput,
+                weighted_max_ema=each.load,
+                msg_throughput_ema=each.average,
+                updated_at_ms=NOW_MS,
+            )
+            for each in rules
+        },
+        top={
+            each.name: TopBundlesLoadData(
+                tuple((name, BundleLoad(msg_throughput_in=amount)) for name, amount in each.top)
+            )
+            for each in rules
+        },
+        candidates=[Candidate(each.name, "1.0.0", MANAGER) for each in rules],
+        owner_of=lambda bundle: owner.get(bundle, ""),
+        policies=NO_POLICIES,
+        load_manager_class=MANAGER,
+        in_group=lambda _: {},
+    )
+    return view, rules
+
+
+@st.composite
+def views(draw: st.DrawFn) -> ClusterView:
+    """Clusters about which something is wrong, too old, or of somebody who is not there."""
+    view, rules = draw(sound_views())
+    seldom = st.sampled_from((False, False, False, False, True))
+    owner = {name: each.name for each in rules for name, _ in each.top if not draw(seldom)}
+    found = {broker: draw(loads) if draw(seldom) else load for broker, load in view.loads.items()}
+    if draw(seldom):
+        found["b9:80"] = draw(loads)
+    top = {
+        broker: TopBundlesLoadData(
+            tuple(
+                (name, draw(bundle_loads) if draw(seldom) else load)
+                for name, load in report.bundles
+            )
+        )
+        for broker, report in view.top.items()
+        if not draw(seldom)
+    }
+    there = [
+        replace(draw(candidates), broker=each.broker) if draw(seldom) else each
+        for each in view.candidates
+    ]
+    counts = {each.broker: draw(st.integers(0, 2)) for each in there}
+    return replace(
+        view,
+        loads=found,
+        top=top,
+        candidates=there,
+        owner_of=lambda bundle: owner.get(bundle, ""),
+        policies=draw(policies_of()) if draw(st.booleans()) else NO_POLICIES,
+        in_group=lambda _: counts,
+    )
+
+
+# --- shedding -----------------------------------------------------------------------------------
+
+recents = st.dictionaries(
+    st.sampled_from([f"t/n{n}/{m}" for n in range(3) for m in range(3)]), times
+)
+cooling = st.dictionaries(st.sampled_from(["b0:80", "b1:80"]), times, max_size=1)
+
+
+@given(views(), settings_of(), recents, cooling)
+def test_whatever_is_reported_only_what_may_move_does_and_only_for_the_better(
+    view: ClusterView,
+    settings: BalanceSettings,
+    recently: Mapping[str, int],
+    unloaded: Mapping[str, int],
+) -> None:
+    state = ShedderState(9, unloaded, recently)
+    then, found = decide(state, view, settings, NOW_MS)
+    there = {each.broker for each in view.candidates}
+    moved = [each.bundle for each in found.decisions]
+    assert len(moved) == len(set(moved)), "twice"
+    assert not set(moved) & set(recently)
+    for each in found.decisions:
+        assert view.owner_of(each.bundle) == each.source
+        assert each.std_after <= each.std_before + SLACK
+        assert bool(each.destination) is settings.transfer_enabled
+        namespace = each.bundle.rpartition("/")[0]
+        assert namespace not in settings.shedding_excluded_namespaces
+        terms = Terms(namespace, MANAGER, settings, view.policies, view.in_group(namespace))
+        kept = filtered(view.candidates, terms)
+        assert kept.failed == ()
+        assert {each.source, each.destination or each.source} <= there
+        if each.destination:
+            assert each.destination in {left.broker for left in kept.kept}
+        assert not view.policies.binds(namespace) or settings.shedding_bundles_with_policies_enabled
+    _kept_its_last_bundle(view, found)
+    assert (found.skipped is None) is bool(found.decisions)
+    assert then.hits == (0 if found.decisions else found.hits)
+
+
+def _kept_its_last_bundle(view: ClusterView, found: Round) -> None:
+    for broker, report in view.top.items():
+        gone = {each.bundle for each in found.decisions if each.source == broker}
+        come = {each.bundle for each in found.decisions if each.destination == broker}
+        assert not gone or come or gone < {name for name, _ in report.bundles}
+
+
+@given(
+    sound_views(),
+    st.sampled_from((0.0, 0.05, 0.25)),
+    st.integers(0, 1),
+    st.booleans(),
+    st.sampled_from((50.0, 85.0)),
+)
+def test_it_decides_what_the_rules_say_step_by_step(
+    drawn: tuple[ClusterView, list[RulesBroker]],
+    target: float,
+    threshold: int,
+    transfer: bool,
+    overload: float,
+) -> None:
+    view, brokers = drawn
+    settings = BalanceSettings(
+        broker_load_target_std=target,
+        shedding_condition_hit_count_threshold=threshold,
+        transfer_enabled=transfer,
+        broker_overloaded_threshold_percentage=overload,
+    )
+    rules = RulesShedder(RulesSettings(target, threshold, 3, transfer, overload))
+    state = ShedderState()
+    for _ in range(threshold + 2):
+        said = rules.call(brokers)
+        state, found = decide(state, view, settings, NOW_MS)
+        moves = [(each.bundle, each.source, each.destination) for each in found.decisions]
+        if any(exchange.stopped is Stopped.WORSE for exchange in found.exchanges):
+            return  # ours refuses where the rules go on
+        assume(found.std is None or abs(found.std - target) > SLACK)
+        assert moves == said
+        assert state.hits == rules.hits
+
+
+@given(sound_views())
+def test_what_the_rules_would_make_worse_is_refused(
+    drawn: tuple[ClusterView, list[RulesBroker]],
+) -> None:
+    view, _ = drawn
+    settings = BalanceSettings(broker_load_target_std=0.0, shedding_condition_hit_count_threshold=0)
+    _, found = decide(ShedderState(), view, settings, NOW_MS)
+    if found.std is not None and found.std_after is not None:
+        assert found.std_after <= found.std + SLACK
+    if found.ended is RoundEnd.BALANCED:
+        assert found.std_after is not None
+        assert found.std_after <= settings.broker_load_target_std + SLACK
+
+
+# --- forecasts ----------------------------------------------------------------------------------
+
+
+@given(views(), settings_of(), recents, cooling, st.sampled_from((0.0, 30.0)))
+def test_a_forecast_begins_with_the_decision_and_never_gets_worse(
+    view: ClusterView,
+    settings: BalanceSettings,
+    recently: Mapping[str, int],
+    unloaded: Mapping[str, int],
+    grace_minutes: float,
+) -> None:
+    settings = replace(
+        settings, shedding_delay_in_seconds=0.0, shedding_grace_period_minutes=grace_minutes
+    )
+    state = remembered(ShedderState(9, unloaded, recently), settings, NOW_MS)
+    _, first = decide(state, view, settings, NOW_MS)
+    found = forecast(basis(state, view, settings, NOW_MS), 5)
+    assert len(found.cycles) == 5
+    assert repr(found.cycles[0]) == repr(first)
+    moved = [unload.bundle for each in found.cycles for unload in each.decisions]
+    assert not grace_minutes or len(moved) == len(set(moved)), "twice in a grace period"
+    for each in found.cycles:
+        if each.std is not None and each.std_after is not None:
+            assert each.std_after <= each.std + SLACK
+    _, again = decide(state, view, settings, NOW_MS)
+    assert repr(again) == repr(first), "nothing has changed by it"
+
+
+@given(sound_views(), st.sampled_from((0.0, 0.05)), st.booleans())
+def test_what_a_cycle_predicts_the_next_one_of_a_forecast_finds(
+    drawn: tuple[ClusterView, list[RulesBroker]], target: float, transfer: bool
+) -> None:
+    view, _ = drawn
+    settings = BalanceSettings(
+        broker_load_target_std=target,
+        shedding_condition_hit_count_threshold=0,
+        shedding_delay_in_seconds=0.0,
+        transfer_enabled=transfer,
+    )
+    found = forecast(basis(ShedderState(), view, settings, NOW_MS), 4)
+    for before, after in itertools.pairwise(found.cycles):
+        assert before.std_after == pytest.approx(after.std, abs=1e-6)
+        assert before.average == pytest.approx(after.average)
+
+
+# --- filters and choice -------------------------------------------------------------------------
+
+
+@given(several, policies_of(), settings_of(), namespaces, st.integers(0), st.integers(0))
+def test_a_choice_is_among_those_whom_no_filter_removes(
+    offered: list[Candidate],
+    policies: Policies,
+    settings: BalanceSettings,
+    namespace: str,
+    draw: int,
+    turn: int,
+) -> None:
+    terms = Terms(namespace, MANAGER, settings, policies, {"b1:80": 2, "b2:80": 1})
+    left = filtered(offered, terms)
+    found = choose(offered, terms, draw, turn)
+    kept = {each.broker for each in left.kept}
+    removed = {broker for broker, _ in left.removed}
+    assert kept | removed == {each.broker for each in offered}
+    assert not kept & removed
+    assert (found.broker in kept) is bool(kept)
+    assert (found.reason is ChoiceReason.NO_CANDIDATE) is (not kept)
+    assert {broker for broker, _ in found.considered} == kept
+
+
+@given(several, policies_of(), settings_of(), namespaces)
+def test_filters_do_not_mind_the_order_of_candidates(
+    offered: list[Candidate], policies: Policies, settings: BalanceSettings, namespace: str
+) -> None:
+    terms = Terms(namespace, MANAGER, settings, policies, {"b1:80": 2, "b2:80": 1})
+    there = filtered(offered, terms)
+    back = filtered(offered[::-1], terms)
+    assert set(there.kept) == set(back.kept)
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=8), st.integers(0, 50), st.integers(0))
+def test_who_is_chosen_for_little_load_has_it(levels: list[int], percent: int, draw: int) -> None:
+    offered = [
+        Candidate(f"b{n}:80", "1.0.0", MANAGER, BrokerLoadData(weighted_max_ema=level / 100))
+        for n, level in enumerate(levels)
+    ]
+    settings = BalanceSettings(average_resource_usage_difference_threshold_percentage=percent)
+    found = choose(offered, Terms("t/n", MANAGER, settings, NO_POLICIES), draw)
+    load = dict(found.considered)[found.broker]
+    mean = math.fsum(level / 100 for level in levels) / len(levels)
+    assert load is not None
+    if found.reason is ChoiceReason.LESS_LOADED:
+        assert load + percent / 100 <= mean
+    else:
+        assert all(level / 100 + percent / 100 > mean - SLACK for level in levels)
+
+
+# --- loads --------------------------------------------------------------------------------------
+
+usages = st.builds(ResourceUsage, numbers, numbers)
+
+
+@given(st.lists(st.tuples(usages, usages, numbers, numbers), max_size=5))
+def test_a_load_is_averaged_and_reported_whatever_is_measured(
+    samples: list[tuple[ResourceUsage, ResourceUsage, float, float]],
+) -> None:
+    load, settings = FRESH, BalanceSettings()
+    for cpu, bandwidth, throughput, rate in samples:
+        sample = LoadSample(
+            cpu=cpu, bandwidth_in=bandwidth, msg_throughput_in=throughput, msg_rate_in=rate
+        )
+        load = updated(load, sample, settings, NOW_MS)
+        assert report_due(load, FRESH, settings, NOW_MS)
+        assert report_due(load, replace(load, reported_at_ms=NOW_MS), settings, NOW_MS) is False
+        sound = all(0 <= each <= 1e15 for each in (throughput, rate)) and cpu.is_sound
+        if sound and bandwidth.is_sound and math.isfinite(load.weighted_max_ema):
+            assert (fault_of(load, NOW_MS) == "") is (
+                max(load.weighted_max_ema, load.max_resource_usage) <= 1e15
+                and load.msg_throughput_ema <= 1e15
+            )
+
+
+@given(
+    st.dictionaries(st.integers(0, 30).map(lambda n: f"t/n/{n}"), bundle_loads), st.integers(1, 9)
+)
+@example({"t/n/1": BundleLoad(msg_throughput_in=math.nan)}, 1)
+def test_the_highest_bundles_are_reported_in_ascending_order(
+    found: dict[str, BundleLoad], most: int
+) -> None:
+    settings = BalanceSettings(max_number_of_bundles_in_bundle_load_report=most)
+    report = top_bundles(found, settings, NO_POLICIES, NOW_MS)
+    ranks = [rank(load) for _, load in report.bundles]
+    assert ranks == sorted(ranks)
+    sound = {name for name, load in found.items() if load.is_sound and load.msg_throughput > 0}
+    left = sound - {name for name, _ in report.bundles}
+    assert len(ranks) == min(most, len(sound))
+    assert all(rank(found[name]) <= ranks[0] for name in left)

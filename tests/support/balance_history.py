@@ -1,0 +1,55 @@
+"""What a balancer did, as a history: policies, and bundles that it moves with its reasons."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.records import (
+    Cause,
+    Grounds,
+    PlacementPolicyChange,
+    PolicyOp,
+    Weighed,
+)
+from anabranch.core.policies.policy import PolicyKind
+from support.history import BROKERS, History
+
+FIRST, SECOND, THIRD = BROKERS
+GRACE_MS = 60_000
+SOUND = Grounds("Overloaded", 3, 0.4, 0.2, (Weighed(SECOND, 0.1),), GRACE_MS)
+
+
+def isolates(history: History, namespaces: str, primary: str, secondary: str = "") -> None:
+    """A policy for some namespaces, which is told to the log."""
+    before = history.state.placement(PolicyKind.ISOLATION, "gold")
+    history.accepted(
+        PlacementPolicyChange(
+            proposal_id=history.new_id(),
+            kind=PolicyKind.ISOLATION,
+            name="gold",
+            op=PolicyOp.UPDATE if before else PolicyOp.CREATE,
+            version=(before.version if before else 0) + 1,
+            actor=FIRST,
+            session=history.sessions[FIRST],
+            namespaces=(namespaces,),
+            primary=(primary,),
+            secondary=(secondary,) if secondary else (),
+        )
+    )
+
+
+def sheds(
+    history: History,
+    name: str,
+    to: str,
+    cause: Cause = Cause.OVERLOADED,
+    grounds: Grounds | None = SOUND,
+) -> None:
+    """The balancer moves a bundle, all the way."""
+    owner = history.unit(name).broker
+    record = history.move(name, Move.RELEASE, FIRST, broker=to)
+    choice = (grounds,) if grounds else ()
+    history.accepted(replace(record, cause=cause, choice=choice))
+    history.accepted(history.move(name, Move.HAND_OVER, owner))
+    history.own(name)

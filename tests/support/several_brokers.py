@@ -1,0 +1,88 @@
+"""What tests of scalable topics on a Kafka of several brokers share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+
+from confluent_kafka.admin import AdminClient
+
+from anabranch.client import Client, ClosedError, DeadlineError, Producer, StreamConsumer
+from support.quiet import QUIET
+from support.traffic import Traffic, stored, wrong
+from support.waiting import until
+
+_KEYS = [b"key-%d" % number for number in range(120)]
+_WAIT_S = 60.0
+_LINGERS_MS = (0, 5, 50)
+_PAUSE_S = 0.004
+
+
+class Reading:
+    """What a subscription's consumer receives, in its order.
+
+    `repeats`: what comes again is left out, since it was not committed in time; else it counts.
+    """
+
+    def __init__(self, consumer: StreamConsumer, *, repeats: bool) -> None:
+        self.received: dict[bytes, list[bytes]] = defaultdict(list)
+        self._repeats = repeats
+        self._seen: set[tuple[bytes, bytes]] = set()
+        self._consumer = consumer
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                batch = await self._consumer.receive_many(timeout_s=0.2)
+            except DeadlineError:
+                continue
+            except ClosedError:
+                return
+            for message in batch:
+                key, value = message.key or b"", bytes(message.value)
+                if not (self._repeats and (key, value) in self._seen):
+                    self.received[key].append(value)
+                self._seen.add((key, value))
+            self._consumer.acknowledge(batch)
+
+    async def all_of(self, sent: dict[bytes, list[bytes]]) -> dict[bytes, list[bytes]]:
+        """What was received once that was as much as was sent; ends the consumer."""
+        total = sum(map(len, sent.values()))
+        await until(lambda: len(self._seen) >= total or self._task.done(), _WAIT_S)
+        await self._consumer.close()
+        await self._task
+        return dict(self.received)
+
+
+def leaders(kafka: str, topic: str) -> dict[int, int]:
+    """Which broker leads each partition."""
+    admin = AdminClient({**QUIET, "bootstrap.servers": kafka})
+    found = admin.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions
+    return {number: each.leader for number, each in found.items()}
+
+
+Disturb = Callable[[Producer], Awaitable[None]]
+
+
+async def under_load(
+    kafka: str, client: Client, topic: str, disturb: Disturb, *, repeats: bool
+) -> None:
+    """Several producers and a consumer while that goes on; then everything is compared.
+
+    `repeats`: whether the consumer may be given something again.
+    """
+    producers = [await client.create_producer(topic, linger_ms=linger) for linger in _LINGERS_MS]
+    reading = Reading(await client.subscribe(topic, "billing"), repeats=repeats)
+    traffic = [
+        Traffic(producer, _KEYS[place :: len(producers)], _PAUSE_S)
+        for place, producer in enumerate(producers)
+    ]
+    await disturb(producers[0])
+    sent: dict[bytes, list[bytes]] = {}
+    for each in traffic:
+        sent |= await each.stop()
+    layout = producers[0].layout
+    assert wrong(await asyncio.to_thread(stored, kafka, layout), sent) == []
+    assert wrong(await reading.all_of(sent), sent) == []

@@ -1,0 +1,136 @@
+"""What the balancer did: where policies forbid it, too soon, or without a reason, it is found."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.records import Cause, Grounds, Weighed
+from anabranch.spark_replay.tally import CheckName
+from support.balance_history import FIRST, GRACE_MS, SECOND, SOUND, THIRD, isolates, sheds
+from support.history import History, ready
+from support.local_audit import audited, not_applicable, violated, witness
+
+
+def owned(name_at: int = 1) -> tuple[History, str]:
+    """A cluster in which the first broker owns a bundle."""
+    history = ready()
+    name = history.units()[name_at]
+    history.assign(name, FIRST)
+    return history, name
+
+
+def found(history: History, check: CheckName, text: str) -> None:
+    """That check and no other has something to say, which is this."""
+    findings = audited(history)
+    assert violated(findings) == [check]
+    assert text in witness(findings, check)
+
+
+def test_moves_with_reasons_to_allowed_brokers_and_far_apart_are_sound() -> None:
+    history, name = owned()
+    isolates(history, "public/.*", "b[12]", secondary="b3:.*")
+    sheds(history, name, SECOND)
+    history.wait(GRACE_MS)
+    sheds(history, name, THIRD, Cause.UNDERLOADED)
+    history.transfer(name, FIRST)  # by hand, and so at any time
+    isolates(history, "acme/.*", "nobody")
+    history.wait(GRACE_MS)
+    sheds(history, name, SECOND)
+    findings = audited(history)
+    assert violated(findings) == []
+    examined = {check.name: check.examined for check in findings.checks}
+    assert (examined[CheckName.PLACEMENT], examined[CheckName.BALANCE]) == (3, 3)
+    assert not not_applicable(findings) & {CheckName.PLACEMENT, CheckName.BALANCE}
+
+
+def test_a_choice_of_a_broker_that_no_policy_allows_is_found() -> None:
+    history, name = owned()
+    isolates(history, "public/.*", "b1")
+    history.wait(60_000)
+    sheds(history, name, SECOND)
+    found(history, CheckName.PLACEMENT, "RELEASE to b2:8080, which is no broker of isolation")
+
+
+def test_a_choice_of_a_broker_that_others_have_to_themselves_is_found() -> None:
+    history, name = owned()
+    isolates(history, "acme/.*", "b2")
+    history.wait(60_000)
+    sheds(history, name, SECOND)
+    found(history, CheckName.PLACEMENT, "isolation policy gold has for other namespaces")
+
+
+def test_an_assignment_is_held_against_the_policies_too() -> None:
+    history = ready()
+    isolates(history, "public/.*", "b1")
+    history.wait(60_000)
+    name = history.units()[1]
+    record = history.move(name, Move.ASSIGN, THIRD, broker=THIRD)
+    history.accepted(replace(record, cause=Cause.LOOKUP, choice=(SOUND,)))
+    history.own(name)
+    found(history, CheckName.PLACEMENT, "ASSIGN to b3:8080")
+
+
+def test_a_choice_that_had_not_read_the_newest_policy_is_no_fault() -> None:
+    history, name = owned()
+    isolates(history, "public/.*", "b[12]")
+    history.wait(60_000)
+    isolates(history, "public/.*", "b1")
+    sheds(history, name, SECOND)
+    assert violated(audited(history)) == []
+
+
+def test_a_choice_of_a_broker_that_a_filter_had_removed_is_found() -> None:
+    history, name = owned()
+    removed = replace(SOUND, weighed=(Weighed(SECOND, 0.1, "version"),))
+    sheds(history, name, SECOND, grounds=removed)
+    found(history, CheckName.PLACEMENT, "though version had removed it")
+
+
+def test_a_move_within_the_grace_period_of_the_last_one_is_found() -> None:
+    history, name = owned()
+    sheds(history, name, SECOND)
+    history.wait(GRACE_MS // 2)
+    sheds(history, name, THIRD)
+    found(history, CheckName.BALANCE, "before the grace period of the last one was over")
+
+
+@pytest.mark.parametrize(
+    ("cause", "grounds", "text"),
+    [
+        (Cause.OVERLOADED, None, "does not say what it rested on"),
+        (Cause.OVERLOADED, replace(SOUND, rule=""), "does not say what it rested on"),
+        (Cause.BALANCE, SOUND, "gives BALANCE as its reason"),
+        (Cause.TOPICS, SOUND, "gives TOPICS as its reason"),
+        (Cause.UNDERLOADED, replace(SOUND, predicted=0.5), "was to make the deviation 0.500"),
+    ],
+)
+def test_a_move_without_a_reason_is_found(cause: Cause, grounds: Grounds | None, text: str) -> None:
+    history, name = owned()
+    sheds(history, name, SECOND, cause, grounds)
+    found(history, CheckName.BALANCE, text)
+
+
+def test_a_split_by_the_balancer_has_a_reason_of_its_own() -> None:
+    def splits(cause: Cause) -> History:
+        history, name = owned()
+        children = ("0x40000000_0x60000000", "0x60000000_0x80000000")
+        record = history.move(name, Move.SPLIT, FIRST, children=children)
+        history.accepted(replace(record, cause=cause))
+        history.accepted(history.move(name, Move.SPLIT_COMMIT, FIRST))
+        return history
+
+    assert violated(audited(splits(Cause.MSG_RATE))) == []
+    found(splits(Cause.OVERLOADED), CheckName.BALANCE, "SPLIT by the balancer gives OVERLOADED")
+
+
+def test_policies_of_a_snapshot_count_where_the_log_begins_later() -> None:
+    history, name = owned()
+    isolates(history, "public/.*", "b1")
+    history.wait(60_000)
+    taken = history.snapshot()
+    sheds(history, name, SECOND)
+    horizon = taken.horizon.next_offset
+    findings = audited(history, snapshot=taken, without_before=horizon)
+    assert violated(findings) == [CheckName.PLACEMENT]

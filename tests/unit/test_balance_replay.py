@@ -1,0 +1,273 @@
+"""What brokers use, and what the balancer would have done: models and replays, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from anabranch.core.balance.recording import (
+    BrokerLine,
+    BundleLine,
+    Line,
+    LoadRecording,
+    RecordedLoad,
+    RecordedResources,
+    RecordedUse,
+)
+from anabranch.core.balance.settings import BalanceSettings
+from anabranch.spark_replay.balance.brokers import UseLine, models_of
+from anabranch.spark_replay.balance.outcome import BalanceOutcome
+from anabranch.spark_replay.balance.replay import BalanceReplay, ReplayRules
+from anabranch.spark_replay.balance.run import (
+    SAMPLE,
+    bins_of,
+    read_recording,
+)
+from support.load_recording import HOT, MB, MINUTE_MS, PARTS, B, bundle, carrying
+
+DEFAULT = BalanceSettings()
+
+
+def replayed(
+    lines: Sequence[Line],
+    settings: BalanceSettings = DEFAULT,
+    rules: ReplayRules | None = None,
+    yardstick: BalanceSettings = DEFAULT,
+    minutes: int = 30,
+) -> BalanceOutcome:
+    """The recording, to so many minutes after its last line."""
+    end = BrokerLine(lines[-1].time_ms + minutes * MINUTE_MS, B[0], 10 * MB)
+    recording = LoadRecording([*lines, end])
+    how = rules or ReplayRules()
+    bins = bins_of(recording, how)
+    return BalanceReplay(recording, models_of(recording), settings, yardstick, how, bins).run("x")
+
+
+def moves(outcome: BalanceOutcome) -> list[tuple[float, str, str, str]]:
+    """Minute, bundle, from and to."""
+    return [
+        (each.at_ms / MINUTE_MS, each.bundle, each.source, each.destination) for each in outcome.log
+    ]
+
+
+# --- what brokers use -----------------------------------------------------------------------------
+
+
+def measured(broker: str, *points: tuple[float, float]) -> list[Line]:
+    """A bundle's megabytes a second, and the processor that its broker uses then."""
+    lines: list[Line] = []
+    for minute, (megabytes, cpu) in enumerate(points):
+        uses = RecordedResources(cpu=RecordedUse(cpu, 100.0))
+        lines += [
+            bundle(0, broker, megabytes, minute),
+            BrokerLine(minute * MINUTE_MS, broker, resources=uses),
+        ]
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("points", "idle", "per_mb", "error"),
+    [
+        ([(1, 12.0), (2, 14.0), (5, 20.0)], 10.0, 2.0, 0.0),
+        ([(1, 13.0), (1, 11.0), (5, 20.0)], 10.0, 2.0, 2 / 300),
+        ([(4, 20.0), (4, 20.0)], 0.0, 5.0, 0.0),  # always the same: all in proportion
+        ([(0, 7.0), (0, 9.0)], 8.0, 0.0, 0.01),  # no traffic: all idle
+        ([(1, 30.0), (5, 10.0)], 20.0, 0.0, 0.1),  # it does not fall
+        ([(2, 0.0), (4, 20.0)], 0.0, 4.0, 0.06),  # nor begin below nothing
+    ],
+)
+def test_a_broker_s_use_is_the_line_closest_to_what_it_measured(
+    points: list[tuple[float, float]], idle: float, per_mb: float, error: float
+) -> None:
+    model = models_of(LoadRecording(measured(B[0], *points)))[B[0]]
+    cpu = model.lines[0]
+    assert [cpu.idle, cpu.per_byte * MB] == pytest.approx([idle, per_mb])
+    assert model.error == pytest.approx(error, abs=1e-9)
+    assert model.measured == len(points)
+    assert model.lines[1:] == (UseLine(0.0, 0.0, 0.0),) * 4
+    used = model.resources(3 * MB).cpu
+    assert used.usage == pytest.approx(idle + 3 * per_mb)
+
+
+def test_a_capacity_that_was_given_is_where_the_broker_is_full() -> None:
+    model = models_of(LoadRecording(carrying(B[0], capacity=8 * MB, idle=0.2)))[B[0]]
+    assert model.capacity == pytest.approx(8 * MB)
+    assert model.measured == 0
+    assert [model.resources(each * MB).cpu.percent for each in (0, 4, 8, 12)] == pytest.approx(
+        [20.0, 60.0, 100.0, 140.0]
+    )
+
+
+def test_a_bundle_counts_for_the_broker_that_had_it_when_it_measured() -> None:
+    lines = [
+        *measured(B[0], (1, 12.0), (2, 14.0)),
+        bundle(0, B[1], 9, 2),
+        BrokerLine(2 * MINUTE_MS, B[0], resources=RecordedResources(cpu=RecordedUse(10.0, 100.0))),
+        BrokerLine(2 * MINUTE_MS, B[1], resources=RecordedResources(cpu=RecordedUse(90.0, 100.0))),
+    ]
+    found = models_of(LoadRecording(lines))
+    assert found[B[0]].lines[0].idle == pytest.approx(10.0)
+    assert found[B[0]].capacity == pytest.approx(45 * MB)
+    assert found[B[1]].capacity == pytest.approx(10 * MB)
+
+
+# --- replays --------------------------------------------------------------------------------------
+
+
+def test_an_overloaded_broker_gives_half_of_the_difference_in_the_fourth_cycle() -> None:
+    outcome = replayed(HOT)
+    assert moves(outcome) == [(4, PARTS[0], B[0], B[1]), (4, PARTS[1], B[0], B[1])]
+    figures = outcome.figures
+    assert (figures.moves, figures.bundles_moved, figures.moved_again) == (2, 2, 0)
+    assert (figures.reasons, figures.acting, figures.flaps) == ({"Overloaded": 2}, 1, 0)
+    assert (figures.deviation_start, figures.deviation_end) == pytest.approx((0.4, 0.0))
+    assert figures.until_below_s == 245  # the first measurement after that
+    assert figures.above_s == figures.above_first_s == 245
+    assert figures.deviation_mean == pytest.approx(0.4 * 245 / figures.seconds)
+    assert outcome.log[-1].predicted == pytest.approx(0.0, abs=1e-9)
+    assert figures.cycles == sum(figures.ended.values()) == 29
+    assert figures.ended["hits"] == 3
+    assert outcome.deviations[0] == pytest.approx(0.4)
+    assert outcome.deviations[-1] == 0
+
+
+def test_brokers_without_load_get_some_though_the_deviation_is_small() -> None:
+    held = [bundle(3 * at + each, B[at], 1.0) for at in range(3) for each in range(3)]
+    outcome = replayed([*carrying(*B), *held])
+    assert outcome.figures.reasons == {"Underloaded": 1}
+    assert [(source, to) for _, _, source, to in moves(outcome)] == [(B[2], B[3])]
+    assert outcome.figures.until_below_s == 0
+    assert outcome.figures.above_s == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        BalanceSettings(shedding_enabled=False),
+        BalanceSettings(enabled=False),
+        BalanceSettings(shedding_excluded_namespaces=("t/n",)),
+        BalanceSettings(shedding_condition_hit_count_threshold=1_000),
+    ],
+)
+def test_under_some_settings_nothing_moves(settings: BalanceSettings) -> None:
+    outcome = replayed(HOT, settings)
+    assert (outcome.figures.moves, outcome.log) == (0, [])
+    assert outcome.figures.until_below_s is None
+    assert outcome.figures.above_s == outcome.figures.seconds
+    assert outcome.figures.deviation_end == pytest.approx(0.4)
+
+
+def test_a_load_that_is_even_moves_nothing() -> None:
+    even = [bundle(number, B[number % 2], 2.0) for number in range(4)]
+    figures = replayed([*carrying(*B[:2]), *even]).figures
+    assert (figures.moves, set(figures.ended)) == (0, {"balanced"})
+
+
+def heats(minute: float, hot: Sequence[int], cold: Sequence[int], owner: str) -> list[Line]:
+    return [
+        bundle(number, owner, 2.0 if number in hot else 0.2, minute) for number in (*hot, *cold)
+    ]
+
+
+def test_without_a_grace_period_bundles_go_back_and_forth() -> None:
+    first, second = (0, 1, 2, 3), (4, 5, 6, 7)
+    begin = [
+        *carrying(*B[:2]),
+        *(bundle(number, B[0], 2.0) for number in first),
+        *(bundle(number, B[1], 0.2) for number in second),
+    ]
+    # Without an average over time, a load that jumps once is told as it is.
+    patient_ones = BalanceSettings(history_resource_percentage=0.0)
+    settled = replayed(begin, patient_ones)
+    there = {name: to for _, name, _, to in moves(settled)}
+    hot = [n for n in range(8) if there.get(PARTS[n], B[0] if n in first else B[1]) == B[1]]
+    cold = [n for n in range(8) if n not in hot]
+    turned = [*begin, *heats(15, hot, cold, "b0:80")]
+    no_grace = msgspec.structs.replace(patient_ones, shedding_grace_period_minutes=0.0)
+    restless = replayed(turned, no_grace, minutes=14)
+    patient = replayed(turned, patient_ones, minutes=14)  # the grace period is over after that
+    assert restless.figures.flaps > 0
+    assert restless.figures.moved_again >= restless.figures.flaps
+    back = [each for each in restless.log if each.flaps]
+    assert len(back) == restless.figures.flaps
+    for each in back:
+        before = [m for m in restless.log if m.bundle == each.bundle and m.at_ms < each.at_ms][-1]
+        assert (before.source, before.destination) == (each.destination, each.source)
+    assert patient.figures.flaps == 0
+    assert patient.figures.moves > settled.figures.moves
+    grace_ms = DEFAULT.shedding_grace_period_minutes * MINUTE_MS
+    for name in {each.bundle for each in patient.log}:
+        times = [each.at_ms for each in patient.log if each.bundle == name]
+        assert all(later - earlier >= grace_ms for earlier, later in pairwise(times))
+    later = replayed(turned, no_grace, ReplayRules(flap_s=60.0), minutes=14)
+    assert (later.figures.flaps, later.figures.moves) == (0, restless.figures.moves)
+
+
+def test_a_load_that_jumps_once_is_seen_late_through_its_average() -> None:
+    jump = [
+        *carrying(*B[:2]),
+        *(bundle(number, B[number // 4], 0.5) for number in range(8)),
+        *(bundle(number, B[0], 2.0, 2) for number in range(4)),
+    ]
+    at_once = replayed(jump, BalanceSettings(history_resource_percentage=0.0))
+    assert {minute for minute, *_ in moves(at_once)} == {5}
+    # It was told when its use had jumped; what decisions are made by, only a quarter of an hour on.
+    assert {minute for minute, *_ in moves(replayed(jump))} == {21}
+
+
+def test_a_move_takes_the_time_that_is_stated() -> None:
+    outcome = replayed(HOT, rules=ReplayRules(move_s=30.0))
+    assert [minute for minute, *_ in moves(outcome)] == [4, 4]
+    assert outcome.figures.until_below_s == 270
+    assert outcome.figures.flaps == 0
+
+
+def test_without_transfers_the_next_look_up_finds_the_owner() -> None:
+    outcome = replayed(HOT, BalanceSettings(transfer_enabled=False))
+    assert moves(outcome) == [(4, PARTS[0], B[0], B[1]), (4, PARTS[1], B[0], B[1])]
+    assert outcome.figures.deviation_end == 0
+
+
+def test_the_parts_of_a_bundle_are_where_it_was_moved_to() -> None:
+    halves = ["t/n/0x00000000_0x08000000", "t/n/0x08000000_0x10000000"]
+    assert PARTS[0] == "t/n/0x00000000_0x10000000"
+    half = RecordedLoad(msg_throughput_in=MB)
+    split = [
+        bundle(0, B[0], 0.0, 10),
+        *(BundleLine(10 * MINUTE_MS, name, B[0], half) for name in halves),
+    ]
+    outcome = replayed([*HOT, *split])
+    assert len(moves(outcome)) == 2
+    assert outcome.figures.deviation_end == 0
+
+
+def test_what_the_recorded_cluster_moved_is_not_followed() -> None:
+    off = BalanceSettings(shedding_enabled=False)
+    outcome = replayed([*HOT, bundle(0, B[1], 2.0, 5), bundle(1, B[1], 2.0, 5)], off)
+    assert outcome.figures.deviation_end == pytest.approx(0.4)
+
+
+def test_each_setting_has_its_own_target_and_the_first_one_s() -> None:
+    uneven = [
+        *carrying(*B[:2]),
+        *(bundle(number, B[number // 2], 3.0 - number // 2) for number in range(4)),
+    ]
+    off = BalanceSettings(shedding_enabled=False, broker_load_target_std=0.05)
+    figures = replayed(uneven, off, yardstick=BalanceSettings(broker_load_target_std=0.2)).figures
+    assert figures.deviation_end == pytest.approx(0.1)
+    assert (figures.above_s, figures.above_first_s) == (figures.seconds, 0)
+
+
+def test_a_replay_comes_to_the_same_each_time() -> None:
+    recording = read_recording(SAMPLE)
+    rules = ReplayRules(step_s=60.0)
+    models, bins = models_of(recording), bins_of(recording, rules)
+    settings = BalanceSettings(broker_load_target_std=0.1)
+    first, second = (
+        BalanceReplay(recording, models, settings, DEFAULT, rules, bins).run("x") for _ in range(2)
+    )
+    assert first == second
+    assert first.figures.moves > 0

@@ -1,0 +1,175 @@
+"""What a node tells of its load, when it does, and what it believes of what others tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from anabranch.broker.balance.board import Ignored
+from anabranch.broker.balance.reporter import BalanceReporter
+from anabranch.channel.load.balance_records import (
+    BrokerLoadRecord,
+    broker_load_record,
+    top_bundles_record,
+)
+from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
+from anabranch.core.names import parse_topic
+from support import steady
+from support.balance import Outbox, use
+from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+
+
+class Desk:
+    """A node's reporter; what it measures is set by hand."""
+
+    def __init__(self, node: MemoryNode) -> None:
+        self.node = node
+        self.cpu = 20.0
+        self.bundles: dict[str, BundleLoad] = {}
+        self.loads, self.top = Outbox(), Outbox()
+        self.board = node.operations.balance.board
+        self.reporter = BalanceReporter(
+            node.runtime,
+            self.board,
+            lambda: use(self.cpu),
+            self._measured,
+            self.loads,
+            self.top,
+            1.0,
+            "a.Class",
+        )
+
+    async def _measured(self, elapsed_s: float) -> dict[str, BundleLoad]:
+        return self.bundles
+
+    @property
+    def own(self) -> BrokerLoadRecord:
+        found: BrokerLoadRecord = self.loads.newest()[self.node.id]
+        return found
+
+    def record(self, **fields: Any) -> BrokerLoadRecord:
+        """A load that another broker could report now."""
+        now_ms = self.node.runtime.log_ms
+        load = BrokerLoadData(updated_at_ms=now_ms, reported_at_ms=now_ms)
+        return broker_load_record(msgspec.structs.replace(load, **fields), "a.Class")
+
+
+def run(body: Callable[[MemoryCluster, Desk], Awaitable[None]], nodes: int = 2) -> None:
+    async def whole() -> None:
+        async with memory_cluster(nodes) as cluster:
+            leader = next(n for n in cluster.nodes if n.runtime.core.is_leader())
+            await body(cluster, Desk(leader))
+
+    steady.run(whole())
+
+
+def test_a_load_is_told_at_first_and_when_it_has_changed_much() -> None:
+    async def body(cluster: MemoryCluster, desk: Desk) -> None:
+        await desk.reporter.round()
+        assert desk.own.cpu_usage == 20.0
+        assert desk.own.weighted_max_ema == pytest.approx(0.2)
+        assert desk.own.load_manager_class == "a.Class"
+        desk.cpu = 25.0
+        await desk.reporter.round()
+        assert desk.own.cpu_usage == 20.0, "a change of 5 percent is none"
+        desk.cpu = 35.0
+        await desk.reporter.round()
+        assert desk.own.cpu_usage == 35.0
+        assert desk.reporter.reports == 2
+        history = (0.9 * 0.2 + 0.1 * 0.25) * 0.9 + 0.1 * 0.35
+        assert desk.own.weighted_max_ema == pytest.approx(history)
+
+    run(body)
+
+
+def test_the_sums_of_its_bundles_are_a_broker_s_traffic() -> None:
+    async def body(cluster: MemoryCluster, desk: Desk) -> None:
+        desk.bundles = {
+            "a/b/0x00000000_0x80000000": BundleLoad(1.0, 2.0, 1e6, 4e6, topics=2),
+            "a/b/0x80000000_0xffffffff": BundleLoad(10.0, 20.0, 2e6, 8e6, topics=3),
+        }
+        await desk.reporter.round()
+        own = desk.own
+        assert (own.msg_rate_in, own.msg_rate_out) == (11.0, 22.0)
+        assert (own.msg_throughput_in, own.msg_throughput_out) == (3e6, 12e6)
+        assert (own.bundle_count, own.topics, own.msg_throughput_ema) == (2, 5, 15e6)
+        told = desk.top.newest()[desk.node.id].load
+        assert [name for name, _ in told.bundles] == list(desk.bundles), "the least loaded first"
+        await desk.reporter.round()
+        assert len(desk.top.written) == 1, "nothing has changed"
+
+    run(body)
+
+
+def test_a_node_that_got_a_bundle_measures_anew_without_history() -> None:
+    async def body(cluster: MemoryCluster, desk: Desk) -> None:
+        await desk.reporter.round()
+        desk.cpu = 90.0
+        topic, namespace = parse_topic("persistent://public/default/orders")
+        located = await desk.node.operations.lookups.find(topic, namespace)
+        mine = located.broker == desk.node.id
+        await desk.reporter.round()
+        expected = 0.9 if mine else 0.9 * 0.2 + 0.1 * 0.9
+        assert desk.own.weighted_max_ema == pytest.approx(expected)
+
+    run(body, nodes=1)
+
+
+def test_a_node_out_of_touch_with_the_log_tells_nothing() -> None:
+    async def body(cluster: MemoryCluster, desk: Desk) -> None:
+        desk.node.connected = False
+        await until(lambda: not desk.node.runtime.has_lease)
+        await desk.reporter.round()
+        assert desk.loads.written == []
+
+    run(body)
+
+
+def test_a_load_that_cannot_be_meant_is_counted_and_not_taken_in() -> None:
+    async def body(cluster: MemoryCluster, desk: Desk) -> None:
+        other = next(n.id for n in cluster.nodes if n is not desk.node)
+        ahead = desk.node.runtime.log_ms + 3_600_000
+        for bad in (
+            desk.record(updated_at_ms=ahead),
+            desk.record(msg_rate_in=-1.0),
+            desk.record(weighted_max_ema=math.nan),
+        ):
+            desk.board.take([(other, bad)])
+            assert desk.board.of(other) is None
+        desk.board.take([("nobody:1", desk.record())])
+        assert desk.board.ignored == {Ignored.UNSOUND: 3, Ignored.UNKNOWN_BROKER: 1}
+        desk.board.take([(other, desk.record(weighted_max_ema=0.5))])
+        known = desk.board.of(other)
+        assert known is not None
+        assert known.load.weighted_max_ema == 0.5
+        desk.board.take([(other, None)])
+        assert desk.board.of(other) is None
+
+    run(body)
+
+
+def test_what_is_out_of_date_does_not_count_and_the_leader_takes_it_away() -> None:
+    async def body(cluster: MemoryCluster, desk: Desk) -> None:
+        other = next(n.id for n in cluster.nodes if n is not desk.node)
+        old_ms = desk.node.runtime.log_ms - 1_800_001 - 10_000
+        desk.board.take([(other, desk.record(updated_at_ms=old_ms))])
+        assert desk.board.of(other) is None
+        desk.board.take_top([(other, top_bundles_record(TopBundlesLoadData((), old_ms)))])
+        assert desk.board.top() == {}
+        await desk.reporter.round()
+        assert desk.top.follows, "the leader reads the top bundles"
+        assert (other, None) in desk.loads.written
+        assert (other, None) in desk.top.written
+        follower = Desk(next(n for n in cluster.nodes if n is not desk.node))
+        follower.top.follows = True  # it has led until now
+        follower.board.take([(desk.node.id, follower.record(updated_at_ms=old_ms))])
+        await follower.reporter.round()
+        assert not follower.top.follows
+        assert None not in dict(follower.loads.written).values()
+
+    run(body)

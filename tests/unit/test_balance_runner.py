@@ -1,0 +1,150 @@
+"""A node's balancer, on nodes that share a log in memory: what it does, when, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from structlog.testing import capture_logs
+
+from anabranch.broker.balance.build import build_counts
+from anabranch.broker.balance.runner import BalanceRunner
+from anabranch.channel.codec import read_entry
+from anabranch.core.balance.bundle_load import BundleLoad
+from anabranch.core.balance.counters import BalanceResult, SplitReason, UnloadReason
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.records import Cause, UnitMove
+from anabranch.core.names import Namespace
+from support import steady
+from support.balance import give_all, tell
+from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+
+HOME = Namespace("public/shop")
+BUNDLES = 8
+SOON = {
+    "loadBalancerSheddingIntervalMinutes": 0.02,
+    "loadBalancerSplitIntervalMinutes": 0.02,
+    "loadBalancerSheddingConditionHitCountThreshold": 1,
+    "loadBalancerNamespaceBundleSplitConditionHitCountThreshold": 1,
+}
+
+
+class Balanced:
+    """A node with its balancer; loads are those that were told by hand."""
+
+    def __init__(self, node: MemoryNode) -> None:
+        self.node = node
+        self.bundles: dict[str, BundleLoad] = {}
+        self.board = node.operations.balance.board
+        self.counts = build_counts(node.operations, node.runtime)
+        self.balancer = BalanceRunner(
+            node.runtime, self.board, self.counts, lambda: self.bundles, lambda bundle: ()
+        )
+        node.operations.topics.access.service.tickers.append(self.balancer.ticked)
+
+    def tell(self, loads: dict[str, float], top: dict[str, tuple[str, ...]]) -> None:
+        tell(self.node, loads, top)
+
+
+class Scene:
+    """A namespace whose bundles all belong to one node."""
+
+    def __init__(self, cluster: MemoryCluster, nodes: list[Balanced]) -> None:
+        self.cluster = cluster
+        self.nodes = nodes
+        self.leader = next(n for n in nodes if n.node.runtime.core.is_leader())
+        self.hot = next(n for n in nodes if n is not self.leader)
+
+    async def heat(self) -> tuple[str, ...]:
+        await give_all(self.hot.node, HOME, BUNDLES)
+        return self.of_hot()
+
+    def of_hot(self) -> tuple[str, ...]:
+        owned = self.leader.node.operations.owned(self.hot.node.id)
+        return tuple(name for name, _ in owned)
+
+    def moves(self, *causes: Cause) -> list[UnitMove]:
+        read = [read_entry(e.key, e.value) for e in self.cluster.entries]
+        return [r for r in read if isinstance(r, UnitMove) and r.cause in causes]
+
+
+def run(body: Callable[[Scene], Awaitable[None]], **settings: object) -> None:
+    async def whole() -> None:
+        async with memory_cluster(3, **{**SOON, **settings}) as cluster:
+            await body(Scene(cluster, [Balanced(node) for node in cluster.nodes]))
+
+    steady.run(whole())
+
+
+def test_the_leader_relieves_a_hot_broker_and_says_why() -> None:
+    async def body(scene: Scene) -> None:
+        bundles = await scene.heat()
+        assert len(bundles) == BUNDLES
+        loads = {each.node.id: 0.1 for each in scene.nodes} | {scene.hot.node.id: 0.9}
+        with capture_logs() as lines:
+            for each in scene.nodes:
+                each.tell(loads, {scene.hot.node.id: bundles})
+            await until(lambda: 0 < len(scene.of_hot()) < BUNDLES)
+        told = [line for line in lines if line["event"] == "balance.unload"]
+        moved = scene.moves(Cause.OVERLOADED)
+        assert [line["bundle"] for line in told] == [each.unit for each in moved]
+        assert all(each.move is Move.RELEASE for each in moved)
+        assert {each.actor for each in moved} == {scene.leader.node.id}
+        for line, record in zip(told, moved, strict=True):
+            (grounds,) = record.choice
+            assert line["reason"] == grounds.rule == "Overloaded"
+            assert line["source"] == scene.hot.node.id
+            assert line["destination"] == record.broker != scene.hot.node.id
+            assert line["predicted"] < line["deviation"]
+            assert grounds.predicted < grounds.deviation
+        done = (BalanceResult.SUCCESS, UnloadReason.OVERLOADED)
+        await until(lambda: scene.leader.counts.unloads[done] == len(moved))
+        assert scene.leader.counts.brokers_unloaded == 1
+        assert scene.leader.balancer.last_round is not None
+        assert scene.hot.balancer.last_round is None, "only the leader decides"
+
+    run(body)
+
+
+def test_a_round_that_does_nothing_says_why_once_and_is_counted_each_time() -> None:
+    async def body(scene: Scene) -> None:
+        loads = {each.node.id: 0.5 for each in scene.nodes}
+        skip = (BalanceResult.SKIP, UnloadReason.HIT_COUNT)
+        with capture_logs() as lines:
+            scene.leader.tell(loads, {})
+            await until(lambda: scene.leader.counts.unloads[skip] >= 3)
+        told = [line for line in lines if line["event"] == "balance.nothing_to_unload"]
+        assert [line["reason"] for line in told if line["reason"] == "HitCount"] == ["HitCount"]
+
+    run(body)
+
+
+def test_nothing_is_unloaded_where_balancing_is_switched_off() -> None:
+    async def body(scene: Scene) -> None:
+        bundles = await scene.heat()
+        loads = {each.node.id: 0.1 for each in scene.nodes} | {scene.hot.node.id: 0.9}
+        for each in scene.nodes:
+            each.tell(loads, {scene.hot.node.id: bundles})
+            each.balancer.ticked()
+        began = scene.cluster.log_ms
+        await until(lambda: scene.cluster.log_ms - began > 6_000)
+        assert scene.of_hot() == bundles
+        assert scene.leader.balancer.last_round is None
+
+    run(body, loadBalancerSheddingEnabled=False)
+
+
+def test_an_owner_splits_what_has_too_many_topics() -> None:
+    async def body(scene: Scene) -> None:
+        bundles = await scene.heat()
+        with capture_logs() as lines:
+            scene.hot.bundles = {bundles[0]: BundleLoad(topics=1_001)}
+            await until(lambda: len(scene.hot.node.operations.bundles(HOME)) == BUNDLES + 1)
+        (line,) = [line for line in lines if line["event"] == "balance.split"]
+        assert (line["bundle"], line["reason"]) == (bundles[0], "Topics")
+        assert "1001 topics" in line["why"]
+        (record,) = scene.moves(Cause.TOPICS)
+        assert record.actor == scene.hot.node.id
+        done = (BalanceResult.SUCCESS, SplitReason.TOPICS)
+        await until(lambda: scene.hot.counts.splits[done] == 1)
+
+    run(body)

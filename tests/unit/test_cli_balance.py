@@ -1,0 +1,52 @@
+"""`anabranch balance history`: what it makes of a log."""
+
+from __future__ import annotations
+
+from anabranch.broker.cli.cluster.balance_history import automatic_moves
+from anabranch.broker.cli.cluster.log import LogLine
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.records import Cause, Grounds, Record, UnitMove
+from anabranch.core.log.verdicts import Verdict
+
+BUNDLE = "public/default/0x00000000_0x40000000"
+
+
+def moved(cause: Cause, deviation: float = -1.0, predicted: float = -1.0) -> UnitMove:
+    grounds = Grounds(cause.name, 3, deviation, predicted, ())
+    return UnitMove("p", BUNDLE, Move.RELEASE, 2, "a:1", 1, "b:1", cause=cause, choice=(grounds,))
+
+
+def line(at_ms: int, record: Record | None, verdict: Verdict | None = Verdict.ACCEPTED) -> LogLine:
+    return LogLine(at_ms, at_ms, record, verdict)
+
+
+def test_each_move_has_what_was_predicted_and_what_the_next_cycle_found() -> None:
+    split = UnitMove("p", BUNDLE, Move.SPLIT, 3, "a:1", 1, children=("x", "y"), cause=Cause.TOPICS)
+    found = automatic_moves(
+        [
+            line(0, moved(Cause.OPERATOR)),
+            line(1_000, moved(Cause.OVERLOADED, 0.5, 0.3)),
+            line(1_001, moved(Cause.OVERLOADED, 0.3, 0.2)),
+            line(1_002, moved(Cause.OVERLOADED, 0.2, 0.1), Verdict.STALE_VERSION),
+            line(30_000, split),
+            line(61_000, moved(Cause.UNDERLOADED, 0.25, 0.1)),
+            line(62_000, None, Verdict.UNREADABLE),
+            line(63_000, UnitMove("p", BUNDLE, Move.OWN, 4, "b:1", 1, cause=Cause.BALANCE)),
+        ]
+    )
+    assert [(each.offset, each.reason, each.to) for each in found] == [
+        (1_000, "OVERLOADED", "b:1"),
+        (1_001, "OVERLOADED", "b:1"),
+        (30_000, "TOPICS", "x, y"),
+        (61_000, "UNDERLOADED", "b:1"),
+    ]
+    assert [(each.deviation, each.predicted, each.observed) for each in found] == [
+        (0.5, 0.3, 0.25),
+        (0.3, 0.2, 0.25),
+        (None, None, 0.25),
+        (0.25, 0.1, None),
+    ]
+
+
+def test_a_log_in_which_the_balancer_did_nothing_has_no_history() -> None:
+    assert automatic_moves([line(0, moved(Cause.LOOKUP)), line(1, None, None)]) == []

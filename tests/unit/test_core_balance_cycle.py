@@ -1,0 +1,317 @@
+"""What every node keeps between the balancer's cycles, and what a cycle proposes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
+from anabranch.core.balance.counters import SplitReason, UnloadReason
+from anabranch.core.balance.cycle import BalanceCycle, Seen, splits, unloads
+from anabranch.core.balance.filters import Candidate
+from anabranch.core.balance.forecast import SHEDDING_FIELDS, NoCycle, forecast
+from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, Policies
+from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.balance.shedding import Round, RoundEnd, Unload
+from anabranch.core.balance.splitting import BundleSplit, OwnerView, SplitRound, TopicLoad
+from anabranch.core.balancer import Balancer
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.records import Cause, UnitMove
+from support.stage import Actor, Stage, request
+from support.world import HALVES, UNIT, A, B, World
+
+NOW = BalanceSettings(shedding_condition_hit_count_threshold=0)
+MANAGER = "this"
+GRACE_MS = 30 * 60_000
+
+
+def seen(high: float = 0.9, low: float = 0.1, at_ms: int = 0) -> Seen:
+    """A has much to do, B has not; A reports two bundles."""
+    loads = {
+        broker: BrokerLoadData(
+            msg_throughput_in=load * 100, weighted_max_ema=load, updated_at_ms=at_ms
+        )
+        for broker, load in ((A, high), (B, low))
+    }
+    bundles = ((UNIT, BundleLoad(msg_throughput_in=20.0)), ("t/n/x", BundleLoad()))
+    return Seen(
+        loads,
+        {A: TopBundlesLoadData(bundles)},
+        [Candidate(A, "1.0.0", MANAGER), Candidate(B, "1.0.0", MANAGER)],
+        NO_POLICIES,
+        MANAGER,
+    )
+
+
+def on_a() -> tuple[World, BalanceCycle]:
+    """A owns the bundle, and somebody has read all that led to it."""
+    world = World(A, B)
+    cycle = BalanceCycle()
+    cycle.began(world.replica)
+    tell(world, cycle, Move.ASSIGN, A, broker=A)
+    tell(world, cycle, Move.OWN, A)
+    return world, cycle
+
+
+def tell(world: World, cycle: BalanceCycle, what: Move, by: str, **fields: Any) -> None:
+    cycle.folded(world.fold(world.move(what, by, **fields)))
+
+
+def moved(world: World, cycle: BalanceCycle, cause: Cause) -> None:
+    """To B, until it is through."""
+    tell(world, cycle, Move.RELEASE, A, broker=B, cause=cause)
+    tell(world, cycle, Move.HAND_OVER, A)
+    tell(world, cycle, Move.OWN, B)
+
+
+def test_an_interval_is_over_once() -> None:
+    cycle = BalanceCycle()
+    found = [cycle.due("shedding", 60.0, now) for now in (5.0, 64.9, 65.0, 66.0, 125.0)]
+    assert found == [False, False, True, False, True]
+    assert not cycle.due("splitting", 60.0, 200.0), "an interval of its own"
+
+
+def test_a_cycle_proposes_what_is_decided_with_its_grounds() -> None:
+    world, cycle = on_a()
+    view = seen(at_ms=world.now_ms)
+    found = cycle.shed(world.replica, view, NOW, world.now_ms)
+    [record] = unloads(found, world.replica, view, NOW, world.actor(A), world.new_id)
+    assert (record.unit, record.move, record.broker) == (UNIT, Move.RELEASE, B)
+    assert record.cause is Cause.OVERLOADED
+    [grounds] = record.choice
+    assert (grounds.rule, grounds.brokers, grounds.grace_ms) == ("Overloaded", 2, GRACE_MS)
+    assert grounds.predicted < grounds.deviation
+    assert [(each.broker, each.load) for each in grounds.weighed] == [(A, 0.9), (B, 0.1)]
+    world.must(record)
+
+
+def test_a_bundle_that_the_balancer_has_moved_stays_for_the_grace_period() -> None:
+    world, cycle = on_a()
+    moved(world, cycle, Cause.OVERLOADED)
+    done_ms = world.now_ms - 1_000
+    state = cycle.state(NOW, done_ms + GRACE_MS - 1)
+    assert state.unloaded_bundles == {UNIT: done_ms}
+    assert state.unloaded_brokers == {A: done_ms}
+    assert cycle.state(NOW, done_ms + GRACE_MS).unloaded_bundles == {}
+
+
+def test_a_move_by_hand_is_none_of_the_balancer_s() -> None:
+    world, cycle = on_a()
+    moved(world, cycle, Cause.OPERATOR)
+    assert cycle.state(NOW, world.now_ms).unloaded_bundles == {}
+
+
+def test_a_move_that_ends_with_another_owner_is_through_all_the_same() -> None:
+    world, cycle = on_a()
+    world.elect(A)
+    tell(world, cycle, Move.RELEASE, A, broker=B, cause=Cause.UNDERLOADED)
+    assert cycle.state(NOW, world.now_ms).unloaded_bundles == {}, "under way"
+    tell(world, cycle, Move.OVERRIDE, A, broker=A)
+    tell(world, cycle, Move.OWN, A, evidence=100)
+    assert UNIT in cycle.state(NOW, world.now_ms).unloaded_bundles
+
+
+def test_whoever_has_not_read_why_a_bundle_moved_takes_it_for_the_balancer_s_move() -> None:
+    world, _ = on_a()
+    late = BalanceCycle()
+    late.began(world.replica)
+    since_ms = world.unit().since_ms
+    owner_of = late.view(world.replica, seen(), NOW, since_ms + GRACE_MS - 1).owner_of
+    assert owner_of(UNIT) == ""
+    owner_of = late.view(world.replica, seen(), NOW, since_ms + GRACE_MS).owner_of
+    assert owner_of(UNIT) == A
+    assert owner_of("t/n/gone") == ""
+
+
+def test_what_was_under_way_when_a_node_began_to_read_counts_too() -> None:
+    world, _ = on_a()
+    world.must(world.move(Move.RELEASE, A, broker=B, cause=Cause.OVERLOADED))
+    late = BalanceCycle()
+    late.began(world.replica)
+    tell(world, late, Move.HAND_OVER, A)
+    tell(world, late, Move.OWN, B)
+    assert UNIT in late.state(NOW, world.now_ms).unloaded_bundles
+
+
+def test_cycles_in_which_the_condition_held_count_on_until_somebody_has_acted() -> None:
+    world, cycle = on_a()
+    patient = BalanceSettings()
+    for hits in (1, 2, 3):
+        found = cycle.shed(world.replica, seen(at_ms=world.now_ms), patient, world.now_ms)
+        assert (found.hits, found.ended) == (hits, RoundEnd.HITS)
+    tell(world, cycle, Move.RELEASE, A, broker=B, cause=Cause.OVERLOADED)
+    found = cycle.shed(world.replica, seen(at_ms=world.now_ms), patient, world.now_ms)
+    assert found.hits == 1
+
+
+def test_what_has_changed_hands_since_it_was_decided_is_not_proposed() -> None:
+    world, cycle = on_a()
+    decided = Round((Unload(UNIT, A, B, UnloadReason.OVERLOADED, 0.4, 0.3),), RoundEnd.SERVED, 0)
+    moved(world, cycle, Cause.OPERATOR)
+    assert unloads(decided, world.replica, seen(), NOW, world.actor(A), world.new_id) == []
+    split = SplitRound((BundleSplit(UNIT, 0x7FFFFFFF, SplitReason.TOPICS, ""),), (), ())
+    assert splits(split, world.replica, world.actor(A), world.new_id) == []
+    [record] = splits(split, world.replica, world.actor(B), world.new_id)
+    assert record.children == HALVES
+    assert record.cause is Cause.TOPICS
+
+
+def test_hits_of_splits_are_kept_from_cycle_to_cycle() -> None:
+    cycle = BalanceCycle()
+    loads = {UNIT: BundleLoad(topics=1_001)}
+    view = OwnerView(loads, lambda _: True, lambda _: 1, (), lambda _: ())
+    rounds = [cycle.split(view, BalanceSettings()) for _ in range(4)]
+    assert [len(each.decisions) for each in rounds] == [0, 0, 0, 1]
+
+
+# --- a node's part ------------------------------------------------------------------------------
+
+MANY = {UNIT: BundleLoad(topics=2_000)}
+SOON = BalanceSettings(
+    shedding_condition_hit_count_threshold=0,
+    namespace_bundle_split_condition_hit_count_threshold=0,
+)
+
+
+def shed(stage: Stage, node: Actor) -> list[UnitMove]:
+    """The second of two cycles: the first one begins the interval."""
+    balancer = Balancer(node.core, stage.new_id)
+    for _ in range(2):
+        view = seen(0.1, 0.9, stage.now_ms)
+        top = {B: TopBundlesLoadData(view.top[A].bundles)}
+        _, records = balancer.shed(view.loads, top, stage.now)
+        stage.pass_time(60.0)
+    return records
+
+
+def split(stage: Stage, node: Actor) -> list[UnitMove]:
+    balancer = Balancer(node.core, stage.new_id)
+    for _ in range(2):
+        _, records = balancer.split(MANY, _topics, stage.now)
+        stage.pass_time(60.0)
+    return records
+
+
+def _topics(bundle: str) -> list[TopicLoad]:
+    return []
+
+
+def two(settings: BalanceSettings = SOON) -> tuple[Stage, Actor, Actor]:
+    """A leads; B owns the only unit."""
+    stage = Stage()
+    first = stage.start(A, balance=settings)
+    stage.pass_time(0.5)
+    second = stage.start(B, balance=settings)
+    stage.pass_time(0.5)
+    request(stage, first, Move.ASSIGN, broker=B)
+    return stage, first, second
+
+
+def test_the_leader_alone_sheds_and_the_owner_alone_splits() -> None:
+    stage, leader, owner = two()
+    assert shed(stage, owner) == []
+    [record] = shed(stage, leader)
+    assert (record.unit, record.move, record.broker) == (UNIT, Move.RELEASE, A)
+    assert split(stage, leader) == []
+    [record] = split(stage, owner)
+    assert (record.unit, record.move, record.children) == (UNIT, Move.SPLIT, HALVES)
+
+
+def test_who_does_not_lead_counts_on_for_whoever_comes_to_lead() -> None:
+    stage, leader, owner = two(BalanceSettings())
+    for node in (leader, owner):
+        assert shed(stage, node) == []
+        assert node.core.balance.state(SOON, stage.now_ms).hits == 1
+
+
+@pytest.mark.parametrize(
+    "off", [{"enabled": False}, {"shedding_enabled": False, "auto_bundle_split_enabled": False}]
+)
+def test_what_is_switched_off_is_not_done(off: dict[str, bool]) -> None:
+    stage, leader, owner = two(msgspec.structs.replace(SOON, **off))
+    assert shed(stage, leader) == []
+    assert split(stage, owner) == []
+
+
+def test_what_a_cycle_would_begin_with_can_be_asked_and_nothing_is_noted() -> None:
+    stage, leader, _ = two()
+    balancer, cycle = Balancer(leader.core, stage.new_id), leader.core.balance
+    assert balancer.shed_in(stage.now) is None
+    cycle._bundles["t/n/x"] = stage.now_ms - 60_000
+    view = seen(0.1, 0.9, stage.now_ms)
+    top = {B: TopBundlesLoadData(view.top[A].bundles)}
+    short = msgspec.structs.replace(SOON, shedding_grace_period_minutes=0.5)
+    outlooks = [
+        forecast(balancer.basis(view.loads, top, settings, stage.now), 1)
+        for settings in (SOON, short, SOON)
+    ]
+    assert [each.prevented for each in outlooks] == [None, None, None]
+    assert repr(outlooks[0]) == repr(outlooks[2])
+    [unload] = outlooks[0].cycles[0].decisions
+    assert (unload.bundle, unload.source, unload.destination) == (UNIT, B, A)
+    assert "t/n/x" in cycle.state(SOON, stage.now_ms).unloaded_bundles
+    assert balancer.shed_in(stage.now) is None, "no interval has begun"
+    balancer.shed(view.loads, top, stage.now)
+    assert balancer.shed_in(stage.now + 20.0) == pytest.approx(40.0)
+
+
+def test_why_there_is_no_cycle_is_told() -> None:
+    stage, leader, _ = two()
+    balancer = Balancer(leader.core, stage.new_id)
+
+    def prevented(settings: BalanceSettings) -> NoCycle | None:
+        view = seen(0.1, 0.9, stage.now_ms)
+        found = forecast(balancer.basis(view.loads, {}, settings, stage.now), 3)
+        assert len(found.cycles) == (0 if found.prevented else 3)
+        return found.prevented
+
+    assert prevented(SOON) is None
+    for off in ({"enabled": False}, {"shedding_enabled": False}):
+        assert prevented(msgspec.structs.replace(SOON, **off)) is NoCycle.SWITCHED_OFF
+    leader.core.stop()
+    assert prevented(SOON) is NoCycle.NOT_SERVING
+
+
+class Asked:
+    """Settings that remember what was asked of them."""
+
+    def __init__(self, settings: BalanceSettings) -> None:
+        self._settings = settings
+        self.names: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(self._settings, name)
+
+
+def test_a_cycle_goes_by_the_settings_that_are_said_to_be_its_own() -> None:
+    stage, leader, _ = two()
+    grouped = Policies(groups={"t/n": "g"}, domains={"x": FailureDomain((A,))})
+    leader.core._policies = grouped
+    asked = Asked(
+        msgspec.structs.replace(
+            SOON, shedding_bundles_with_policies_enabled=True, failure_domains_enabled=True
+        )
+    )
+    leader.core.balance._brokers[A] = stage.now_ms - 1_000_000
+    balancer, asking = Balancer(leader.core, stage.new_id), cast(BalanceSettings, asked)
+    for low, high, decides in ((0.1, 0.9, True), (0.5, 0.5, False)):
+        view = seen(low, high, stage.now_ms)
+        bundles = tuple((f"t/n/{n}", BundleLoad(msg_throughput_in=20.0)) for n in range(3))
+        top = {B: TopBundlesLoadData((*bundles, *view.top[A].bundles))}
+        found = forecast(balancer.basis(view.loads, top, asking, stage.now), 2)
+        assert bool(found.cycles[0].decisions) is decides
+    # How many a broker reports is not tried: it bounds what is reported in thought, too.
+    of_reports = {"max_number_of_bundles_in_bundle_load_report"}
+    assert asked.names - of_reports == set(SHEDDING_FIELDS)
+
+
+def test_who_is_about_to_leave_balances_nothing() -> None:
+    stage, leader, owner = two()
+    leader.core.stop()
+    assert shed(stage, leader) == []
+    owner.core.stop()
+    assert split(stage, owner) == []

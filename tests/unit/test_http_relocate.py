@@ -1,0 +1,116 @@
+"""Segments are moved to other brokers of Kafka over REST, and brokers drained."""
+
+from __future__ import annotations
+
+from anabranch.core.placement.room import Copies, KafkaSurvey
+from support.http import HttpNode, with_http
+from support.memory_cluster import MemoryCluster
+from support.scalable import TOPIC, refused
+from support.waiting import eventually
+
+THREE = {1: "", 2: "", 3: ""}
+
+
+async def created(node: HttpNode, cluster: MemoryCluster, *leaders: int) -> None:
+    """A topic of one segment, whose buckets have these leaders."""
+    answer = await node.http.put(TOPIC, params={"numInitialSegments": 1})
+    assert answer.status_code == 204, answer.text
+    (home,) = cluster.segments.partitions
+    incarnation = int(home.rpartition(".")[2])
+    copies = tuple(Copies(leader, (leader, leader % 3 + 1)) for leader in leaders)
+    cluster.kafka.survey = KafkaSurvey(THREE, {(incarnation, 0): copies})
+
+
+def test_a_segment_leaves_the_brokers_that_are_named_or_those_that_lead_it() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node = nodes[0]
+        await created(node, cluster, 1, 2)
+        stats = (await node.http.get(f"{TOPIC}/stats")).json()["segments"]["0"]
+        assert stats["kafkaLeaders"] == []  # before a look
+        answer = await node.http.post(f"{TOPIC}/relocate/0")
+        assert answer.status_code == 204, answer.text
+        room = cluster.segments.rooms[-1]
+        assert room is not None
+        assert room.off == {1, 2}
+        body = (await node.http.get(TOPIC)).json()["segments"]
+        assert [each["state"] for each in body.values()] == ["SEALED", "ACTIVE"]
+        assert body["1"]["hashRange"] == body["0"]["hashRange"]
+        assert body["1"]["entryBucketSplits"] == body["0"]["entryBucketSplits"]
+        stats = (await node.http.get(f"{TOPIC}/stats")).json()["segments"]["0"]
+        assert (stats["kafkaLeaders"], stats["kafkaReplicas"]) == ([1, 2], [1, 2, 3])
+        answer = await node.http.post(f"{TOPIC}/relocate/1", params={"off": 3})
+        assert answer.status_code == 204, answer.text
+        room = cluster.segments.rooms[-1]
+        assert room is not None
+        assert room.off == {3}
+
+    with_http(test, replicationFactor=1, minInsyncReplicas=1)
+
+
+def test_a_relocation_that_cannot_be_is_refused_by_name() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node, where = nodes[0], f"{TOPIC}/relocate/0"
+        await created(node, cluster, 1)
+        refused(await node.http.post(where, params={"off": 9}), 404, "no broker 9: it has 1, 2, 3")
+        refused(await node.http.post(where, params={"off": [1, 2, 3]}), 412, "0 of Kafka's live")
+        refused(await node.http.post(where, params={"off": -1}), 400, "off")
+        refused(await node.http.post(f"{TOPIC}/relocate/7"), 404, "Segment not found: 7")
+        cluster.kafka.survey = KafkaSurvey({1: ""})
+        refused(await node.http.post(where), 412, "Kafka has one broker, 1")
+        cluster.kafka.survey = None
+        refused(await node.http.post(where), 503, "does not say which brokers it has")
+
+    with_http(test, replicationFactor=1, minInsyncReplicas=1)
+
+
+DRAIN = "/admin/v2/kafka/brokers/{}/drain"
+
+
+def test_a_broker_of_kafka_is_drained_and_given_back() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node = nodes[0]
+        await created(node, cluster, 1, 2)
+        survey = cluster.kafka.survey
+        (home,) = cluster.segments.partitions
+        answer = await node.http.put(DRAIN.format(2))
+        assert answer.status_code == 204, answer.text
+        assert (await node.http.put(DRAIN.format(2))).status_code == 204
+
+        async def left() -> bool:
+            return home in cluster.segments.sealed
+
+        await eventually(left)
+        room = cluster.segments.rooms[-1]
+        assert room is not None
+        assert room.off == room.drained == {2}
+        assert survey is not None
+        rows = (await node.http.get("/admin/v2/kafka/brokers")).json()
+        assert [(row["brokerId"], row["drained"]) for row in rows] == [
+            (1, False),
+            (2, True),
+            (3, False),
+        ]
+        # The survey says nothing of the new segment yet; the old one is sealed.
+        assert [row["activeReplicas"] for row in rows] == [0, 0, 0]
+        assert [row["sealedLeaders"] for row in rows] == [1, 1, 0]
+        assert [row["sealedReplicas"] for row in rows] == [1, 2, 1]
+        assert (await node.http.delete(DRAIN.format(2))).status_code == 204
+        refused(await node.http.delete(DRAIN.format(2)), 404, "broker 2 of Kafka is not drained")
+
+    with_http(test, replicationFactor=1, minInsyncReplicas=1)
+
+
+def test_a_drain_that_cannot_be_is_refused_by_name() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node = nodes[0]
+        refused(await node.http.put(DRAIN.format(1)), 412, "Kafka has one broker, 1")
+        cluster.kafka.survey = KafkaSurvey(THREE)
+        refused(await node.http.put(DRAIN.format(9)), 404, "no broker 9: it has 1, 2, 3")
+        assert (await node.http.put(DRAIN.format(3))).status_code == 204
+        refused(
+            await node.http.put(DRAIN.format(2)), 412, "1 of Kafka's live brokers would be left"
+        )
+        cluster.kafka.survey = None
+        refused(await node.http.get("/admin/v2/kafka/brokers"), 503, "which brokers it has")
+
+    with_http(test, replicationFactor=2, minInsyncReplicas=1)

@@ -1,0 +1,244 @@
+"""Each bug that is planted in real processes can be planted, and changes what the product does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import pytest
+from confluent_kafka import Message
+
+from anabranch.broker.bundles.owners import Routes
+from anabranch.broker.errors import DeadlineExceededError
+from anabranch.broker.metrics.registry import Metrics
+from anabranch.broker.proposals import Proposals
+from anabranch.broker.runtime import Runtime
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.client._consumer.assignment import (
+    AssignedSegment,
+    Assignment,
+    Holding,
+    SegmentBucket,
+)
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
+from anabranch.client._producer.sender import Sender
+from anabranch.client._queue.messages import Delivery
+from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.log.records import PolicyOp, Record, SessionOp
+from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.names import Namespace
+from anabranch.core.ring import bundle_name, even_ranges
+from anabranch.core.sessions.lease import Lease
+from anabranch.core.subscriptions import assignor
+from anabranch.core.subscriptions.handover import BucketsInUse
+from anabranch.core.subscriptions.instances import Instance
+from anabranch.core.tenants.tenant import NamespaceInfo
+from anabranch.core.topics.layout import SegmentLayout
+from faults import planted
+from faults.planted import BUGS, Part, Replacement
+from support.sealable_kafka import Partition, SealableKafka
+from support.sender_world import SenderWorld
+from support.world import A, B, World
+
+PLACE: Final = SegmentBucket(1, 0)
+
+
+def lapsed() -> Lease:
+    lease = Lease(4.0)
+    lease.begin(0.0)
+    lease.end()
+    return lease
+
+
+def routed() -> str:
+    home = Namespace("public/default")
+    (name,) = (bundle_name(home, part) for part in even_ranges(1))
+    owned = Unit(UnitState.OWNED, "a:1", "", 1, Move.CREATE, 0, 0, "")
+    state = MemoryReplica()
+    state.apply([(f"namespace:{home}", NamespaceInfo(1, 1, 0, "")), (name, owned)])
+    routes = Routes(state)
+    topic = "persistent://public/default/t"
+    routes.owner(topic, home)
+    routes.changed([(name, Unit(UnitState.OWNED, "b:1", "", 2, Move.CREATE, 0, 0, ""))])
+    return routes.owner(topic, home)
+
+
+async def answered() -> str:
+    """What a request learns whose record is sent, and never read back."""
+    loop = asyncio.get_running_loop()
+    core = SimpleNamespace(state=SimpleNamespace(next_offset=0), me="a")
+    ended = loop.create_future()
+    asked = Proposals(cast(Any, core), lambda record, over: None, cast(Any, None), ended, Metrics())
+    record = SimpleNamespace(proposal_id="p", key="tenant:acme")
+    try:
+        found = await asked.propose(cast(Record, record), loop.time())
+    except DeadlineExceededError:
+        return "unknown"
+    return found.outcome.verdict.name
+
+
+def made_twice() -> str:
+    world = World()
+    for broker in (A, B):
+        world.tell(world.session(broker, SessionOp.OPEN))
+    world.tell(world.tenant("acme", PolicyOp.CREATE))
+    return world.tell(world.tenant("acme", PolicyOp.CREATE, by=B, version=1)).name
+
+
+def sealed() -> dict[str, tuple[int, ...]]:
+    kafka = SealableKafka(a=[Partition(5, 3)])
+    deadline = Deadline(cast(KafkaConnection, kafka), 120.0, lambda: None)
+    return kafka.sealer().seal([SegmentTopic("a", 1)], deadline)
+
+
+def allowed() -> bool:
+    serving = Instance(1, 0.0, known=True)
+    serving.holdings = {PLACE}
+    return BucketsInUse([serving]).allows(PLACE, None)
+
+
+def given_out() -> list[int]:
+    layout = SegmentLayout.initial(1).split_segment(0)
+    return [part.segment_id for part in assignor.assignable(layout, ())]
+
+
+def sealing(parent_used: bool) -> int:
+    """To which segment a producer sends a key, while the key's segment is being sealed."""
+    world = SenderWorld(Random(0), 1)
+    (producer,) = world.producers
+    while not world.sealing:
+        if parent_used:
+            for number in range(200):
+                producer.sender.router.route(b"key-%d" % number)
+        world.operate()
+    producer.behind.clear()
+    producer.sender.update(world.pushed(), 0.0)
+    producer.sender.advance()
+    parents = set(world.parents)
+    routed = (producer.sender.router.route(b"key-%d" % number) for number in range(200))
+    return sum(writer.segment.segment_id in parents for writer in routed)
+
+
+def refused() -> PartitionWriter:
+    world = SenderWorld(Random(0), 1)
+    (producer,) = world.producers
+    writer = producer.sender.router.route(b"key")
+    message = PendingMessage(b"key", b"value")
+    producer.append(writer, message)
+    producer.unsettled.add((message.key, message.value))
+    producer.sender.refused(writer, message, True, 0.0)
+    return writer
+
+
+def settled() -> int:
+    """How many messages of two in doubt count as stored when Kafka has none of them."""
+    stored: list[object] = []
+    effects = SimpleNamespace(
+        make=None, stored=lambda writer, message, *where: stored.append(message)
+    )
+    sender: Sender[PartitionWriter] = Sender(
+        SenderWorld(Random(0), 1).pushed(), cast(Any, effects), 1.0
+    )
+    writer = refused()
+    sender.resolved(writer, [])
+    return len(stored)
+
+
+def held(end_offset: int | None = None) -> Holding:
+    holding = Holding(PLACE, "t", end_offset)
+    holding.begin(0)
+    holding.deliver(2)
+    return holding
+
+
+def consuming() -> ConsumerCore:
+    core = ConsumerCore(1.0)
+    order = core.begin_subscribe(0.0)
+    segment = AssignedSegment(PLACE.segment_id, "t", (PLACE.bucket,))
+    core.on_subscribed(order.number, Assignment(1, 1, 1, "group", 10.0, (segment,)), 0.0)
+    holding = core.holdings[PLACE]
+    holding.begin(0)
+    holding.deliver(2)
+    return core
+
+
+def committed() -> list[int]:
+    core = consuming()
+    core.acknowledge(core.holdings[PLACE], 2, 0.0)
+    return [end for _, end in core.commits(0.0)]
+
+
+def unsettled() -> list[int]:
+    answers, _ = Delivery(cast("list[Message]", [None])).end()
+    return list(answers)
+
+
+EXAMPLES: Final[dict[str, Callable[[], object]]] = {
+    "lease-not-looked-at": lambda: lapsed().holds(100.0),
+    "stale-unmarked": lambda: Runtime.has_lease.fget(  # type: ignore[attr-defined]
+        SimpleNamespace(core=SimpleNamespace(lease=Lease(4.0)))
+    ),
+    "routes-kept": routed,
+    "acknowledged-unfolded": lambda: asyncio.run(answered()),
+    "last-wins": made_twice,
+    "seal-not-probed": sealed,
+    "child-opened-early": given_out,
+    "granted-unreleased": allowed,
+    "begins-in-child": lambda: sealing(parent_used=False),
+    "moves-when-announced": lambda: sealing(parent_used=True),
+    "doubt-forgotten": lambda: refused().in_doubt,
+    "doubt-taken-for-stored": settled,
+    "drained-early": lambda: held(end_offset=9).drained,
+    "committed-ahead": committed,
+    "delivered-taken-for-stored": lambda: held().committed,
+    "unsettled-accepted": unsettled,
+    "serves-unanswered": lambda: consuming().is_alive(100.0),
+}
+"""By bug: what the function that it replaces does, in a case in which the bug shows."""
+
+
+def test_each_bug_has_an_example() -> None:
+    assert EXAMPLES.keys() == BUGS.keys()
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_changes_what_is_done(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = EXAMPLES[name]()
+    with monkeypatch.context() as until_then:
+        BUGS[name].plant(until_then.setattr)
+        assert EXAMPLES[name]() != sound
+    assert EXAMPLES[name]() == sound, "what was planted is gone again"
+
+
+def test_a_bug_whose_place_is_gone_is_not_planted_in_silence() -> None:
+    bug = BUGS["routes-kept"]
+    moved = replace(bug, replaced=(Replacement(Routes, "changed_since", lambda sound: sound),))
+    with pytest.raises(LookupError, match="Routes has no changed_since any more: find what does"):
+        moved.plant()
+
+
+def test_a_process_is_run_with_its_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planting: list[str] = []
+    bug = replace(BUGS["routes-kept"], replaced=())
+    monkeypatch.setitem(BUGS, "nothing", bug)
+    monkeypatch.setattr(type(bug), "plant", lambda self, *_: planting.append(self.name))
+    monkeypatch.setattr("sys.argv", ["planted.py"])
+    with pytest.raises(SystemExit) as ended:
+        planted.main("nothing", "anabranch.broker.cli", "--version")
+    assert ended.value.code == 0
+    assert planting == ["routes-kept"]
+    assert "anabranch" in capsys.readouterr().out
+
+
+def test_each_part_has_bugs_and_each_bug_says_what_is_done_then() -> None:
+    assert {bug.part for bug in BUGS.values()} == set(Part)
+    assert all(bug.what.endswith(".") for bug in BUGS.values())

@@ -1,0 +1,154 @@
+"""Where Spark runs, and what is said of a cluster before it is asked for anything."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from anabranch.core.errors import InvalidInputError
+from anabranch.spark_replay.archive_contents import sync_batches
+from anabranch.spark_replay.cluster import (
+    SparkUnavailableError,
+    cluster_conf,
+    merged,
+    reach_master,
+)
+from anabranch.spark_replay.folders import (
+    FolderError,
+    LocalFolder,
+    checked_place,
+    local_folder,
+)
+from anabranch.spark_replay.shipping import TASK_PACKAGES, pack_modules
+from anabranch.spark_replay.sources import AuditError
+from anabranch.spark_replay.spark_settings import SparkSettings
+from support.processes import run
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[3]"])
+def test_a_local_master_is_none_of_a_cluster(master: str) -> None:
+    assert not SparkSettings(master).is_cluster
+
+
+def test_of_several_masters_each_has_an_address() -> None:
+    found = SparkSettings("spark://one:7077,[::1]:7078").masters
+    assert found == [("one", 7077), ("::1", 7078)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"master": "yarn"}, "no master that Anabranch runs on"),
+        ({"master": "local[0]"}, "no master that Anabranch runs on"),
+        ({"master": "local-cluster[2,1,1024]"}, "no master that Anabranch runs on"),
+        ({"master": "spark://one"}, "write spark://HOST:PORT"),
+        ({"master": "spark://one:70777"}, "write spark://HOST:PORT"),
+        ({"executor_memory": "2"}, "write 512m, or 4g"),
+        ({"driver_memory": "much"}, "write 512m, or 4g"),
+        ({"conf": {"spark.master": "local"}}, "said by --master"),
+    ],
+)
+def test_what_spark_would_not_take_is_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        SparkSettings(**settings)  # type: ignore[arg-type]
+
+
+def test_a_master_that_does_not_answer_is_named_with_the_remedy() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        url = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(SparkUnavailableError, match=f"no master.*{url}.*refused.*--master"):
+            reach_master(SparkSettings(url))
+
+
+def test_this_machine_s_address_is_that_on_the_way_to_the_first_master_that_answers() -> None:
+    with socket.socket() as taken, socket.create_server(("127.0.0.1", 0)) as there:
+        taken.bind(("127.0.0.1", 0))
+        ports = taken.getsockname()[1], there.getsockname()[1]
+        url = "spark://127.0.0.1:{},127.0.0.1:{}".format(*ports)
+        assert reach_master(SparkSettings(url)) == "127.0.0.1"
+
+
+def test_what_a_user_adds_stands_beside_what_is_shipped(tmp_path: Path) -> None:
+    given = {"spark.jars": "more.jar", "spark.executor.memory": "3g", "spark.x": "y"}
+    settings = SparkSettings("spark://one:1", cores=3, driver_host="me", conf=given)
+    conf = cluster_conf(settings, "10.0.0.1", [tmp_path / "our.jar"], tmp_path, tasks=False)
+    found = merged(settings, conf)
+    assert found["spark.jars"] == f"{(tmp_path / 'our.jar').as_uri()},more.jar"
+    assert (found["spark.executor.memory"], found["spark.x"]) == ("3g", "y")
+    assert (found["spark.driver.host"], found["spark.driver.bindAddress"]) == ("me", "0.0.0.0")
+    assert found["spark.cores.max"] == "3"
+    assert "spark.archives" not in found
+
+
+def test_what_tasks_import_is_shipped() -> None:
+    """In a process of its own: this one has imported more."""
+    program = (
+        "import sys, json, anabranch.spark_replay.job, anabranch.spark_replay.backtest.job, "
+        "anabranch.spark_replay.backtest.recorded\n"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    names = json.loads(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+    )
+    owners = packages_distributions()
+    needed = {owner.lower().replace("_", "-") for name in names for owner in owners.get(name, [])}
+    # The worker has PySpark; setuptools and our editable install hook into the start of Python.
+    assert needed - {"pyspark", "py4j", "setuptools", "anabranch"} <= set(TASK_PACKAGES)
+
+
+def test_our_modules_are_packed_with_their_schemas(tmp_path: Path) -> None:
+    with zipfile.ZipFile(pack_modules(tmp_path)) as packed:
+        names = set(packed.namelist())
+    assert "anabranch/spark_replay/job.py" in names
+    assert "anabranch/channel/schemas/unit.1.avsc" in names
+    assert "anabranch/__init__.py" not in names
+    assert not any("__pycache__" in name for name in names)
+
+
+def test_a_file_url_is_a_folder_of_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    found = local_folder((tmp_path / "a b").as_uri())
+    assert found is not None
+    assert found.path == tmp_path / "a b"
+    assert local_folder("hdfs://river:8020/archive") is None
+    with pytest.raises(FolderError, match="write file:///PATH"):
+        local_folder("file://river/archive")
+    assert checked_place("hdfs://river/archive/") == "hdfs://river/archive"
+    assert checked_place("archive") == Path.cwd() / "archive"
+    with pytest.raises(InvalidInputError, match="is empty"):
+        checked_place(" ")
+
+
+def test_data_that_only_the_workers_have_is_never_told_to_be_archived(tmp_path: Path) -> None:
+    for name in ("_spark_metadata", "_checkpoint/offsets", "_checkpoint/commits"):
+        (tmp_path / name).mkdir(parents=True)
+    part = tmp_path / "part-0.parquet"
+    entry = json.dumps({"path": part.as_uri(), "size": 1})
+    (tmp_path / "_spark_metadata/0").write_text(f"v1\n{entry}\n")
+    with pytest.raises(AuditError, match=r"workers have another .* than this process"):
+        sync_batches(LocalFolder(tmp_path), -1)
+    part.write_bytes(b"x")
+    sync_batches(LocalFolder(tmp_path), -1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--spark-conf", "executor.memory=1g"), "is not of the form spark.NAME=VALUE"),
+        (("--master", "mesos://one:5050"), "is no master that Anabranch runs on"),
+        (("--master", "spark://127.0.0.1:1"), "no master of Spark answers"),
+    ],
+)
+def test_a_command_ends_with_status_2_and_says_why(flags: tuple[str, ...], said: str) -> None:
+    ended = run("backtest", *flags)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
