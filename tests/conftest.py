@@ -1,5 +1,5 @@
 """What holds for every test: none leaves its logging to the next one, none depends on time or
-chance.
+chance, and what fails is told at once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("searching", _patient, derandomize=False)
 settings.register_profile("same", _patient, derandomize=True)
 settings.load_profile("same")
+_TOLD = 2_000  # characters of each failure; the summary has all of it
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +33,23 @@ def own_logging() -> Iterator[None]:
         each.handlers[:] = handlers
         each.setLevel(level)
         each.propagate = propagates
+
+
+class ToldAtOnce:
+    """Says what failed when it has failed: a run that is broken off comes to no summary."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.write("\n")
+            self._terminal.write_line(f"FAILED in {report.when}: {report.nodeid}")
+            self._terminal.write_line(report.longreprtext[-_TOLD:])
+
+
+@pytest.hookimpl(trylast=True)  # the terminal's reporter is there by then
+def pytest_configure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):  # workers report to that one
+        config.pluginmanager.register(ToldAtOnce(terminal))
