@@ -29,6 +29,7 @@ _APART_S = 0.5  # from the end of a split to the next one
 _AROUND_S = 0.2  # of a split, belongs to it
 _DEADLINE_S = 30.0
 _TICK_S = 0.001
+_AT_ONCE = 50  # messages at most in a tick: whoever is behind must let the consumer live, too
 _GOAL_ACK_MS = 25.0
 _GOAL_RECEIVE_MS = 60.0
 _RING = [segment_hash(hash32(key)) for key in KEYS]
@@ -213,8 +214,10 @@ async def _send(producers: list[Producer], traffic: Traffic, over: asyncio.Event
     """Each key's messages by all of them in turn."""
     began = time.perf_counter()
     while not over.is_set():
-        while (due := began + len(traffic.due) / _RATE) <= time.perf_counter():
+        for _ in range(_AT_ONCE):
             number = len(traffic.due)
+            if (due := began + number / _RATE) > time.perf_counter():
+                break
             turn = number + number // len(KEYS)
             traffic.send(producers[turn % len(producers)], due)
         await asyncio.sleep(_TICK_S)
