@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource
+from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewPartitions
 
 from anabranch.channel.errors import (
@@ -30,9 +32,12 @@ from anabranch.channel.segments.sealing import Sealer, SegmentTopic
 from anabranch.devkit import ports
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import Differences
+from support import slow_append
 from support.channel import DEADLINE_S, commit, until
 
 pytestmark = pytest.mark.integration
+
+_LOCKED_S = 0.3  # whoever holds a lock for longer, holds it for seconds
 
 
 @pytest.fixture
@@ -180,6 +185,49 @@ def test_a_sealed_segment_ends_where_its_last_acknowledged_record_is(
     assert ends == {topic.name: tuple(writer.acknowledged)}
     assert {error.code() for error in writer.refusals if error} == {KafkaError.MSG_SIZE_TOO_LARGE}
     assert _ends(connection, topic) == ends[topic.name]
+
+
+def test_what_kafka_is_storing_while_it_refuses_others_is_before_the_end_and_the_rest_is_refused(
+    kafka: EmbeddedKafka, connection: KafkaConnection, topic_prefix: str
+) -> None:
+    """One append has the partition's lock for seconds, another one has passed the check of its size
+    and waits for the lock, and the leader refuses whoever comes next.
+    """
+    topic = SegmentTopic(f"{topic_prefix}s", 2)  # the first one is probed until Kafka has obeyed
+    admin = SegmentAdmin(connection, SegmentSettings(max_message_bytes=slow_append.BYTES))
+    admin.create([topic], DEADLINE_S)
+    admin.await_leaders([topic], DEADLINE_S)
+    host, _, port = kafka.bootstrap_servers.partition(":")
+    waiting = connection.producer()
+    waiting.list_topics(topic.name, timeout=DEADLINE_S)
+    batch, user = slow_append.slow_batch(), connection.admin()
+    answers: list[KafkaError | None] = []
+    with ThreadPoolExecutor(1) as pool:
+        storing = pool.submit(slow_append.append, (host, int(port)), topic.name, 1, batch)
+        until(lambda: is_locked(user, topic.name, 1, other=0), "the append has the lock")
+        waiting.produce(
+            topic.name, b"late", partition=1, on_delivery=lambda error, _: answers.append(error)
+        )
+        waiting.poll(0)
+        ends = admin.seal([topic], DEADLINE_S)
+        assert storing.result(DEADLINE_S) == 0
+    assert waiting.flush(DEADLINE_S) == 0
+    admin.close()
+    (late,) = answers
+    assert late is None or late.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    stored = slow_append.RECORDS + (late is None)  # it may have come before the seal
+    assert ends == {topic.name: (0, stored)}
+    assert _ends(connection, topic) == (0, stored)
+
+
+def is_locked(user: AdminClient, topic: str, partition: int, other: int) -> bool:
+    """Whether somebody has a partition's lock, which even a deletion of nothing takes, while Kafka
+    answers at once for another one.
+    """
+    free, place = TopicPartition(topic, other, 0), TopicPartition(topic, partition, 0)
+    user.delete_records([free])[free].result(DEADLINE_S)
+    asked = user.delete_records([place])[place]
+    return not futures.wait([asked], _LOCKED_S).done
 
 
 def test_segments_are_sealed_together_and_sealing_again_finds_the_same_ends(

@@ -1,7 +1,8 @@
 """Partitions in memory as a `Sealer` sees them: leaders that obey late, and replicas that lag.
 
-Only what sealing asks of Kafka is here: settings, probes, the latest offset that clients are told
-(the high watermark), and what a leader says to a consumer that is put behind its log.
+Only what sealing asks of Kafka is here: settings, probes, a partition's lock, the latest offset
+that clients are told (the high watermark), and what a leader says to a consumer that is put behind
+its log.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ class Partition:
 
     `obeys_after`: so many probes are still answered as by an open partition. `late`: at which look
     at the offsets (from 1) an append that had passed the size check before lands in the log, and
-    with one replica is replicated.
+    with one replica is replicated. `begun`: so many records are being appended, by whoever has the
+    lock; they land when it is given up.
     """
 
     end: int
     replicated: int
     obeys_after: int = 0
     late: Sequence[int] = ()
+    begun: int = 0
     epoch: int | None = 0
     probes: int = 0
     looks: int = 0
@@ -59,6 +62,7 @@ class SealableKafka:
         self.patience: list[float] = []  # that its flushes had
         self.closed = 0
         self.refused: set[str] = set()  # of "write" and "read": what it gives no right to
+        self.lockless = 0  # so often it does not answer who wants a lock
         self.look_s: list[float] = []  # that its looks at the offsets had
 
     def sealer(self) -> Sealer:
@@ -125,6 +129,23 @@ class SealableKafka:
             answers[place].set_result(_Offset(partition.replicated, partition.epoch))
             if self._catches_up:
                 partition.replicated = min(partition.end, partition.replicated + 1)
+        return answers
+
+    def delete_records(self, asked: Sequence[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
+        """Takes the lock, once whoever has it gives it up; there is nothing to delete."""
+        answers: dict[TopicPartition, Future[Any]] = {}
+        for place in asked:
+            assert place.offset == 0
+            answers[place] = Future()
+            if self.lockless:
+                self.lockless -= 1
+                answers[place].set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+                continue
+            partition = self._at(place.topic, place.partition)
+            partition.end += partition.begun
+            partition.replicated += partition.begun
+            partition.begun = 0
+            answers[place].set_result(None)
         return answers
 
     # --- as a producer ------------------------------------------------------------------

@@ -49,6 +49,21 @@ def test_an_append_that_had_passed_the_size_check_and_lands_between_two_looks_co
     assert sealed(kafka) == {"a": (4 + len(late),)}
 
 
+def test_what_is_being_appended_while_others_are_refused_already_is_waited_for() -> None:
+    kafka = SealableKafka(
+        a=[Partition(4, 4), Partition(4, 4, begun=3)], b=[Partition(1, 1, begun=1)]
+    )
+    kafka.lockless = 2
+    assert sealed(kafka) == {"a": (4, 7), "b": (2,)}
+
+
+def test_without_a_word_of_the_lock_the_end_is_unknown() -> None:
+    kafka = SealableKafka(a=[Partition(4, 4)])
+    kafka.lockless = 1 << 40
+    with pytest.raises(TimeoutError, match="topic a"):
+        sealed(kafka, seconds=0.3)
+
+
 def test_a_record_beyond_the_end_is_a_sign_that_it_is_not_the_end() -> None:
     kafka = SealableKafka(a=[Partition(9, 9), Partition(5, 5)])
     sealer = kafka.sealer()
@@ -121,6 +136,7 @@ def test_the_settings_refuse_every_append_and_store_no_probe() -> None:
     sealed(kafka)
     assert kafka.topics["a"][0].settings == {
         "max.message.bytes": "0",
+        "compression.type": "snappy",
         "message.timestamp.type": "CreateTime",
         "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
     }

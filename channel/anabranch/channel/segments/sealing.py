@@ -13,6 +13,12 @@ changed once more that does not matter (the *stamp*), and each is asked for that
 has read of the seal in a round before, and put it into force. Where there are no other copies,
 there is nobody to ask.
 
+Nor may an append land that Kafka had begun before: one that has passed the check of its size waits
+for the partition's lock, behind others, or while its thread has no processor. In the lock Kafka
+looks at the size again if it has to compress the batch anew. So a seal changes the compression,
+too, to one that is not the batch's own. And whoever has the lock already is waited for: to delete
+records, even none, takes the lock (DeleteRecords up to offset 0).
+
 What was accepted before may not be replicated yet, and what Kafka calls the end (the high
 watermark) does not count it, though it will be acknowledged. So the end is asked for in another way
 as well: to a consumer that is put behind it, under its leader's epoch, the leader says how far its
@@ -65,6 +71,8 @@ PROBE_HEADER: Final = "anabranch-probe"
 _PROBE_TIMESTAMP_MS: Final = 1 << 55
 _SEALED: Final = {
     "max.message.bytes": "0",
+    # Whose size has been checked is checked again in the lock, unless it is compressed by this.
+    "compression.type": "snappy",
     # Without these two Kafka would store the probe while the segment is still open.
     "message.timestamp.type": "CreateTime",
     "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
@@ -147,6 +155,7 @@ class Sealer:
         look = self._look(places, deadline)  # comes while the others are asked
         if not self._probe(places[1:], deadline):
             look = self._look(places, deadline)
+        self._await_begun(places, deadline)
         ends = self._ends(places, look, deadline)
         return {
             topic.name: tuple(
@@ -266,6 +275,19 @@ class Sealer:
                 at_once = False
                 deadline.pause(doing)
         return at_once
+
+    def _await_begun(self, places: Sequence[_Place], deadline: Deadline) -> None:
+        """Returns once whoever had a partition's lock when it began to refuse has given it up."""
+        left = set(places)
+        while left:
+            doing = f"to wait until what topic {min(left)[0]} is being appended is stored"
+            nothing = [TopicPartition(topic, number, 0) for topic, number in sorted(left)]
+            for place, future in self._admin.delete_records(nothing).items():
+                if not isinstance(deadline.answer(future, doing), KafkaError):
+                    left.discard((place.topic, place.partition))
+            if left:
+                deadline.pause(doing)
+                self._get_acquainted({topic for topic, _ in left}, deadline)
 
     def _append(self, places: Iterable[_Place], seconds: float) -> dict[_Place, KafkaError | None]:
         """Returns what a probe of each partition was answered with, as far as it was in time."""
