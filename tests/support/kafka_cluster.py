@@ -86,13 +86,13 @@ class KafkaCluster:
 
 @asynccontextmanager
 async def kafka_cluster(
-    kafka: EmbeddedKafka, prefix: str, data_dir: Path, count: int = 3
+    kafka: EmbeddedKafka, prefix: str, data_dir: Path, count: int = 3, **settings: object
 ) -> AsyncIterator[KafkaCluster]:
-    """`count` nodes that serve and know each other."""
+    """`count` nodes that serve and know each other; `settings`: of all of them."""
     cluster = KafkaCluster(kafka, prefix, data_dir)
     try:
         for _ in range(count):
-            await cluster.start()
+            await cluster.start(cluster.settings(**settings))
         await cluster.agreed()
         yield cluster
     finally:
