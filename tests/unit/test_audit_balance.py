@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from anabranch.core.bundles.unit import Move
-from anabranch.core.log.records import Cause, Grounds, Weighed
+from anabranch.core.log.records import WEIGHED_MAX, Cause, Grounds, Weighed
 from anabranch.spark_replay.tally import CheckName
 from support.balance_history import FIRST, GRACE_MS, SECOND, SOUND, THIRD, isolates, sheds
 from support.history import History, ready
@@ -86,6 +86,34 @@ def test_a_choice_of_a_broker_that_a_filter_had_removed_is_found() -> None:
     removed = replace(SOUND, weighed=(Weighed(SECOND, 0.1, "version"),))
     sheds(history, name, SECOND, grounds=removed)
     found(history, CheckName.PLACEMENT, "though version had removed it")
+
+
+@pytest.mark.parametrize(
+    ("choice", "text"),
+    [
+        (
+            (replace(SOUND, weighed=(*SOUND.weighed, *[Weighed(THIRD, 0.5)] * WEIGHED_MAX)),),
+            "RELEASE to b2:8080, with 21 brokers weighed, where a record has room for 20",
+        ),
+        ((SOUND, SOUND), "RELEASE to b2:8080, which rests on 2 choices"),
+    ],
+)
+def test_grounds_beyond_what_a_record_has_room_for_are_found_and_change_no_state(
+    choice: tuple[Grounds, ...], text: str
+) -> None:
+    def with_grounds(of: tuple[Grounds, ...]) -> History:
+        history, name = owned()
+        record = history.move(name, Move.RELEASE, FIRST, broker=SECOND)
+        history.accepted(replace(record, cause=Cause.OVERLOADED, choice=of))
+        history.accepted(history.move(name, Move.HAND_OVER, FIRST))
+        history.own(name)
+        return history
+
+    history, sound = with_grounds(choice), with_grounds((SOUND,))
+    assert history.state.digest == sound.state.digest
+    found(history, CheckName.PLACEMENT, text)
+    full = replace(SOUND, weighed=(*SOUND.weighed, *[Weighed(THIRD, 0.5)] * (WEIGHED_MAX - 1)))
+    assert violated(audited(with_grounds((full,)))) == []
 
 
 def test_a_move_within_the_grace_period_of_the_last_one_is_found() -> None:

@@ -110,9 +110,9 @@ class Grounds(msgspec.Struct, frozen=True, gc=False):
     """What a choice of the load balancer rested on: for people and the audit, never for the fold.
 
     `rule`: which one chose. `brokers`: how many there were to choose from, of which `weighed` names
-    the chosen one and others up to `WEIGHED_MAX`. `deviation`: of the loads of all brokers, as it
-    was; `predicted`: as it should be after this move; both -1 where no load counted. `grace_ms`:
-    for how long the balancer shall leave the bundle where it goes now.
+    the chosen one and others up to `WEIGHED_MAX`, which the audit sees to. `deviation`: of the
+    loads of all brokers, as it was; `predicted`: as it should be after this move; both -1 where no
+    load counted. `grace_ms`: for how long the balancer shall leave the bundle where it goes now.
     """
 
     rule: str

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from anabranch.core.bundles.unit import Move
-from anabranch.core.log.records import Cause, PlacementPolicyChange, UnitMove
+from anabranch.core.log.records import WEIGHED_MAX, Cause, PlacementPolicyChange, UnitMove
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.policies.patterns import matches
 from anabranch.core.policies.policy import PlacementPolicy, PolicyKind, policy_key
@@ -75,7 +75,12 @@ class Balance:
     # --- destinations -------------------------------------------------------------------
 
     def _unfit(self, timestamp_ms: int, record: UnitMove) -> str:
-        """Why the destination was none; "" if it was one."""
+        """What is wrong with the destination, or with what is said of it; "" for nothing."""
+        if len(record.choice) > 1:
+            return f"which rests on {len(record.choice)} choices, where one makes a destination"
+        count = len(record.choice[0].weighed)
+        if count > WEIGHED_MAX:
+            return f"with {count} brokers weighed, where a record has room for {WEIGHED_MAX}"
         for weighed in record.choice[0].weighed:
             if weighed.broker == record.broker and weighed.removed_by:
                 return f"though {weighed.removed_by} had removed it"
