@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -30,13 +31,14 @@ class Desk:
     def __init__(self, node: MemoryNode) -> None:
         self.node = node
         self.cpu = 20.0
+        self.measure_node = lambda: use(self.cpu)
         self.bundles: dict[str, BundleLoad] = {}
         self.loads, self.top = Outbox(), Outbox()
         self.board = node.operations.balance.board
         self.reporter = BalanceReporter(
             node.runtime,
             self.board,
-            lambda: use(self.cpu),
+            lambda: self.measure_node(),
             self._measured,
             self.loads,
             self.top,
@@ -66,6 +68,19 @@ def run(body: Callable[[MemoryCluster, Desk], Awaitable[None]], nodes: int = 2) 
             await body(cluster, Desk(leader))
 
     steady.run(whole())
+
+
+def test_what_starting_took_is_no_load() -> None:
+    async def body(cluster: MemoryCluster, desk: Desk) -> None:
+        measured = iter([use(95.0)])
+        desk.measure_node = lambda: next(measured, use(20.0))
+        running = asyncio.create_task(desk.reporter.run())
+        await until(lambda: desk.reporter.reports > 0)
+        assert desk.own.cpu_usage == 20.0
+        assert desk.own.weighted_max_ema == pytest.approx(0.2)
+        running.cancel()
+
+    run(body)
 
 
 def test_a_load_is_told_at_first_and_when_it_has_changed_much() -> None:

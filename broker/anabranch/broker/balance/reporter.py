@@ -87,7 +87,9 @@ class BalanceReporter:
         return self._told.load
 
     async def run(self) -> None:
-        """Measures until it is cancelled."""
+        """Measures until it is cancelled. The first interval has what starting takes: no load."""
+        await asyncio.sleep(self._interval_s)
+        await asyncio.to_thread(self._measure_node)
         while True:
             await asyncio.sleep(self._interval_s)
             await self.round()
