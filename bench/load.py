@@ -34,7 +34,7 @@ def stamped(value: bytes) -> tuple[int, float]:
     return number, at
 
 
-def due_times(count: int, rate: int) -> Iterator[int]:
+def due_times(count: int, rate: float) -> Iterator[int]:
     """Numbers up to `count`, each when it is due; blocks in between."""
     began = time.perf_counter()
     for number in range(count):

@@ -18,19 +18,20 @@ NODES = 3
 CLUSTER_PREFIX = "bench-cluster."
 # Only the logging is turned down: all times and sizes are the defaults.
 _QUIET = "logLevel=warning"
-_COPIES = ("replicationFactor=3", "minInsyncReplicas=2")
 _MAKE_S = 60.0
 
 
 class Place:
     """Used as a context manager; ends everything that it started.
 
-    `brokers`: of Kafka; where there are several, all that nodes keep has three copies, two in sync.
+    `brokers`: of Kafka. `copies`: of all that nodes keep, one of them may be out of sync; three
+    where there are several brokers and nothing else is said.
     """
 
-    def __init__(self, quick: bool = False, brokers: int = 1) -> None:
+    def __init__(self, quick: bool = False, brokers: int = 1, copies: int | None = None) -> None:
         self.quick = quick
         self.brokers = brokers
+        self._copies = copies or (3 if brokers > 1 else 1)
         self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
         self._kafka: EmbeddedKafka | KafkaBrokers | None = None
         self._nodes: list[NodeProcess] = []
@@ -102,13 +103,17 @@ class Place:
             self.folder,
             _QUIET,
             f"topicPrefix={prefix}",
-            *(_COPIES if self.brokers > 1 else ()),
+            *_copied(self._copies),
         )
 
     def forget(self, node: NodeProcess) -> None:
         """Ends a node and leaves it out from now on."""
         stop_all([node])
         self._nodes.remove(node)
+
+
+def _copied(copies: int) -> tuple[str, ...]:
+    return (f"replicationFactor={copies}", f"minInsyncReplicas={max(1, copies - 1)}")
 
 
 def resident_mb(pid: int, which: str = "VmRSS") -> float:

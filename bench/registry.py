@@ -12,6 +12,7 @@ from bench import (
     layouts,
     memory,
     operations,
+    reporting,
     roundtrip,
     scaling,
     spark,
@@ -78,6 +79,20 @@ FIGURES = (
         "no goal; the rules' own number is held by a test",
         "-",
         balancing.moves,
+    ),
+    Figure(
+        "reports",
+        "a node reads the reported loads of 1,000 brokers",
+        "at most 2 % of a core",
+        "-",
+        reporting.every_node,
+    ),
+    Figure(
+        "reports-leader",
+        "the leader reads their top bundles, too",
+        "at most 2 % of a core",
+        "-",
+        reporting.leader,
     ),
     Figure(
         "propose",
@@ -183,6 +198,13 @@ FIGURES = (
         "60 ms",
         "128 ms (20 ms without a split)",
         streams.queue,
+    ),
+    Figure(
+        "relocate-ack",
+        "worst send-to-ack of a relocated segment's keys at 2,000 msg/s, two brokers, p50 of 20",
+        "at most 1.5 x that of a split",
+        "-",
+        streams.relocation,
     ),
     Figure(
         "hand-over",

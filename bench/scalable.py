@@ -63,6 +63,10 @@ class TopicUnderTest:
         """Returns when their child has taken over."""
         self._client.post(f"{self.path}/merge/{one}/{other}")
 
+    def relocate(self, segment: int, off: int) -> None:
+        """Returns when its child, which lies off that broker of Kafka, has taken over."""
+        self._client.post(f"{self.path}/relocate/{segment}?off={off}")
+
     def _get(self, what: str) -> Any:
         status, answer = self._client.get(self.path + what)
         if status != 200:

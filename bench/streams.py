@@ -1,4 +1,6 @@
-"""What a split does to the messages of the split keys: from sending to ack, and to receiving."""
+"""What a split, or a relocation, does to the messages of its keys: from sending to ack, and to
+receiving.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ import math
 import statistics
 import time
 from array import array
-from collections.abc import Awaitable, Callable
-from functools import cache
+from collections.abc import Awaitable, Callable, Iterable
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -32,19 +34,25 @@ _TICK_S = 0.001
 _AT_ONCE = 50  # messages at most in a tick: whoever is behind must let the consumer live, too
 _GOAL_ACK_MS = 25.0
 _GOAL_RECEIVE_MS = 60.0
+_GOAL_RELOCATION = 1.5  # times a split
+_BROKERS = (1, 2)
 _RING = [segment_hash(hash32(key)) for key in KEYS]
 
 # Calls back with each value that arrives, until it is cancelled.
 Consume = Callable[[Client, TopicUnderTest, Callable[[bytes], None]], Awaitable[None]]
 
 
-class Split(msgspec.Struct, frozen=True):
-    """When it was asked for and answered, and the split part of the ring, inclusive."""
+class Change(msgspec.Struct, frozen=True):
+    """When it was asked for and answered, and the part of the ring that it is of, inclusive."""
 
     began: float
     ended: float
     start: int
     end: int
+
+
+# Changes a topic, again and again, and notes when; a few times only where it is to be quick.
+Disturb = Callable[[TopicUnderTest, "Traffic", bool], Awaitable[None]]
 
 
 class Traffic:
@@ -55,7 +63,8 @@ class Traffic:
         self.sent = array("d")
         self.acked = array("d")
         self.received = array("d")
-        self.splits: list[Split] = []
+        self.splits: list[Change] = []
+        self.relocations: list[Change] = []
         self._orders: dict[int, list[int]] = {}
         self._failure: Exception | None = None
 
@@ -100,11 +109,11 @@ class Traffic:
             raise self._failure
         return math.inf not in self.acked and math.inf not in self.received
 
-    def worst_ms(self, until: array[float]) -> list[float]:
-        """For each split, of the messages sent around it to its part of the ring."""
+    def worst_ms(self, until: array[float], changes: Iterable[Change]) -> list[float]:
+        """For each change, of the messages sent around it to its part of the ring."""
         return [
-            self._worst(until, split, split.began - _TICK_S, split.ended + _AROUND_S)
-            for split in self.splits
+            self._worst(until, change, change.began - _TICK_S, change.ended + _AROUND_S)
+            for change in changes
         ]
 
     def calm_ms(self, until: array[float]) -> list[float]:
@@ -114,11 +123,11 @@ class Traffic:
             for split in self.splits
         ]
 
-    def _worst(self, until: array[float], split: Split, low: float, high: float) -> float:
+    def _worst(self, until: array[float], change: Change, low: float, high: float) -> float:
         return 1000 * max(
             until[number] - due
             for number, due in enumerate(self.due)
-            if low <= due <= high and split.start <= _RING[number % len(KEYS)] <= split.end
+            if low <= due <= high and change.start <= _RING[number % len(KEYS)] <= change.end
         )
 
 
@@ -140,8 +149,39 @@ def queue(place: Place) -> Measured:
     return _judged(traffic, traffic.received, _GOAL_RECEIVE_MS)
 
 
+def relocation(place: Place) -> Measured:
+    """The producer's part of a run with relocations and splits in turn, of the widest segment, with
+    two brokers of Kafka of its own and one copy of all: each goes from one to the other.
+    """
+    with Place(place.quick, len(_BROKERS), copies=1) as of_two:
+        traffic = Traffic()
+        _run(of_two, traffic, _stream, traffic.take, _split_and_relocate)
+    worst = traffic.worst_ms(traffic.acked, traffic.relocations)
+    beside = traffic.worst_ms(traffic.acked, traffic.splits)
+    value, limit = statistics.median(worst), statistics.median(beside)
+    return Measured(
+        value,
+        "ms",
+        value / limit,
+        _GOAL_RELOCATION,
+        limit=limit,
+        limit_what="the same of the splits",
+        details={
+            "worst_of_each_relocation": spread(worst),
+            "worst_of_each_split": spread(beside),
+            "relocation_ms": _took_ms(traffic.relocations),
+            "split_ms": _took_ms(traffic.splits),
+            "messages_per_s": _RATE,
+        },
+    )
+
+
+def _took_ms(changes: Iterable[Change]) -> dict[str, float]:
+    return spread([1000 * (each.ended - each.began) for each in changes])
+
+
 def _judged(traffic: Traffic, until: array[float], goal_ms: float) -> Measured:
-    worst = traffic.worst_ms(until)
+    worst = traffic.worst_ms(until, traffic.splits)
     value = statistics.median(worst)
     return Measured(
         value,
@@ -151,7 +191,7 @@ def _judged(traffic: Traffic, until: array[float], goal_ms: float) -> Measured:
         details={
             "worst_of_each_split": spread(worst),
             "worst_just_before": spread(traffic.calm_ms(until)),
-            "split_ms": spread([1000 * (split.ended - split.began) for split in traffic.splits]),
+            "split_ms": _took_ms(traffic.splits),
             "messages_per_s": _RATE,
         },
     )
@@ -159,17 +199,18 @@ def _judged(traffic: Traffic, until: array[float], goal_ms: float) -> Measured:
 
 @cache
 def _with_stream(place: Place) -> Traffic:
-    async def consume(client: Client, topic: TopicUnderTest, take: Callable[[bytes], None]) -> None:
-        consumer = await client.subscribe(topic.name, "stream")
-        while True:
-            batch = await consumer.receive_many()
-            for value in batch.values():
-                take(value)
-            consumer.acknowledge(batch)
-
     traffic = Traffic()
-    asyncio.run(_run(place, traffic, consume, traffic.take))
+    _run(place, traffic, _stream, traffic.take, _split_often)
     return traffic
+
+
+async def _stream(client: Client, topic: TopicUnderTest, take: Callable[[bytes], None]) -> None:
+    consumer = await client.subscribe(topic.name, "stream")
+    while True:
+        batch = await consumer.receive_many()
+        for value in batch.values():
+            take(value)
+        consumer.acknowledge(batch)
 
 
 def _with_queue(place: Place) -> Traffic:
@@ -181,12 +222,30 @@ def _with_queue(place: Place) -> Traffic:
             consumer.acknowledge_all()
 
     traffic = Traffic()
-    asyncio.run(_run(place, traffic, consume, traffic.take_any_order))
+    _run(place, traffic, consume, traffic.take_any_order, _split_often)
     return traffic
 
 
-async def _run(
-    place: Place, traffic: Traffic, consume: Consume, take: Callable[[bytes], None]
+def _run(
+    place: Place,
+    traffic: Traffic,
+    consume: Consume,
+    take: Callable[[bytes], None],
+    disturb: Disturb,
+) -> None:
+    """Raises RuntimeError with what went wrong, of all that ran at once."""
+    try:
+        asyncio.run(_traffic(place, traffic, consume, take, disturb))
+    except ExceptionGroup as group:
+        raise RuntimeError("; ".join(map(str, group.exceptions))) from group
+
+
+async def _traffic(
+    place: Place,
+    traffic: Traffic,
+    consume: Consume,
+    take: Callable[[bytes], None],
+    disturb: Disturb,
 ) -> None:
     with TopicUnderTest(place, _SEGMENTS) as topic:
         async with Client(place.service_urls()) as client, asyncio.TaskGroup() as group:
@@ -196,9 +255,7 @@ async def _run(
             sending = group.create_task(_send(producers, traffic, over))
             await _until(lambda: min(traffic.received[:_RATE], default=math.inf) < math.inf)
             await asyncio.sleep(1.0)
-            for _ in range(_SPLITS // 4 if place.quick else _SPLITS):
-                traffic.splits.append(await asyncio.to_thread(_split, topic))
-                await asyncio.sleep(_APART_S)
+            await disturb(topic, traffic, place.quick)
             over.set()
             await sending
             await _until(lambda: traffic.is_settled)
@@ -223,13 +280,28 @@ async def _send(producers: list[Producer], traffic: Traffic, over: asyncio.Event
         await asyncio.sleep(_TICK_S)
 
 
-def _split(topic: TopicUnderTest) -> Split:
-    """Splits the widest segment, of those the first."""
+async def _split_often(topic: TopicUnderTest, traffic: Traffic, quick: bool) -> None:
+    for _ in range(_SPLITS // 4 if quick else _SPLITS):
+        traffic.splits.append(await asyncio.to_thread(_change, topic, topic.split))
+        await asyncio.sleep(_APART_S)
+
+
+async def _split_and_relocate(topic: TopicUnderTest, traffic: Traffic, quick: bool) -> None:
+    for number in range(_SPLITS // 4 if quick else _SPLITS):
+        relocate = partial(topic.relocate, off=_BROKERS[number % len(_BROKERS)])
+        traffic.relocations.append(await asyncio.to_thread(_change, topic, relocate))
+        await asyncio.sleep(_APART_S)
+        traffic.splits.append(await asyncio.to_thread(_change, topic, topic.split))
+        await asyncio.sleep(_APART_S)
+
+
+def _change(topic: TopicUnderTest, act: Callable[[int], None]) -> Change:
+    """Of the widest segment, of those the first."""
     active = topic.active()
     segment = max(active, key=lambda each: (active[each][1] - active[each][0], -each))
     began = time.perf_counter()
-    topic.split(segment)
-    return Split(began, time.perf_counter(), *active[segment])
+    act(segment)
+    return Change(began, time.perf_counter(), *active[segment])
 
 
 async def _until(done: Callable[[], bool]) -> None:

@@ -19,6 +19,7 @@ from anabranch.channel.load.balance_records import (
 )
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
+from anabranch.core.balance.reports import Resources
 from anabranch.core.names import parse_topic
 from support import steady
 from support.balance import Outbox, use
@@ -31,7 +32,7 @@ class Desk:
     def __init__(self, node: MemoryNode) -> None:
         self.node = node
         self.cpu = 20.0
-        self.measure_node = lambda: use(self.cpu)
+        self.measure_node: Callable[[], Resources] = lambda: use(self.cpu)
         self.bundles: dict[str, BundleLoad] = {}
         self.loads, self.top = Outbox(), Outbox()
         self.board = node.operations.balance.board
