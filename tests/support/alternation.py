@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import math
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -65,6 +65,11 @@ class Alternation:
         """What was acknowledged and not received yet."""
         there = {number for found in self._received.values() for *_, number in found}
         return {number for number, span in self._spans.items() if span.acked < math.inf} - there
+
+    def repeated(self) -> list[int]:
+        """What was received more than once."""
+        found = Counter(number for places in self._received.values() for *_, number in places)
+        return sorted(number for number, times in found.items() if times > 1)
 
     def turned_when_delivered(self) -> list[CausalityViolation[int]]:
         """What is wrong with the order in which messages were received."""
