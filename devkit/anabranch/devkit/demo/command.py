@@ -44,6 +44,7 @@ def demo(data_dir: Path, duration: float, nodes: str | None, bootstrap_servers: 
     Meanwhile bundles are unloaded, transferred and split, segments are split and merged, consumers
     come and go, the topic's controller is killed in the middle of a change, twice, and the leader.
     A second topic gets load that rises and falls, and splits and merges its segments by itself.
+    Then look-ups make a broker hot, and the balancer takes bundles from it by itself.
     At the end every message is checked, and Spark replays the whole log and checks that.
 
     With --nodes the same load goes through a cluster that runs already, and needs the settings of

@@ -18,6 +18,7 @@ import msgspec
 
 from anabranch.devkit.demo.trace import Event
 from anabranch.devkit.demo.traffic import DemoConsumers
+from anabranch.devkit.hot_broker import MEASURES
 from anabranch.devkit.nodes import NodeAddress
 from anabranch.spark_replay.report.charts import Bins, lines
 from anabranch.spark_replay.report.document import document
@@ -31,8 +32,7 @@ CONSUMERS: Final = DemoConsumers(
 )
 # A minute of the defaults is a second or so here, and a thousand messages a few.
 SETTINGS: Final = (
-    "scalableTopicLoadReportIntervalSeconds=0.5",
-    "scalableTopicLoadWindowSeconds=3",
+    *MEASURES,
     "scalableTopicAutoScaleIntervalSeconds=0.5",
 )
 POLICY: Final = {

@@ -24,6 +24,7 @@ from anabranch.devkit.demo.history import History
 from anabranch.devkit.demo.load_wave import CONSUMERS, SETTINGS, WAVE_TOPIC, LoadWave, wave_events
 from anabranch.devkit.demo.lookups import LookupClients
 from anabranch.devkit.demo.messages import Checked, check
+from anabranch.devkit.demo.relief import RELIEF_SETTINGS, Relief
 from anabranch.devkit.demo.reshape import Reshaping
 from anabranch.devkit.demo.scenario import Scenario
 from anabranch.devkit.demo.stored import stored
@@ -59,6 +60,7 @@ class DemoResult(msgspec.Struct, frozen=True):
     wave: LoadWave
     wave_traffic: Traffic
     wave_stats: dict[str, Any]
+    relief: Relief
 
 
 class Demo:
@@ -98,9 +100,11 @@ class Demo:
         )
         say_checked(checked)
         driven.wave.say()
+        driven.relief.say()
         click.echo(f"\nreports: {self._report}, autoscale.html beside it")
         click.echo(f"the whole demo took {time.monotonic() - self._began:.0f} s")
-        if wrong or driven.clients.failed or not checked.sound or not driven.wave.has_turned:
+        arrived = checked.sound and not driven.clients.failed and not wrong
+        if not arrived or not driven.wave.has_turned or not driven.relief.sound:
             return 1
         return audited
 
@@ -143,6 +147,7 @@ class Demo:
                 f"topicPrefix={_PREFIX}",
                 "snapshotIntervalSeconds=10",  # so that there is one to hold against the log
                 *SETTINGS,
+                *RELIEF_SETTINGS,
                 service_port=ports.free_port(HOST),  # the same after a restart
             )
             for number in range(_NODES)
@@ -163,6 +168,7 @@ class Demo:
         wave = LoadWave(WAVE_TOPIC, serving, self._say)
         wave_traffic = Traffic(url, WAVE_TOPIC, CONSUMERS, self._say)
         waves = wave_events(events, self._duration_s)
+        relief = Relief(self._nodes, self._kafka.bootstrap_servers, _PREFIX, self._say)
         with (self._folder / "clients.log").open("w", encoding="utf-8") as log:
             configure_sdk_log(log, logging.INFO)
             try:
@@ -178,6 +184,7 @@ class Demo:
                     await rising
                     watching.cancel()
                 stats, wave_stats = await reshaping.stats(), await wave.stats()
+                await relief.run(url)
                 await self._compare(scenario)
             finally:
                 await traffic.close()
@@ -187,7 +194,7 @@ class Demo:
                 await reshaping.close()
                 await scenario.close()
         return DemoResult(
-            clients, reshaping, scenario, traffic, stats, wave, wave_traffic, wave_stats
+            clients, reshaping, scenario, traffic, stats, wave, wave_traffic, wave_stats, relief
         )
 
     async def _run(
