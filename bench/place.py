@@ -94,7 +94,7 @@ class Place:
         self._nodes.append(node)
         return node
 
-    def lonely_node(self, prefix: str) -> NodeProcess:
+    def lonely_node(self, prefix: str, *settings: str) -> NodeProcess:
         """A node of the cluster of that topic prefix, not started, for the caller to end."""
         return NodeProcess(
             f"node-{self.number()}",
@@ -104,6 +104,7 @@ class Place:
             _QUIET,
             f"topicPrefix={prefix}",
             *_copied(self._copies),
+            *settings,
         )
 
     def forget(self, node: NodeProcess) -> None:

@@ -8,6 +8,7 @@ from bench import (
     cluster,
     deciding,
     folding,
+    hot_broker,
     latency,
     layouts,
     memory,
@@ -205,6 +206,13 @@ FIGURES = (
         "at most 1.5 x that of a split",
         "-",
         streams.relocation,
+    ),
+    Figure(
+        "hot-broker",
+        "worst send-to-receive of bundles that a hot broker sheds, 1,000 msg/s",
+        "at most that of as many transfers by hand",
+        "-",
+        hot_broker.relieved,
     ),
     Figure(
         "hand-over",
