@@ -137,7 +137,7 @@ class _Run:
 
 
 async def _has_caught_up(messages: SteadyMessages) -> bool:
-    return bool(messages.ledger.due) and messages.ledger.is_complete
+    return messages.ledger.has_caught_up
 
 
 async def _until(holds: Callable[[], Awaitable[bool]], what: str) -> None:

@@ -60,7 +60,7 @@ _POLICY: Final = {
 }
 _QUIET_BUNDLES_EACH: Final = 2
 _TOGETHER: Final = 32  # look-ups of a client that are under way at once
-_EASE: Final = 6  # a client pauses for so many times what its look-ups take at best
+_EASE: Final = 4  # a client pauses for so many times what its look-ups take at best
 _POLL_S: Final = 0.1
 _ANSWER_S_MAX: Final = 60.0
 

@@ -28,6 +28,11 @@ class MessageLedger:
         """Whether everything that was sent has come, or will not."""
         return len(self._received) + len(self.failed) >= len(self.due)
 
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether some were sent, and nothing is under way right now."""
+        return bool(self.due) and self.is_complete
+
     def take(self, key: str, number: int, now: float) -> None:
         """A message has come."""
         self._received.setdefault(number, now)

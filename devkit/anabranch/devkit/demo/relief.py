@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import click
@@ -54,6 +55,7 @@ class Relief:
         self._lookups = BusyLookups(nodes, list(self._scene.topics.values()))
         self._messages: list[SteadyMessages] = []
         self._nodes = nodes
+        self._since = 0.0
         self._log = bootstrap_servers, topic_prefix
         self._say = say
 
@@ -84,6 +86,9 @@ class Relief:
         async with asyncio.TaskGroup() as group:
             reading = [group.create_task(each.receive()) for each in self._messages]
             sending = [group.create_task(each.send()) for each in self._messages]
+            for each in self._messages:  # what it took to begin is over then
+                await _until(partial(_has_caught_up, each))
+            self._since = time.perf_counter()
             began_ms = (await self._scene.seen()).at_ms
             asking = group.create_task(self._lookups.run())
             is_relieved = await self._watch(began_ms)
@@ -139,9 +144,8 @@ class Relief:
             self.wrong.append(f"{self._scene.hot.name} was not relieved in time")
         self.wrong += [f"look-up refused: {why}" for why in self._lookups.refused]
         self.wrong += [line for each in self._messages for line in each.ledger.wrong()]
-        late = [
-            ms for each in self._messages for ms in each.ledger.late_ms(0.0, time.perf_counter())
-        ]
+        times = self._since, time.perf_counter()
+        late = [ms for each in self._messages for ms in each.ledger.late_ms(*times)]
         count = sum(len(each.ledger.due) for each in self._messages)
         how = "each once and in its key's order" if not self.wrong else "something is WRONG"
         self._say(
@@ -164,6 +168,10 @@ def told(move: AutomaticMove) -> str:
     if move.deviation is None or move.predicted is None:
         return text
     return f"{text} (deviation {move.deviation:.2f}, expected after it {move.predicted:.2f})"
+
+
+async def _has_caught_up(messages: SteadyMessages) -> bool:
+    return messages.ledger.has_caught_up
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> bool:
