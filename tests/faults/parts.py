@@ -15,6 +15,7 @@ class Role(Enum):
     CHECKPOINT = "checkpoint"
     OPERATOR = "operator"
     OBSERVER = "observer"
+    LATECOMER = "latecomer"  # in the scene that is about it
     READER = "reader"  # when all is over
 
 
@@ -29,6 +30,7 @@ CONSUMERS: Final = (
 )
 OPERATORS: Final = ("operator", "observer")
 PARTS: Final = (*OPERATORS, *PRODUCERS, *CONSUMERS)  # which may be killed, paused and cut off, too
+LATECOMER: Final = "latecomer"
 READER: Final = "reader"
 AUDITOR: Final = "auditor"  # Spark, in the end
 ARCHIVE: Final = "archive"  # Spark, all the time, in the runs that have it

@@ -32,10 +32,12 @@ from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.router import Router
 from anabranch.client._producer.sender import Sender
 from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
+from anabranch.core.bundles import guards
 from anabranch.core.hashing import bucket_of, segment_hash
 from anabranch.core.log.outcome import Folded, Outcome
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import split_bundle_name
+from anabranch.core.sessions import machine as sessions
 from anabranch.core.sessions.lease import Lease
 from anabranch.core.subscriptions import assignor
 from anabranch.core.subscriptions.handover import BucketsInUse
@@ -167,6 +169,12 @@ def last_wins(sound: Callable[..., Any]) -> object:
         return None if found is Verdict.STALE_VERSION else found
 
     return refusal
+
+
+@_bug(Part.NODE, (guards, "leads"), (sessions, "leads"))
+def stale_leader_not_fenced(sound: object) -> object:
+    """What a leader of an earlier epoch had under way counts after leadership has passed on."""
+    return lambda state, actor, epoch: epoch > 0
 
 
 @_bug(Part.NODE, (Sealer, "seal"))

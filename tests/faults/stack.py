@@ -298,7 +298,7 @@ class Stack:
     def _start_node(self, name: str, image: str = NODE_IMAGE) -> None:
         copies, in_sync = str(self._setup.copies), str(self._setup.in_sync)
         settings = {
-            "BOOTSTRAP_SERVERS": ",".join(f"{each}:9092" for each in self._setup.kafkas),
+            "BOOTSTRAP_SERVERS": self._bootstrap,
             "ADVERTISED_ADDRESS": name,
             "REPLICATION_FACTOR": copies,
             "MIN_INSYNC_REPLICAS": in_sync,
@@ -329,7 +329,12 @@ class Stack:
 
     def _servers(self) -> list[str]:
         """How a command is told where Kafka is."""
-        return ["--bootstrap-servers", ",".join(f"{each}:9092" for each in self._setup.kafkas)]
+        return ["--bootstrap-servers", self._bootstrap]
+
+    @property
+    def _bootstrap(self) -> str:
+        """Where Kafka is."""
+        return ",".join(f"{each}:9092" for each in self._setup.kafkas)
 
     def _faulty(self, name: str, data: str, *shims: str) -> dict[str, str]:
         """What a container's processes are told so that their disk and clocks can be disturbed."""
@@ -355,6 +360,7 @@ class Stack:
         environment = {
             "HISTORY": "/history",
             "SERVICE_URL": "pulsar://" + ",".join(f"{each}:6650" for each in self._setup.nodes),
+            "BOOTSTRAP_SERVERS": self._bootstrap,
             "HTTP_URL": "http://" + ",".join(f"{each}:8080" for each in self._setup.nodes),
             "SEED": str(self._seed),
             "PRODUCERS": str(len(self._setup.parts_of(Role.PRODUCERS))),

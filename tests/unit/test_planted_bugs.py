@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -30,9 +31,10 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
 from anabranch.client._producer.sender import Sender
 from anabranch.client._queue.messages import Delivery
-from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.state import leader_of
 from anabranch.core.names import Namespace
 from anabranch.core.ring import bundle_name, even_ranges
 from anabranch.core.sessions.lease import Lease
@@ -45,7 +47,7 @@ from faults import planted
 from faults.planted import BUGS, Part, Replacement
 from support.sealable_kafka import Partition, SealableKafka
 from support.sender_world import SenderWorld
-from support.world import A, B, World
+from support.world import A, B, C, World
 
 PLACE: Final = SegmentBucket(1, 0)
 
@@ -90,6 +92,16 @@ def made_twice() -> str:
         world.tell(world.session(broker, SessionOp.OPEN))
     world.tell(world.tenant("acme", PolicyOp.CREATE))
     return world.tell(world.tenant("acme", PolicyOp.CREATE, by=B, version=1)).name
+
+
+def told_late() -> str:
+    """What becomes of a session that a former leader ends, in a cluster that another one leads."""
+    world = World(A, B, C)
+    world.elect(A)
+    _, epoch = leader_of(world.replica)
+    world.must(world.move(Move.RESIGN, A, LEADERSHIP))
+    world.elect(B)
+    return world.tell(world.session(C, SessionOp.EXPIRE, by=A, epoch=epoch)).name
 
 
 def sealed() -> dict[str, tuple[int, ...]]:
@@ -188,6 +200,7 @@ EXAMPLES: Final[dict[str, Callable[[], object]]] = {
     "routes-kept": routed,
     "acknowledged-unfolded": lambda: asyncio.run(answered()),
     "last-wins": made_twice,
+    "stale-leader-not-fenced": told_late,
     "seal-not-probed": sealed,
     "child-opened-early": given_out,
     "granted-unreleased": allowed,
@@ -237,6 +250,11 @@ def test_a_process_is_run_with_its_bug(
     assert ended.value.code == 0
     assert planting == ["routes-kept"]
     assert "anabranch" in capsys.readouterr().out
+
+
+def test_each_bug_is_in_the_page_about_faults() -> None:
+    page = (Path(__file__).parents[2] / "docs/faults.md").read_text()
+    assert [name for name in BUGS if f"`{name}`" not in page] == []
 
 
 def test_each_part_has_bugs_and_each_bug_says_what_is_done_then() -> None:
