@@ -170,13 +170,13 @@ RUNS: Final[tuple[tuple[str, tuple[Case, ...]], ...]] = (
         ),
     ),
     ("calm", (Case("seal-not-probed", _NODES, Promise.UNDELIVERED),)),
+    ("calm", (Case("moves-when-announced", _PRODUCERS[:1], Promise.TURNED),)),
 )
 
 # What the simulation finds, and no scene here.
 ELSEWHERE: Final = frozenset(
     {
         "begins-in-child",
-        "moves-when-announced",
         "doubt-taken-for-stored",
         "delivered-taken-for-stored",
         "serves-unanswered",
