@@ -122,6 +122,31 @@ def test_the_sums_of_its_bundles_are_a_broker_s_traffic() -> None:
     run(body)
 
 
+def test_top_bundles_are_told_again_when_one_has_changed_much_or_is_another() -> None:
+    first, other = "a/b/0x00000000_0x80000000", "a/b/0x80000000_0xffffffff"
+
+    async def body(cluster: MemoryCluster, desk: Desk) -> None:
+        async def told(**bundles: BundleLoad) -> int:
+            desk.bundles = {{"first": first, "other": other}[key]: v for key, v in bundles.items()}
+            await desk.reporter.round()
+            return len(desk.top.written)
+
+        load = BundleLoad(100.0, 100.0, 1e6, 1e6)
+        assert await told(first=load, other=load) == 1
+        flutter = BundleLoad(105.0, 95.0, 1.05e6, 0.95e6)
+        for _ in range(3):
+            assert await told(first=flutter, other=load) == 1
+        much = BundleLoad(105.0, 95.0, 1.05e6, 1.2e6)
+        assert await told(first=much, other=load) == 2
+        assert await told(first=load, other=load) == 3, "by what was told last"
+        assert await told(first=load) == 4
+        assert await told(other=load) == 5
+        assert await told() == 6
+        assert await told() == 6
+
+    run(body)
+
+
 def test_a_node_that_got_a_bundle_measures_anew_without_history() -> None:
     async def body(cluster: MemoryCluster, desk: Desk) -> None:
         await desk.reporter.round()

@@ -15,7 +15,12 @@ from typing import Final
 import msgspec
 
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.balance.usage import NOTHING_USED, ResourceUsage, is_sound
+from anabranch.core.balance.usage import (
+    NOTHING_USED,
+    ResourceUsage,
+    is_sound,
+    percent_of_change,
+)
 
 CLEAR_INTERVAL_MS: Final = 10_000
 _CLOCKS_APART_MS: Final = 60_000  # by how much a report may seem to be ahead of its reader
@@ -138,17 +143,11 @@ def change_percent(before: BrokerLoadData, now: BrokerLoadData) -> float:
     """
     changes = (
         100 * abs(before.max_resource_usage - now.max_resource_usage),
-        _percent(before.msg_rate, now.msg_rate),
-        _percent(before.msg_throughput, now.msg_throughput),
-        _percent(before.bundle_count, now.bundle_count),
+        percent_of_change(before.msg_rate, now.msg_rate),
+        percent_of_change(before.msg_throughput, now.msg_throughput),
+        percent_of_change(before.bundle_count, now.bundle_count),
     )
     return max((each for each in changes if not math.isnan(each)), default=0.0)
-
-
-def _percent(before: float, now: float) -> float:
-    if before == 0:
-        return 0.0 if now == 0 else math.inf
-    return 100 * abs((before - now) / before)
 
 
 def clear_due(cleared_at_ms: int, now_ms: int) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings, is_system_namespace
-from anabranch.core.balance.usage import is_sound
+from anabranch.core.balance.usage import is_sound, percent_of_change
 
 _THROUGHPUT_STEP = 100_000
 _RATE_STEP = 100
@@ -75,6 +75,19 @@ def top_bundles(
     )
     highest = nlargest(settings.max_number_of_bundles_in_bundle_load_report, ranked)
     return TopBundlesLoadData(tuple((name, loads[name]) for _, name in reversed(highest)), now_ms)
+
+
+def top_change_percent(before: TopBundlesLoadData, now: TopBundlesLoadData) -> float:
+    """The largest change of a bundle's bytes or messages a second; endless for other bundles."""
+    told = dict(before.bundles)
+    if told.keys() != {name for name, _ in now.bundles}:
+        return math.inf
+    changes = (
+        percent_of_change(getattr(told[name], field), getattr(load, field))
+        for name, load in now.bundles
+        for field in ("msg_throughput_in", "msg_throughput_out", "msg_rate_in", "msg_rate_out")
+    )
+    return max(changes, default=0.0)
 
 
 def _reported(bundle: str, load: BundleLoad, settings: BalanceSettings, policies: Policies) -> bool:

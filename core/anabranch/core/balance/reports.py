@@ -1,8 +1,9 @@
 """`BrokerReports`: what a broker tells of its load, measurement by measurement, and when.
 
 Its load is told when it has changed much or was not told for long; its top bundles when they are
-others than were told. A bundle that came, went or was split makes what was measured wrong, so the
-average begins anew after that.
+others than were told, when one of them has changed as much, or when they were not told for long. A
+bundle that came, went or was split makes what was measured wrong, so the average begins anew after
+that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from anabranch.core.balance.broker_load import (
     report_due,
     updated,
 )
-from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, rank, top_bundles
+from anabranch.core.balance.bundle_load import (
+    BundleLoad,
+    TopBundlesLoadData,
+    rank,
+    top_bundles,
+    top_change_percent,
+)
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.usage import ResourceUsage
@@ -74,7 +81,9 @@ class BrokerReports:
         found = self._with_offered(top_bundles(bundles, self._settings, policies, now_ms), bundles)
         oldest_ms = now_ms - self._settings.report_update_max_interval_minutes * 60_000
         is_old = self._told_top.updated_at_ms < oldest_ms
-        if found.bundles == self._told_top.bundles and not (found.bundles and is_old):
+        percent = top_change_percent(self._told_top, found)
+        is_same = percent <= self._settings.report_update_threshold_percentage
+        if is_same and not (found.bundles and is_old):
             return None
         self._told_top = found
         return found

@@ -39,3 +39,14 @@ _NUMBER_MAX: Final = 1e15  # sums and squares of such numbers stay numbers
 def is_sound(number: float) -> bool:
     """Whether it can be what somebody measured: no NaN, not endless, not negative."""
     return 0 <= number <= _NUMBER_MAX
+
+
+def percent_of_change(before: float, now: float) -> float:
+    """By how much a number has changed, in percent of what it was; endless where it was nothing.
+
+    >>> percent_of_change(200.0, 150.0), percent_of_change(0.0, 0.0), percent_of_change(0.0, 1.0)
+    (25.0, 0.0, inf)
+    """
+    if before == 0:
+        return 0.0 if now == 0 else math.inf
+    return 100 * abs((before - now) / before)
