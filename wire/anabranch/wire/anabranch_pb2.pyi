@@ -484,6 +484,136 @@ class CommandScalableTrafficReportResponse(_message.Message):
     interval_ms: int
     def __init__(self, request_id: _Optional[int] = ..., interval_ms: _Optional[int] = ...) -> None: ...
 
+class CommandGetTopicsOfNamespace(_message.Message):
+    __slots__ = ("request_id", "namespace", "mode", "topics_pattern", "topics_hash", "properties")
+    class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PERSISTENT: _ClassVar[CommandGetTopicsOfNamespace.Mode]
+        NON_PERSISTENT: _ClassVar[CommandGetTopicsOfNamespace.Mode]
+        ALL: _ClassVar[CommandGetTopicsOfNamespace.Mode]
+    PERSISTENT: CommandGetTopicsOfNamespace.Mode
+    NON_PERSISTENT: CommandGetTopicsOfNamespace.Mode
+    ALL: CommandGetTopicsOfNamespace.Mode
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_PATTERN_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    namespace: str
+    mode: CommandGetTopicsOfNamespace.Mode
+    topics_pattern: str
+    topics_hash: str
+    properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    def __init__(self, request_id: _Optional[int] = ..., namespace: _Optional[str] = ..., mode: _Optional[_Union[CommandGetTopicsOfNamespace.Mode, str]] = ..., topics_pattern: _Optional[str] = ..., topics_hash: _Optional[str] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
+
+class CommandGetTopicsOfNamespaceResponse(_message.Message):
+    __slots__ = ("request_id", "topics", "filtered", "topics_hash", "changed")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    FILTERED_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    filtered: bool
+    topics_hash: str
+    changed: bool
+    def __init__(self, request_id: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., filtered: _Optional[bool] = ..., topics_hash: _Optional[str] = ..., changed: _Optional[bool] = ...) -> None: ...
+
+class CommandWatchTopicList(_message.Message):
+    __slots__ = ("request_id", "watcher_id", "namespace", "topics_pattern", "topics_hash")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_PATTERN_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    watcher_id: int
+    namespace: str
+    topics_pattern: str
+    topics_hash: str
+    def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ..., namespace: _Optional[str] = ..., topics_pattern: _Optional[str] = ..., topics_hash: _Optional[str] = ...) -> None: ...
+
+class CommandWatchTopicListSuccess(_message.Message):
+    __slots__ = ("request_id", "watcher_id", "topic", "topics_hash")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    watcher_id: int
+    topic: _containers.RepeatedScalarFieldContainer[str]
+    topics_hash: str
+    def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ..., topic: _Optional[_Iterable[str]] = ..., topics_hash: _Optional[str] = ...) -> None: ...
+
+class CommandWatchTopicUpdate(_message.Message):
+    __slots__ = ("watcher_id", "new_topics", "deleted_topics", "topics_hash")
+    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
+    NEW_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    DELETED_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
+    watcher_id: int
+    new_topics: _containers.RepeatedScalarFieldContainer[str]
+    deleted_topics: _containers.RepeatedScalarFieldContainer[str]
+    topics_hash: str
+    def __init__(self, watcher_id: _Optional[int] = ..., new_topics: _Optional[_Iterable[str]] = ..., deleted_topics: _Optional[_Iterable[str]] = ..., topics_hash: _Optional[str] = ...) -> None: ...
+
+class CommandWatchTopicListClose(_message.Message):
+    __slots__ = ("request_id", "watcher_id")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    watcher_id: int
+    def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ...) -> None: ...
+
+class CommandWatchScalableTopics(_message.Message):
+    __slots__ = ("watch_id", "namespace", "property_filters", "current_hash")
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    PROPERTY_FILTERS_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_HASH_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    namespace: str
+    property_filters: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    current_hash: str
+    def __init__(self, watch_id: _Optional[int] = ..., namespace: _Optional[str] = ..., property_filters: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., current_hash: _Optional[str] = ...) -> None: ...
+
+class ScalableTopicsSnapshot(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ScalableTopicsDiff(_message.Message):
+    __slots__ = ("added", "removed")
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    added: _containers.RepeatedScalarFieldContainer[str]
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, added: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CommandWatchScalableTopicsUpdate(_message.Message):
+    __slots__ = ("watch_id", "snapshot", "diff", "error", "message")
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    DIFF_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    snapshot: ScalableTopicsSnapshot
+    diff: ScalableTopicsDiff
+    error: ServerError
+    message: str
+    def __init__(self, watch_id: _Optional[int] = ..., snapshot: _Optional[_Union[ScalableTopicsSnapshot, _Mapping]] = ..., diff: _Optional[_Union[ScalableTopicsDiff, _Mapping]] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class CommandWatchScalableTopicsClose(_message.Message):
+    __slots__ = ("watch_id",)
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    def __init__(self, watch_id: _Optional[int] = ...) -> None: ...
+
 class Unserved(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -596,16 +726,6 @@ class RefusedAck(_message.Message):
     request_id: int
     def __init__(self, consumer_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ..., request_id: _Optional[int] = ...) -> None: ...
 
-class RefusedTopicsWatch(_message.Message):
-    __slots__ = ("watch_id", "error", "message")
-    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    watch_id: int
-    error: ServerError
-    message: str
-    def __init__(self, watch_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
-
 class RefusedTcWatch(_message.Message):
     __slots__ = ("watch_id", "error", "message")
     WATCH_ID_FIELD_NUMBER: _ClassVar[int]
@@ -617,7 +737,7 @@ class RefusedTcWatch(_message.Message):
     def __init__(self, watch_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class BaseCommand(_message.Message):
-    __slots__ = ("type", "connect", "connected", "success", "error", "close_consumer", "ping", "pong", "lookupTopic", "lookupTopicResponse", "scalableTopicLookup", "scalableTopicUpdate", "scalableTopicClose", "scalableTopicSubscribe", "scalableTopicSubscribeResponse", "scalableTopicAssignmentUpdate", "scalableTopicUnsubscribe", "scalableConsumerReport", "scalableTrafficReport", "scalableTrafficReportResponse", "subscribe", "producer", "send", "message", "ack", "flow", "unsubscribe", "close_producer", "redeliverUnacknowledgedMessages", "partitionMetadata", "consumerStats", "seek", "getLastMessageId", "getTopicsOfNamespace", "getSchema", "authResponse", "getOrCreateSchema", "newTxn", "addPartitionToTxn", "addSubscriptionToTxn", "endTxn", "endTxnOnPartition", "endTxnOnSubscription", "tcClientConnectRequest", "watchTopicList", "watchTopicListClose", "watchScalableTopics", "watchScalableTopicsClose", "watchTcAssignments", "watchTcAssignmentsClose", "send_error", "partitionMetadataResponse", "consumerStatsResponse", "getSchemaResponse", "ackResponse", "getOrCreateSchemaResponse", "newTxnResponse", "addPartitionToTxnResponse", "addSubscriptionToTxnResponse", "endTxnResponse", "endTxnOnPartitionResponse", "endTxnOnSubscriptionResponse", "tcClientConnectResponse", "watchScalableTopicsUpdate", "watchTcAssignmentsUpdate")
+    __slots__ = ("type", "connect", "connected", "success", "error", "close_consumer", "ping", "pong", "lookupTopic", "lookupTopicResponse", "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", "watchTopicList", "watchTopicListSuccess", "watchTopicUpdate", "watchTopicListClose", "scalableTopicLookup", "scalableTopicUpdate", "scalableTopicClose", "scalableTopicSubscribe", "scalableTopicSubscribeResponse", "scalableTopicAssignmentUpdate", "watchScalableTopics", "watchScalableTopicsUpdate", "watchScalableTopicsClose", "scalableTopicUnsubscribe", "scalableConsumerReport", "scalableTrafficReport", "scalableTrafficReportResponse", "subscribe", "producer", "send", "message", "ack", "flow", "unsubscribe", "close_producer", "redeliverUnacknowledgedMessages", "partitionMetadata", "consumerStats", "seek", "getLastMessageId", "getSchema", "authResponse", "getOrCreateSchema", "newTxn", "addPartitionToTxn", "addSubscriptionToTxn", "endTxn", "endTxnOnPartition", "endTxnOnSubscription", "tcClientConnectRequest", "watchTcAssignments", "watchTcAssignmentsClose", "send_error", "partitionMetadataResponse", "consumerStatsResponse", "getSchemaResponse", "ackResponse", "getOrCreateSchemaResponse", "newTxnResponse", "addPartitionToTxnResponse", "addSubscriptionToTxnResponse", "endTxnResponse", "endTxnOnPartitionResponse", "endTxnOnSubscriptionResponse", "tcClientConnectResponse", "watchTcAssignmentsUpdate")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CONNECT: _ClassVar[BaseCommand.Type]
@@ -778,12 +898,21 @@ class BaseCommand(_message.Message):
     PONG_FIELD_NUMBER: _ClassVar[int]
     LOOKUPTOPIC_FIELD_NUMBER: _ClassVar[int]
     LOOKUPTOPICRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    GETTOPICSOFNAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    GETTOPICSOFNAMESPACERESPONSE_FIELD_NUMBER: _ClassVar[int]
+    WATCHTOPICLIST_FIELD_NUMBER: _ClassVar[int]
+    WATCHTOPICLISTSUCCESS_FIELD_NUMBER: _ClassVar[int]
+    WATCHTOPICUPDATE_FIELD_NUMBER: _ClassVar[int]
+    WATCHTOPICLISTCLOSE_FIELD_NUMBER: _ClassVar[int]
     SCALABLETOPICLOOKUP_FIELD_NUMBER: _ClassVar[int]
     SCALABLETOPICUPDATE_FIELD_NUMBER: _ClassVar[int]
     SCALABLETOPICCLOSE_FIELD_NUMBER: _ClassVar[int]
     SCALABLETOPICSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     SCALABLETOPICSUBSCRIBERESPONSE_FIELD_NUMBER: _ClassVar[int]
     SCALABLETOPICASSIGNMENTUPDATE_FIELD_NUMBER: _ClassVar[int]
+    WATCHSCALABLETOPICS_FIELD_NUMBER: _ClassVar[int]
+    WATCHSCALABLETOPICSUPDATE_FIELD_NUMBER: _ClassVar[int]
+    WATCHSCALABLETOPICSCLOSE_FIELD_NUMBER: _ClassVar[int]
     SCALABLETOPICUNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     SCALABLECONSUMERREPORT_FIELD_NUMBER: _ClassVar[int]
     SCALABLETRAFFICREPORT_FIELD_NUMBER: _ClassVar[int]
@@ -801,7 +930,6 @@ class BaseCommand(_message.Message):
     CONSUMERSTATS_FIELD_NUMBER: _ClassVar[int]
     SEEK_FIELD_NUMBER: _ClassVar[int]
     GETLASTMESSAGEID_FIELD_NUMBER: _ClassVar[int]
-    GETTOPICSOFNAMESPACE_FIELD_NUMBER: _ClassVar[int]
     GETSCHEMA_FIELD_NUMBER: _ClassVar[int]
     AUTHRESPONSE_FIELD_NUMBER: _ClassVar[int]
     GETORCREATESCHEMA_FIELD_NUMBER: _ClassVar[int]
@@ -812,10 +940,6 @@ class BaseCommand(_message.Message):
     ENDTXNONPARTITION_FIELD_NUMBER: _ClassVar[int]
     ENDTXNONSUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TCCLIENTCONNECTREQUEST_FIELD_NUMBER: _ClassVar[int]
-    WATCHTOPICLIST_FIELD_NUMBER: _ClassVar[int]
-    WATCHTOPICLISTCLOSE_FIELD_NUMBER: _ClassVar[int]
-    WATCHSCALABLETOPICS_FIELD_NUMBER: _ClassVar[int]
-    WATCHSCALABLETOPICSCLOSE_FIELD_NUMBER: _ClassVar[int]
     WATCHTCASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     WATCHTCASSIGNMENTSCLOSE_FIELD_NUMBER: _ClassVar[int]
     SEND_ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -831,7 +955,6 @@ class BaseCommand(_message.Message):
     ENDTXNONPARTITIONRESPONSE_FIELD_NUMBER: _ClassVar[int]
     ENDTXNONSUBSCRIPTIONRESPONSE_FIELD_NUMBER: _ClassVar[int]
     TCCLIENTCONNECTRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    WATCHSCALABLETOPICSUPDATE_FIELD_NUMBER: _ClassVar[int]
     WATCHTCASSIGNMENTSUPDATE_FIELD_NUMBER: _ClassVar[int]
     type: BaseCommand.Type
     connect: CommandConnect
@@ -843,12 +966,21 @@ class BaseCommand(_message.Message):
     pong: CommandPong
     lookupTopic: CommandLookupTopic
     lookupTopicResponse: CommandLookupTopicResponse
+    getTopicsOfNamespace: CommandGetTopicsOfNamespace
+    getTopicsOfNamespaceResponse: CommandGetTopicsOfNamespaceResponse
+    watchTopicList: CommandWatchTopicList
+    watchTopicListSuccess: CommandWatchTopicListSuccess
+    watchTopicUpdate: CommandWatchTopicUpdate
+    watchTopicListClose: CommandWatchTopicListClose
     scalableTopicLookup: CommandScalableTopicLookup
     scalableTopicUpdate: CommandScalableTopicUpdate
     scalableTopicClose: CommandScalableTopicClose
     scalableTopicSubscribe: CommandScalableTopicSubscribe
     scalableTopicSubscribeResponse: CommandScalableTopicSubscribeResponse
     scalableTopicAssignmentUpdate: CommandScalableTopicAssignmentUpdate
+    watchScalableTopics: CommandWatchScalableTopics
+    watchScalableTopicsUpdate: CommandWatchScalableTopicsUpdate
+    watchScalableTopicsClose: CommandWatchScalableTopicsClose
     scalableTopicUnsubscribe: CommandScalableTopicUnsubscribe
     scalableConsumerReport: CommandScalableConsumerReport
     scalableTrafficReport: CommandScalableTrafficReport
@@ -866,7 +998,6 @@ class BaseCommand(_message.Message):
     consumerStats: Unserved1
     seek: Unserved2
     getLastMessageId: Unserved2
-    getTopicsOfNamespace: Unserved1
     getSchema: Unserved1
     authResponse: Unserved
     getOrCreateSchema: Unserved1
@@ -877,10 +1008,6 @@ class BaseCommand(_message.Message):
     endTxnOnPartition: Unserved1
     endTxnOnSubscription: Unserved1
     tcClientConnectRequest: Unserved1
-    watchTopicList: Unserved1
-    watchTopicListClose: Unserved1
-    watchScalableTopics: UnservedWatch
-    watchScalableTopicsClose: Unserved
     watchTcAssignments: UnservedWatch
     watchTcAssignmentsClose: Unserved
     send_error: RefusedSend
@@ -896,6 +1023,5 @@ class BaseCommand(_message.Message):
     endTxnOnPartitionResponse: Refused45
     endTxnOnSubscriptionResponse: Refused45
     tcClientConnectResponse: Refused23
-    watchScalableTopicsUpdate: RefusedTopicsWatch
     watchTcAssignmentsUpdate: RefusedTcWatch
-    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., scalableTopicLookup: _Optional[_Union[CommandScalableTopicLookup, _Mapping]] = ..., scalableTopicUpdate: _Optional[_Union[CommandScalableTopicUpdate, _Mapping]] = ..., scalableTopicClose: _Optional[_Union[CommandScalableTopicClose, _Mapping]] = ..., scalableTopicSubscribe: _Optional[_Union[CommandScalableTopicSubscribe, _Mapping]] = ..., scalableTopicSubscribeResponse: _Optional[_Union[CommandScalableTopicSubscribeResponse, _Mapping]] = ..., scalableTopicAssignmentUpdate: _Optional[_Union[CommandScalableTopicAssignmentUpdate, _Mapping]] = ..., scalableTopicUnsubscribe: _Optional[_Union[CommandScalableTopicUnsubscribe, _Mapping]] = ..., scalableConsumerReport: _Optional[_Union[CommandScalableConsumerReport, _Mapping]] = ..., scalableTrafficReport: _Optional[_Union[CommandScalableTrafficReport, _Mapping]] = ..., scalableTrafficReportResponse: _Optional[_Union[CommandScalableTrafficReportResponse, _Mapping]] = ..., subscribe: _Optional[_Union[Unserved5, _Mapping]] = ..., producer: _Optional[_Union[Unserved3, _Mapping]] = ..., send: _Optional[_Union[UnservedSend, _Mapping]] = ..., message: _Optional[_Union[Unserved, _Mapping]] = ..., ack: _Optional[_Union[UnservedAck, _Mapping]] = ..., flow: _Optional[_Union[Unserved, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unserved2, _Mapping]] = ..., close_producer: _Optional[_Union[Unserved2, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[Unserved, _Mapping]] = ..., partitionMetadata: _Optional[_Union[Unserved2, _Mapping]] = ..., consumerStats: _Optional[_Union[Unserved1, _Mapping]] = ..., seek: _Optional[_Union[Unserved2, _Mapping]] = ..., getLastMessageId: _Optional[_Union[Unserved2, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[Unserved1, _Mapping]] = ..., getSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., authResponse: _Optional[_Union[Unserved, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., newTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addSubscriptionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnPartition: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnSubscription: _Optional[_Union[Unserved1, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicList: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[Unserved1, _Mapping]] = ..., watchScalableTopics: _Optional[_Union[UnservedWatch, _Mapping]] = ..., watchScalableTopicsClose: _Optional[_Union[Unserved, _Mapping]] = ..., watchTcAssignments: _Optional[_Union[UnservedWatch, _Mapping]] = ..., watchTcAssignmentsClose: _Optional[_Union[Unserved, _Mapping]] = ..., send_error: _Optional[_Union[RefusedSend, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[RefusedPartitions, _Mapping]] = ..., consumerStatsResponse: _Optional[_Union[Refused23, _Mapping]] = ..., getSchemaResponse: _Optional[_Union[Refused23, _Mapping]] = ..., ackResponse: _Optional[_Union[RefusedAck, _Mapping]] = ..., getOrCreateSchemaResponse: _Optional[_Union[Refused23, _Mapping]] = ..., newTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., addPartitionToTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., addSubscriptionToTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., endTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., endTxnOnPartitionResponse: _Optional[_Union[Refused45, _Mapping]] = ..., endTxnOnSubscriptionResponse: _Optional[_Union[Refused45, _Mapping]] = ..., tcClientConnectResponse: _Optional[_Union[Refused23, _Mapping]] = ..., watchScalableTopicsUpdate: _Optional[_Union[RefusedTopicsWatch, _Mapping]] = ..., watchTcAssignmentsUpdate: _Optional[_Union[RefusedTcWatch, _Mapping]] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[CommandGetTopicsOfNamespace, _Mapping]] = ..., getTopicsOfNamespaceResponse: _Optional[_Union[CommandGetTopicsOfNamespaceResponse, _Mapping]] = ..., watchTopicList: _Optional[_Union[CommandWatchTopicList, _Mapping]] = ..., watchTopicListSuccess: _Optional[_Union[CommandWatchTopicListSuccess, _Mapping]] = ..., watchTopicUpdate: _Optional[_Union[CommandWatchTopicUpdate, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[CommandWatchTopicListClose, _Mapping]] = ..., scalableTopicLookup: _Optional[_Union[CommandScalableTopicLookup, _Mapping]] = ..., scalableTopicUpdate: _Optional[_Union[CommandScalableTopicUpdate, _Mapping]] = ..., scalableTopicClose: _Optional[_Union[CommandScalableTopicClose, _Mapping]] = ..., scalableTopicSubscribe: _Optional[_Union[CommandScalableTopicSubscribe, _Mapping]] = ..., scalableTopicSubscribeResponse: _Optional[_Union[CommandScalableTopicSubscribeResponse, _Mapping]] = ..., scalableTopicAssignmentUpdate: _Optional[_Union[CommandScalableTopicAssignmentUpdate, _Mapping]] = ..., watchScalableTopics: _Optional[_Union[CommandWatchScalableTopics, _Mapping]] = ..., watchScalableTopicsUpdate: _Optional[_Union[CommandWatchScalableTopicsUpdate, _Mapping]] = ..., watchScalableTopicsClose: _Optional[_Union[CommandWatchScalableTopicsClose, _Mapping]] = ..., scalableTopicUnsubscribe: _Optional[_Union[CommandScalableTopicUnsubscribe, _Mapping]] = ..., scalableConsumerReport: _Optional[_Union[CommandScalableConsumerReport, _Mapping]] = ..., scalableTrafficReport: _Optional[_Union[CommandScalableTrafficReport, _Mapping]] = ..., scalableTrafficReportResponse: _Optional[_Union[CommandScalableTrafficReportResponse, _Mapping]] = ..., subscribe: _Optional[_Union[Unserved5, _Mapping]] = ..., producer: _Optional[_Union[Unserved3, _Mapping]] = ..., send: _Optional[_Union[UnservedSend, _Mapping]] = ..., message: _Optional[_Union[Unserved, _Mapping]] = ..., ack: _Optional[_Union[UnservedAck, _Mapping]] = ..., flow: _Optional[_Union[Unserved, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unserved2, _Mapping]] = ..., close_producer: _Optional[_Union[Unserved2, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[Unserved, _Mapping]] = ..., partitionMetadata: _Optional[_Union[Unserved2, _Mapping]] = ..., consumerStats: _Optional[_Union[Unserved1, _Mapping]] = ..., seek: _Optional[_Union[Unserved2, _Mapping]] = ..., getLastMessageId: _Optional[_Union[Unserved2, _Mapping]] = ..., getSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., authResponse: _Optional[_Union[Unserved, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[Unserved1, _Mapping]] = ..., newTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., addSubscriptionToTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxn: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnPartition: _Optional[_Union[Unserved1, _Mapping]] = ..., endTxnOnSubscription: _Optional[_Union[Unserved1, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[Unserved1, _Mapping]] = ..., watchTcAssignments: _Optional[_Union[UnservedWatch, _Mapping]] = ..., watchTcAssignmentsClose: _Optional[_Union[Unserved, _Mapping]] = ..., send_error: _Optional[_Union[RefusedSend, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[RefusedPartitions, _Mapping]] = ..., consumerStatsResponse: _Optional[_Union[Refused23, _Mapping]] = ..., getSchemaResponse: _Optional[_Union[Refused23, _Mapping]] = ..., ackResponse: _Optional[_Union[RefusedAck, _Mapping]] = ..., getOrCreateSchemaResponse: _Optional[_Union[Refused23, _Mapping]] = ..., newTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., addPartitionToTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., addSubscriptionToTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., endTxnResponse: _Optional[_Union[Refused45, _Mapping]] = ..., endTxnOnPartitionResponse: _Optional[_Union[Refused45, _Mapping]] = ..., endTxnOnSubscriptionResponse: _Optional[_Union[Refused45, _Mapping]] = ..., tcClientConnectResponse: _Optional[_Union[Refused23, _Mapping]] = ..., watchTcAssignmentsUpdate: _Optional[_Union[RefusedTcWatch, _Mapping]] = ...) -> None: ...
