@@ -1,31 +1,14 @@
-"""What topics and watches cost a node in memory.
-
-Making 10,000 Kafka topics would measure Kafka. So the log is given the records that a node would
-have proposed, by the very rules that nodes fold it with, while there is no node to act on them.
-"""
+"""What topics and watches cost a node in memory."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
-from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.log.entries import append_record
-from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.client import Client
-from anabranch.core.bundles.propose import Actor
-from anabranch.core.log.records import TopicChange
-from anabranch.core.log.replica import MemoryReplica
-from anabranch.core.log.verdicts import Verdict
-from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.propose import topic_change
-from anabranch.core.topics.topic import TopicMove
 from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
+from anabranch.devkit.topics_on_log import append_topics
 from bench.client import Client as HttpClient
 from bench.figure import Measured
 from bench.place import Place, resident_mb
@@ -35,7 +18,6 @@ _WATCHES = 1_000
 _SEGMENTS = 4
 _GOAL_MB = 400
 _NAMESPACE = "public/default"
-_AT_ONCE = 5_000  # appends
 _WATCHES_AT_ONCE = 50
 _DEADLINE_S = 60.0
 
@@ -59,7 +41,8 @@ def _memory(place: Place) -> dict[str, float]:
         idle = _resident_mb(process)
         _own_all(process)
         process.kill()
-        names = _append_topics(place, prefix, process.broker_id, topics)
+        names = [f"{_NAMESPACE}/topic-{number:05d}" for number in range(topics)]
+        append_topics(place.connection, prefix, process.broker_id, names, _SEGMENTS)
         process.start()
         await_ready([process])
         _read_all(process, names)
@@ -95,52 +78,6 @@ def _own_all(process: NodeProcess) -> None:
         client.lookup(f"{_NAMESPACE}/any-{number}")
         number += 1
     client.close()
-
-
-def _append_topics(place: Place, prefix: str, broker: str, count: int) -> list[str]:
-    """Each is created and opened, by the session of a node that is not running any more."""
-    wal = Topics(prefix).wal
-    replica = MemoryReplica()
-    reader = KafkaLogReader(place.connection, wal, 0)
-    _, end = reader.offsets(_DEADLINE_S)
-    while replica.next_offset < end:
-        for entry in reader.poll(1_000, _DEADLINE_S):
-            replica.read(entry.record(), entry.offset, entry.timestamp_ms)
-    reader.close()
-    names = [f"{_NAMESPACE}/topic-{number:05d}" for number in range(count)]
-    writer = KafkaLogWriter(place.connection, wal)
-    failures: list[object] = []
-    for appended, record in enumerate(_records(replica, broker, names)):
-        append_record(writer, record, lambda error: failures.append(error) if error else None)
-        while appended % _AT_ONCE == 0 and writer.serve(0):
-            pass
-    writer.close(_DEADLINE_S)
-    if failures:
-        raise RuntimeError(f"{len(failures)} records were not appended: {failures[0]}")
-    return names
-
-
-def _records(replica: MemoryReplica, broker: str, names: list[str]) -> Iterator[TopicChange]:
-    """The records, each as the fold of those before it makes it valid. Raises RuntimeError."""
-    session = replica.session(broker)
-    if session is None or not session.open:
-        raise RuntimeError(f"{broker} has no session")
-    actor = Actor(broker, session.version)
-    segments = initial_segments(_SEGMENTS, _SEGMENTS)
-    for name in names:
-        _, owner = controller_of(replica, name)
-        moves: tuple[tuple[TopicMove, dict[str, Any]], ...] = (
-            (TopicMove.CREATE, {"segments": segments}),
-            (TopicMove.OPEN, {}),
-        )
-        for move, fields in moves:
-            before = replica.topic(name)
-            record = topic_change(actor, name, before, move, secrets.token_hex(16), **fields)
-            folded = replica.read(record, replica.next_offset, int(time.time() * 1000))
-            if folded.outcome.verdict is not Verdict.ACCEPTED:
-                why = f"{folded.outcome.verdict.name}, owner {owner}"
-                raise RuntimeError(f"{record} would be rejected: {why}")
-            yield record
 
 
 def _read_all(process: NodeProcess, names: list[str]) -> None:
