@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
+import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -14,12 +17,15 @@ from anabranch.devkit import ports
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.hand_made_topic import HandMadeTopic
 from support.processes import START_S_MAX, STOP_S_MAX
+from support.produce_proxy import Append, Deed, ProduceProxy
 from support.tcp_proxy import TcpProxy
 from support.waiting import until
 
 pytestmark = pytest.mark.integration
 
 _HOST = "127.0.0.1"
+_ALONE = 3  # so many messages are acknowledged before there is trouble
+_REFUSED_MAX = 4  # times
 
 
 @pytest.fixture(scope="module")
@@ -336,3 +342,59 @@ def test_a_process_ends_after_an_error_while_kafka_is_out_of_reach(
         assert says in stderr.decode().splitlines()[-1]
 
     run(proxied, topic_prefix, body)
+
+
+def test_what_kafka_stored_and_then_refused_for_want_of_replicas_is_there_once(
+    tmp_path_factory: pytest.TempPathFactory, topic_prefix: str
+) -> None:
+    """Its answer is lost; tried again, it and the next one are refused, and those behind are not:
+    so it goes while replicas come back. Kafka finds a gap then, and librdkafka began a new epoch.
+    """
+    refused: Counter[int] = Counter()  # by its number
+    lost: list[Append] = []
+    overtaken: list[Append] = []
+    all_posted = threading.Event()
+
+    def decide(append: Append) -> Deed:
+        if not lost and append.sequence == _ALONE:
+            assert all_posted.wait(START_S_MAX)
+            lost.append(append)
+            return Deed.LOSE_ANSWER
+        if append.sequence > _ALONE + 1:
+            overtaken.append(append)
+        if not lost or overtaken or refused[_ALONE] == _REFUSED_MAX:
+            return Deed.PASS
+        refused[append.sequence] += 1
+        return Deed.REFUSE
+
+    async def body(topic: HandMadeTopic, proxy: ProduceProxy) -> None:
+        topic.max_message_bytes = 4_000  # so each of these messages is a batch
+        values = [random.Random(number).randbytes(3_000) for number in range(_ALONE + 6)]
+        async with Client(topic.url) as client:
+            producer = await client.create_producer(topic.name, linger_ms=0)
+            for value in values[:_ALONE]:
+                await producer.send(value, "key")
+            proxy.decide, proxy.topic = decide, topic.kafka_topic(topic.layout.active[0])
+            for value in values[_ALONE:]:
+                await producer.post(value, "key")
+            all_posted.set()
+            await producer.flush(60)
+
+        assert refused
+        assert [values.index(each) for each in topic.by_key()[b"key"]] == [*range(len(values))]
+
+    async def test(kafka: EmbeddedKafka, proxy: ProduceProxy) -> None:
+        advertised = f"{_HOST}:{proxy.port}"
+        bootstrap = kafka.bootstrap_servers
+        async with HandMadeTopic(
+            topic_prefix, bootstrap, advertised=advertised, buckets=1
+        ) as topic:
+            await body(topic, proxy)
+
+    listens = ports.free_port(_HOST)
+    folder = tmp_path_factory.mktemp("refusing")
+    with (
+        ProduceProxy(listens) as proxy,
+        EmbeddedKafka(folder, second_listener=(listens, proxy.port)) as kafka,
+    ):
+        asyncio.run(test(kafka, proxy))

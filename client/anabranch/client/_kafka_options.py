@@ -18,12 +18,19 @@ LIBRDKAFKA_LOG.addFilter(
     LibrdkafkaLogFilter()
 )  # else thousands of lines a minute while Kafka is away
 
+# By default 300 s, and for so long a consumer once read nothing after Kafka's brokers came back:
+# whom to ask, the next look tells. It is well below how long a bucket may be unserved.
+_LEADERS: Final[Mapping[str, Any]] = {"topic.metadata.refresh.interval.ms": 20_000}
 PRODUCER: Final[Mapping[str, Any]] = {
+    **_LEADERS,
     # Else a producer would make its segment again after it was deleted, and append to what no
     # consumer is ever given.
     "allow.auto.create.topics": False,
     "enable.idempotence": True,
     "acks": "all",
+    # Of several, Kafka may refuse the first for a reason that passes, and the next for the gap
+    # before it. Then librdkafka begins a new epoch, and sends again what is stored (0011).
+    "max.in.flight.requests.per.connection": 1,
     "message.timeout.ms": 0,  # nothing ends silently: the producer has a deadline of its own
     "queue.buffering.max.messages": 0,  # the producer bounds what it hands over
     "queue.buffering.max.kbytes": 2_097_151,
@@ -36,6 +43,7 @@ PRODUCER: Final[Mapping[str, Any]] = {
     "log_level": 4,
 }
 CONSUMER: Final[Mapping[str, Any]] = {
+    **_LEADERS,
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",  # told to us, who know whether anybody misses what is gone
@@ -49,6 +57,7 @@ CONSUMER: Final[Mapping[str, Any]] = {
     "log_level": 3,  # errors; a lost connection comes back by itself
 }
 SHARE_CONSUMER: Final[Mapping[str, Any]] = {
+    **_LEADERS,
     "share.acknowledgement.mode": "explicit",
     "fetch.wait.max.ms": 10,
     "socket.nagle.disable": True,

@@ -42,6 +42,8 @@ _COMMON: Final[Mapping[str, Any]] = {
     "reconnect.backoff.max.ms": 500,  # Kafka is back for us half a second after it is back
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 500,
+    # By default 300 s, for which a client may not notice that a partition has another leader.
+    "topic.metadata.refresh.interval.ms": 20_000,
     "log_level": 4,  # warnings
     "statistics.interval.ms": 10_000,  # only for `Refusals.note_brokers`
     # By librdkafka's default a producer, and every Kafka by its own, makes a topic that is missing:
