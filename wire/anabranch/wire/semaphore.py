@@ -24,10 +24,10 @@ from anabranch.core.topic_lists.errors import (
 from anabranch.core.topic_lists.semaphore import (
     CancelFlag,
     Effect,
-    PermitGranted,
     Permit,
-    Refusal,
+    PermitGranted,
     PermitRefused,
+    Refusal,
     Semaphore,
     SemaphoreLimits,
 )
