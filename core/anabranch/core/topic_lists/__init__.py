@@ -3,7 +3,9 @@
 `sorted_names`: names in order, in shared pieces, and their hash.
 `topic_list`: the names that somebody follows, and what changed in them.
 `selection`: which topics are meant: a pattern of names, properties.
+`semaphore`: who gets permits, and when.
+`errors`: why somebody does not.
 """
 
 # What code outside of core may import.
-__all__ = ["selection", "sorted_names", "topic_list"]
+__all__ = ["errors", "selection", "semaphore", "sorted_names", "topic_list"]
