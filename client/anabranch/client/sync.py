@@ -32,6 +32,9 @@ from anabranch.client._consumer.consumer import Consumer
 from anabranch.client._consumer.messages import Message
 from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.client._errors import ClosedError
+from anabranch.client._many import ordered as many
+from anabranch.client._many import queue as many_queue
+from anabranch.client._many.consumer import TopicsConsumer
 from anabranch.client._producer import producer
 from anabranch.client._queue import consumer as queue
 from anabranch.client._queue.messages import QueueMessage
@@ -43,16 +46,21 @@ from anabranch.client._settings import (
 )
 from anabranch.client._topics import watch as layout_watch
 from anabranch.client._topics.layout import TopicLayout
+from anabranch.client._topics.topic_list import TopicSelection
 from anabranch.core.errors import InvalidInputError
 
 __all__ = [
     "CheckpointConsumer",
+    "CheckpointTopicsConsumer",
     "Client",
     "LayoutWatch",
     "PositionOf",
     "Producer",
     "QueueConsumer",
+    "QueueTopicsConsumer",
     "StreamConsumer",
+    "StreamTopicsConsumer",
+    "TopicsPositionOf",
     "connect",
 ]
 
@@ -60,6 +68,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PositionOf = Callable[[int, int], int | None]
+TopicsPositionOf = Callable[[str, int, int], int | None]
 
 _STOP_S_MAX: Final = 10.0
 
@@ -135,7 +144,11 @@ class LoopThread:
 PartT_co = TypeVar("PartT_co", bound=Closing, covariant=True)
 MadeT = TypeVar("MadeT", bound=Closing)
 FaceT = TypeVar("FaceT")
-ConsumerT = TypeVar("ConsumerT", bound=Consumer[Any])
+AnyConsumer = Consumer[Any] | TopicsConsumer[Any, Any, Any]
+ConsumerT = TypeVar("ConsumerT", bound=AnyConsumer)
+SingleT = TypeVar("SingleT", bound=Consumer[Any])
+ManyT = TypeVar("ManyT", bound=TopicsConsumer[Any, Any, Any])
+ManyOrderedT = TypeVar("ManyOrderedT", bound=many.OrderedTopicsConsumer[Any])
 OrderedT = TypeVar("OrderedT", bound=OrderedConsumer)
 MessageT = TypeVar("MessageT")
 
@@ -264,11 +277,6 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
     """What all kinds of consumers have in common. Iterating gives messages until it is closed."""
 
     @property
-    def topic(self) -> str:
-        """`tenant/namespace/name`."""
-        return self._part.topic
-
-    @property
     def subscription(self) -> str:
         return self._part.subscription
 
@@ -296,7 +304,35 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
             raise StopIteration from None
 
 
-class _OrderedConsumer(_Consumer[OrderedT, Message]):
+class _TopicConsumer(_Consumer[SingleT, MessageT]):
+    """Of one topic."""
+
+    @property
+    def topic(self) -> str:
+        """`tenant/namespace/name`."""
+        return self._part.topic
+
+
+class _TopicsConsumer(_Consumer[ManyT, MessageT]):
+    """Of many topics."""
+
+    @property
+    def selection(self) -> TopicSelection:
+        """Which topics are consumed."""
+        return self._part.selection
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are being consumed, sorted: `tenant/namespace/name`."""
+        return self._thread.call(lambda: self._part.topics)
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """Topics that could not be subscribed to or failed, and why; they are tried again."""
+        return self._thread.call(lambda: self._part.failing)
+
+
+class _OrderedConsumer(_TopicConsumer[OrderedT, Message]):
     """What stream and checkpoint consumers have in common."""
 
     @property
@@ -325,7 +361,7 @@ class CheckpointConsumer(_OrderedConsumer[checkpoints.CheckpointConsumer]):
     saved = calls(checkpoints.CheckpointConsumer.saved)
 
 
-class QueueConsumer(_Consumer[queue.QueueConsumer, QueueMessage]):
+class QueueConsumer(_TopicConsumer[queue.QueueConsumer, QueueMessage]):
     """Receives single messages, each to be settled; made by `Client.subscribe_queue`."""
 
     @property
@@ -343,6 +379,33 @@ class QueueConsumer(_Consumer[queue.QueueConsumer, QueueMessage]):
     def dead_letter(self) -> DeadLetterPolicy | None:
         """What the subscription has; None for no dead letters."""
         return self._part.dead_letter
+
+
+class StreamTopicsConsumer(_TopicsConsumer[many.StreamTopicsConsumer, Message]):
+    """A stream consumer over many topics; made by `Client.subscribe_topics`."""
+
+    receive_many = waits(many.StreamTopicsConsumer.receive_many)
+    acknowledge = calls(many.StreamTopicsConsumer.acknowledge)
+    acknowledge_all = calls(many.StreamTopicsConsumer.acknowledge_all)
+    flush = waits(many.StreamTopicsConsumer.flush)
+
+
+class CheckpointTopicsConsumer(_TopicsConsumer[many.CheckpointTopicsConsumer, Message]):
+    """One that leaves positions to the caller; made by `Client.subscribe_checkpoint_topics`."""
+
+    receive_many = waits(many.CheckpointTopicsConsumer.receive_many)
+    checkpoint = calls(many.CheckpointTopicsConsumer.checkpoint)
+    saved = calls(many.CheckpointTopicsConsumer.saved)
+
+
+class QueueTopicsConsumer(_TopicsConsumer[many_queue.QueueTopicsConsumer, QueueMessage]):
+    """A queue consumer over many topics; made by `Client.subscribe_queue_topics`."""
+
+    receive_many = waits(many_queue.QueueTopicsConsumer.receive_many)
+    acknowledge = calls(many_queue.QueueTopicsConsumer.acknowledge)
+    acknowledge_all = calls(many_queue.QueueTopicsConsumer.acknowledge_all)
+    release = calls(many_queue.QueueTopicsConsumer.release)
+    reject = calls(many_queue.QueueTopicsConsumer.reject)
 
 
 class Client(Face[client.Client]):
@@ -363,6 +426,8 @@ class Client(Face[client.Client]):
     create_producer = makes(client.Client.create_producer, Producer)
     subscribe = makes(client.Client.subscribe, StreamConsumer)
     subscribe_queue = makes(client.Client.subscribe_queue, QueueConsumer)
+    subscribe_topics = makes(client.Client.subscribe_topics, StreamTopicsConsumer)
+    subscribe_queue_topics = makes(client.Client.subscribe_queue_topics, QueueTopicsConsumer)
     peek = waits(client.Client.peek)
 
     def subscribe_checkpoint(
@@ -392,6 +457,30 @@ class Client(Face[client.Client]):
         )
         return CheckpointConsumer(part, self._thread)
 
+    def subscribe_checkpoint_topics(
+        self,
+        topics: TopicSelection,
+        subscription: str,
+        consumer_name: str = "",
+        settings: ConsumerSettings | None = None,
+        *,
+        checkpoint: many.TopicsCheckpoint | None = None,
+        position_of: TopicsPositionOf | None = None,
+        **changes: Unpack[ConsumerOptions],
+    ) -> CheckpointTopicsConsumer:
+        """As `subscribe_topics`, and the caller keeps the positions; `position_of` as there."""
+        part = self._thread.wait(
+            self._part.subscribe_checkpoint_topics,
+            topics,
+            subscription,
+            consumer_name,
+            settings,
+            checkpoint=checkpoint,
+            position_of=None if position_of is None else _on_a_thread(position_of),
+            **changes,
+        )
+        return CheckpointTopicsConsumer(part, self._thread)
+
     def close(self) -> None:
         """Closes what it made, and ends its thread; again it does nothing."""
         try:
@@ -411,8 +500,8 @@ def connect(url: str, *, kafka: Mapping[str, Any] | None = None) -> Client:
     return Client(url, kafka=kafka)
 
 
-def _on_a_thread(position_of: PositionOf) -> checkpoints.PositionOf:
-    async def asked(segment_id: int, bucket: int) -> int | None:
-        return await asyncio.to_thread(position_of, segment_id, bucket)
+def _on_a_thread(position_of: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    async def asked(*args: P.args, **named: P.kwargs) -> T:
+        return await asyncio.to_thread(position_of, *args, **named)
 
     return asked

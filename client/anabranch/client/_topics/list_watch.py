@@ -67,10 +67,9 @@ class TopicListWatch(Closing):
         self.selection = selection
         self.listeners: list[Listener] = []
         self._nodes = nodes
-        self._list = TopicList(selection)
+        self._list = TopicList()
         self._known = asyncio.Event()  # a list, or the reason why there is none
         self._failure: ClientError | None = None
-        self._has_list = False
         self._over = asyncio.Event()  # the session is
         self._number = 0
         self._last_node = ""
@@ -93,7 +92,7 @@ class TopicListWatch(Closing):
         try:
             async with asyncio.timeout(timeout_s):
                 await self._known.wait()
-            if not self._has_list:
+            if not self._list.is_known:
                 raise self._failure or ClosedError("the watch was closed")
             return self.topics
         except BaseException as error:
@@ -139,7 +138,7 @@ class TopicListWatch(Closing):
         self._last_node = connection.address
         try:
             connection.closed.add_done_callback(self._ended)
-            if self.selection.pattern and not self.selection.properties:
+            if self.selection.pattern:
                 await self._watch_by_pattern(connection)
             else:
                 self._watch_by_properties(connection)
@@ -158,14 +157,14 @@ class TopicListWatch(Closing):
             CommandWatchTopicList(
                 watcher_id=number,
                 namespace=selection.namespace,
-                topics_pattern=f"topic://{selection.namespace}/({selection.pattern})",
-                topics_hash=self._list.told_hash or None,
+                topics_pattern=selection.wire_pattern,
+                topics_hash=self._list.hash or None,
             ),
             _ANSWER_S_MAX,
         )
         found = answer.watchTopicListSuccess
-        if found.topic or found.topics_hash != self._list.told_hash or not self._has_list:
-            self._take(self._list.replace(found.topic, found.topics_hash))
+        if found.topic or found.topics_hash != self._list.hash:
+            self._take(self._list.replace(found.topic))
         else:  # it has not changed: the node leaves out what we have
             self._take(ListChange())
         early, self._early = self._early, []
@@ -177,7 +176,10 @@ class TopicListWatch(Closing):
         filters = [KeyValue(key=k, value=v) for k, v in sorted(selection.properties.items())]
         connection.send(
             CommandWatchScalableTopics(
-                watch_id=self._number, namespace=selection.namespace, property_filters=filters
+                watch_id=self._number,
+                namespace=selection.namespace,
+                property_filters=filters,
+                current_hash=self._list.hash or None,
             )
         )
 
@@ -204,7 +206,10 @@ class TopicListWatch(Closing):
         elif update.HasField("snapshot"):
             self._take(self._list.replace(update.snapshot.topics))
         elif update.HasField("diff"):
-            self._differ(update.diff.added, update.diff.removed, "")
+            if not update.diff.added and not update.diff.removed and self._list.is_known:
+                self._take(ListChange())  # it has what we have
+            else:
+                self._differ(update.diff.added, update.diff.removed, "")
 
     def _differ(self, added: Any, removed: Any, told_hash: str) -> None:
         change = self._list.differ(added, removed, told_hash) if self._answered else None
@@ -215,7 +220,7 @@ class TopicListWatch(Closing):
             self._take(change)
 
     def _take(self, change: ListChange) -> None:
-        self._answered = self._has_list = True
+        self._answered = True
         self._failure = None
         is_first = not self._known.is_set()
         self._known.set()

@@ -4,6 +4,7 @@ node tells by a snapshot and differences (`TopicList`). Only values, and pure de
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,19 +12,16 @@ import msgspec
 
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.policies import patterns
+from anabranch.core.topic_lists.sorted_names import SortedNames, pieces_hash
 
 
-class TopicSelection(msgspec.Struct, frozen=True, kw_only=True):
+class TopicSelection(msgspec.Struct, frozen=True):
     """The scalable topics of a namespace, those that are yet to come included.
 
-    `namespace`: `tenant/namespace`. `pattern`: a regular expression, of the nodes' own dialect,
-    that the whole name of a topic within its namespace matches; without one all do. `properties`:
-    what a topic must have been created with, all of it. Raises InvalidInputError.
-
-    >>> TopicSelection(namespace="public/default", pattern="orders-.*").matches(
-    ...     "public/default/orders-eu")
-    True
+    `namespace`: `tenant/namespace`. `pattern`: an expression of RE2 that the whole name of a topic
+    within its namespace matches, as `orders-.*` matches `orders-eu`. `properties`: what a topic
+    must have been created with, all of it. One of the two at most; the nodes hold topics against
+    it. Raises InvalidInputError.
     """
 
     namespace: str
@@ -32,22 +30,23 @@ class TopicSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         names.parse_namespace(self.namespace)
+        given: Any = self.properties
         if not isinstance(self.pattern, str):
             raise InvalidInputError(f"pattern must be a str: {type(self.pattern).__name__}")
-        if self.pattern:
-            patterns.parse_pattern(self.pattern)
-        given: Any = self.properties
         if not isinstance(given, Mapping) or not all(
             isinstance(part, str) for pair in given.items() for part in pair
         ):
             raise InvalidInputError(f"properties must be a mapping of str to str: {given!r}")
+        if self.pattern and self.properties:
+            raise InvalidInputError(
+                "topics are selected by a pattern or by properties, not by both: give the topics "
+                "that the pattern is to tell a property of their own"
+            )
 
-    def matches(self, topic: str) -> bool:
-        """Whether a topic, `tenant/namespace/name`, is one of them, as far as its name tells."""
-        prefix = f"{self.namespace}/"
-        if not topic.startswith(prefix):
-            return False
-        return not self.pattern or bool(patterns.matches(self.pattern, topic[len(prefix) :]))
+    @property
+    def wire_pattern(self) -> str:
+        """The pattern as nodes take it, of whole names."""
+        return f"{re.escape(self.namespace)}/({self.pattern})"
 
     def __str__(self) -> str:
         said = f"{self.namespace}/{self.pattern or '*'}"
@@ -55,7 +54,7 @@ class TopicSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListChange(msgspec.Struct, frozen=True):
-    """What a list has gained and lost, each sorted."""
+    """What a list has gained and lost, each sorted; names are `tenant/namespace/name`."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -65,47 +64,41 @@ class ListChange(msgspec.Struct, frozen=True):
 
 
 class TopicList:
-    """The newest list that a node has told of a selection; names are `tenant/namespace/name`.
+    """The newest list that a node has told of a selection, with its hash."""
 
-    `told_hash` is the node's own of all that it has told; it is sent when the list is asked for
-    again, by which the node sees whether anything has changed meanwhile.
-    """
-
-    def __init__(self, selection: TopicSelection) -> None:
-        self.selection = selection
-        self.topics: frozenset[str] = frozenset()
-        self.told_hash = ""
-        self._told: frozenset[str] = frozenset()  # by the node, as it writes them
+    def __init__(self) -> None:
+        self.topics: frozenset[str] = frozenset()  # as `tenant/namespace/name`
+        self._told = SortedNames()  # as the node writes them
+        self.is_known = False
 
     @property
-    def told(self) -> frozenset[str]:
-        """The list as the node writes it: what its hash is of."""
-        return self._told
+    def hash(self) -> str:
+        """Of what was told, as nodes compute it; "" when nothing was."""
+        return pieces_hash(self._told.pieces) if self.is_known else ""
 
-    def replace(self, told: Iterable[str], told_hash: str = "") -> ListChange:
+    def replace(self, told: Iterable[str]) -> ListChange:
         """Takes a whole list; what it lacks is gone."""
-        told = frozenset(told)
-        return self._take(told - self._told, self._told - told, told_hash)
+        self._told, self.is_known = SortedNames(told), True
+        before, self.topics = self.topics, frozenset(map(bare_name, self._told))
+        return ListChange(tuple(sorted(self.topics - before)), tuple(sorted(before - self.topics)))
 
     def differ(
         self, added: Iterable[str], removed: Iterable[str], told_hash: str = ""
     ) -> ListChange | None:
         """Takes a difference, what it removes first.
 
-        None, and nothing is taken, where it does not fit what is known: something was missed, and
-        the list is to be asked for anew.
+        None where it does not lead from what is known to a list of that hash: something was missed,
+        and the list is to be asked for anew.
         """
-        added, removed = frozenset(added), frozenset(removed)
-        if not removed <= self._told or not added.isdisjoint(self._told - removed):
+        gone = [name for name in removed if self._told.discard(name)]
+        come = [name for name in added if self._told.add(name)]
+        if told_hash and told_hash != self.hash:
+            self._told, self.is_known = SortedNames(), False
             return None
-        return self._take(added - removed, removed - added, told_hash)
-
-    def _take(self, added: frozenset[str], removed: frozenset[str], told_hash: str) -> ListChange:
-        self._told, self.told_hash = (self._told - removed) | added, told_hash
-        come = frozenset(filter(self.selection.matches, map(bare_name, added)))
-        gone = self.topics.intersection(map(bare_name, removed))
-        self.topics = (self.topics - gone) | come
-        return ListChange(tuple(sorted(come)), tuple(sorted(gone)))
+        lost = frozenset(map(bare_name, gone)) - frozenset(map(bare_name, come))
+        found = frozenset(map(bare_name, come)) - self.topics
+        self.topics = (self.topics - lost) | found
+        return ListChange(tuple(sorted(found)), tuple(sorted(lost)))
 
 
 def bare_name(told: str) -> str:
