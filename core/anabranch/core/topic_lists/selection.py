@@ -18,7 +18,7 @@ from anabranch.core.topics.topic import properties_dict
 PATTERN_LENGTH_MAX: Final = 512
 PROGRAM_SIZE_MAX: Final = 1_000  # instructions of RE2; a character of a pattern makes one or two
 FILTERS_MAX: Final = 64
-FILTER_LENGTH_MAX: Final = 4_096
+FILTER_LENGTH_MAX: Final = 65_536
 _MEMORY_MAX: Final = 1 << 20  # of one pattern, what RE2 remembers of its matches included
 _SCHEME: Final = "://"
 # The longer ones first: one ends like another.

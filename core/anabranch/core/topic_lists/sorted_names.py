@@ -76,7 +76,7 @@ class SortedNames:
         return self._change(name.encode(), present=False)
 
     def after(self, name: str, count: int) -> list[str]:
-        """The first `count` names that follow this one, which need not be there; "": from the first."""
+        """The first `count` names behind this one, which need not be there; "": from the first."""
         low = name.encode()
         at = max(bisect_right(self._firsts, low) - 1, 0)
         rest = (each for piece in self._pieces[at:] for each in names_of(piece) if each > name)
