@@ -260,7 +260,13 @@ def test_patterns_that_hang_others_cost_a_moment() -> None:
         node = cluster.nodes[0]
         await make(node, "a" * 200 + "!".replace("!", "-"))
         async with follower_of(node) as client:
-            for pattern in ("(a+)+b", "(a|a)*b", "(.*a){60}b", "((a*)*)*b", "public/default/(a?){99}a{99}"):
+            for pattern in (
+                "(a+)+b",
+                "(a|a)*b",
+                "(.*a){60}b",
+                "((a*)*)*b",
+                "public/default/(a?){99}a{99}",
+            ):
                 answer = await client.list(topics_pattern=pattern)
                 assert answer.filtered
                 assert list(answer.topics) == []

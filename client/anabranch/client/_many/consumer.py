@@ -80,6 +80,7 @@ class TopicsConsumer(Closing, Generic[ConsumerT, MessageT, SettingsT]):
         self._consumers: dict[str, ConsumerT] = {}  # of topics that are open or drain
         self._under_way: dict[str, asyncio.Task[None]] = {}  # openings
         self._failing: dict[str, str] = {}
+        self._gone: set[str] = set()  # topics that the list has no more, and are here yet
         self._early: set[str] = set()  # of the first list, and never gone since
         self._first: set[str] = set()  # of these, neither opened nor refused yet
         self._all_tried = asyncio.Event()
@@ -182,6 +183,7 @@ class TopicsConsumer(Closing, Generic[ConsumerT, MessageT, SettingsT]):
         now = self._now()
         self._members.unlisted(change.removed, now)
         self._members.listed(change.added, now)
+        self._gone = (self._gone & self._consumers.keys()).union(change.removed) - set(change.added)
         for topic in change.removed:
             self._failing.pop(topic, None)
             self._early.discard(topic)
@@ -270,7 +272,8 @@ class TopicsConsumer(Closing, Generic[ConsumerT, MessageT, SettingsT]):
                     await consumer.close()
         except Exception as error:  # noqa: BLE001 - the others must go on all the same
             self._logger.warning("consumer.topic_not_closed_well", topic=topic, why=str(error))
-            self._close_failure = self._close_failure or error
+            if self._is_closing and topic not in self._gone:  # what is gone has no positions
+                self._close_failure = self._close_failure or error
         finally:
             self._members.closed(topic, self._now())
             self._poke.set()
