@@ -12,7 +12,7 @@ import msgspec
 
 from anabranch.client._aio import Closing, Tasks
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.resources import OWN, Resources
+from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._consumer.session import ConsumerSession, Identity
 from anabranch.client._errors import ClosedError, TopicNotFoundError
 from anabranch.client._producer.producer import Producer
@@ -44,7 +44,7 @@ class Membership(msgspec.Struct, frozen=True):
     subscription: str
     consumer_name: str
     produce: Produce
-    resources: Resources = OWN
+    resources: ConsumerResources = OWN
     on_readable: Callable[[], None] | None = None
 
 

@@ -16,7 +16,7 @@ from anabranch.client._consumer.assignment import Fetch, Holding
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.messages import Batch, Source
 from anabranch.client._consumer.reads import Missing, Read, ReadTrouble
-from anabranch.client._consumer.resources import Offsets, Plane, Resources
+from anabranch.client._consumer.resources import ConsumerResources, Offsets, Plane
 from anabranch.client._kafka_options import in_group, partition_of
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
@@ -45,7 +45,7 @@ class Reading:
         watch: LayoutWatch,
         kafka: Mapping[str, Any],
         tasks: Tasks,
-        resources: Resources,
+        resources: ConsumerResources,
         on_read: Callable[[], None],
         on_change: Callable[[], None],
         *,

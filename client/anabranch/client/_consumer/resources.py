@@ -1,4 +1,4 @@
-"""`Resources`: what a consumer is made of that it may share with those of other topics."""
+"""`ConsumerResources`: what a consumer is made of that it may share with those of other topics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Offsets(Protocol):
     def close(self) -> None: ...
 
 
-class Resources:
+class ConsumerResources:
     """Those of a consumer that shares nothing."""
 
     keep_alives: float = KEEP_ALIVES
@@ -82,4 +82,4 @@ class Resources:
         return GroupOffsets(kafka, session_s)
 
 
-OWN: Final = Resources()
+OWN: Final = ConsumerResources()

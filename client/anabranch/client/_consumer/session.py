@@ -21,7 +21,7 @@ import msgspec
 
 from anabranch.client._consumer.assignment import AssignedSegment, Assignment, SegmentBucket
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.resources import OWN, Resources
+from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._errors import (
     ClientError,
     ConsumerBusyError,
@@ -104,7 +104,7 @@ class ConsumerSession:
         watch: LayoutWatch,
         clock: Callable[[], float],
         on_change: Callable[[], None],
-        resources: Resources = OWN,
+        resources: ConsumerResources = OWN,
     ) -> None:
         self.failure: ClientError | None = None
         self._core = core

@@ -10,7 +10,7 @@ from typing import Any
 
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.reads import ReadTrouble
-from anabranch.client._consumer.resources import Offsets, Plane, Resources
+from anabranch.client._consumer.resources import ConsumerResources, Offsets, Plane
 from anabranch.client._many.connections import SharedConnections
 from anabranch.client._many.keeping import OWN_KEEP_ALIVES, SessionKeeper
 from anabranch.client._many.offsets import OffsetsClient
@@ -40,7 +40,7 @@ class SharedParts:
         await asyncio.to_thread(self.offsets.close)
 
 
-class SharedResources(Resources):
+class SharedResources(ConsumerResources):
     """One topic's; `is_late`: it was not there at first."""
 
     keep_alives = OWN_KEEP_ALIVES

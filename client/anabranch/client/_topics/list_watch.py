@@ -23,7 +23,7 @@ from anabranch.client._errors import (
     RefusedByNodeError,
 )
 from anabranch.client._topics.nodes import NodeConnection, Nodes
-from anabranch.client._topics.topic_list import ListChange, TopicList, TopicSelection
+from anabranch.client._topics.topic_list import ListChange, ToldTopics, TopicSelection
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandWatchScalableTopics,
@@ -67,7 +67,7 @@ class TopicListWatch(Closing):
         self.selection = selection
         self.listeners: list[Listener] = []
         self._nodes = nodes
-        self._list = TopicList()
+        self._list = ToldTopics()
         self._known = asyncio.Event()  # a list, or the reason why there is none
         self._failure: ClientError | None = None
         self._over = asyncio.Event()  # the session is

@@ -1,5 +1,5 @@
 """Which topics a consumer over many of them is for (`TopicSelection`), and the list of them that a
-node tells by a snapshot and differences (`TopicList`). Only values, and pure decisions.
+node tells by a snapshot and differences (`ToldTopics`). Only values, and pure decisions.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ListChange(msgspec.Struct, frozen=True):
         return bool(self.added or self.removed)
 
 
-class TopicList:
+class ToldTopics:
     """The newest list that a node has told of a selection, with its hash."""
 
     def __init__(self) -> None:
