@@ -15,7 +15,7 @@ from anabranch.client._many.membership import (
     OrderKind,
     TopicMembership,
 )
-from anabranch.client._many.turns import Turns
+from anabranch.client._many.turns import TopicTurns
 
 SETTLE_S = 5.0
 OPENING_MAX = 3
@@ -169,7 +169,7 @@ def test_between_two_turns_of_a_topic_each_other_one_with_messages_has_one(
     backlogs: dict[str, int], takes: list[int]
 ) -> None:
     quantum = 100
-    turns = Turns(quantum)
+    turns = TopicTurns(quantum)
     for topic in backlogs:
         turns.ready(topic)
     given_out: dict[str, int] = defaultdict(int)

@@ -1,4 +1,4 @@
-"""`LoopThread`, an event loop for threads that wait, and `Face`, an object of the SDK as they see it."""
+"""`LoopThread`, an event loop for threads that wait, and `Face`, what these see of an object."""
 
 from __future__ import annotations
 

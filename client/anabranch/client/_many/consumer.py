@@ -2,7 +2,7 @@
 
 Each topic has a consumer of its own, of which all share connections, clients of Kafka and numbers
 (`resources`). Which topics there are, and what is to be done with each, `TopicMembership` decides;
-one task does it. The application's calls take turns among the topics that have something (`Turns`).
+one task does it. The application's calls take turns among the topics that have something (`TopicTurns`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch.client._consumer.consumer import Consumer, Membership, Produce
 from anabranch.client._errors import ClientError, ClosedError, TopicNotFoundError
 from anabranch.client._many.membership import MemberState, OrderKind, TopicMembership
 from anabranch.client._many.resources import SharedParts, SharedResources
-from anabranch.client._many.turns import Turns
+from anabranch.client._many.turns import TopicTurns
 from anabranch.client._settings import ReceivingSettings
 from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.nodes import Nodes
@@ -76,7 +76,7 @@ class TopicsConsumer(Closing, Generic[ConsumerT, MessageT, SettingsT]):
         self._list = TopicListWatch(who.nodes, who.selection)
         self._parts = SharedParts(who.nodes.url, 0)
         self._members = TopicMembership(settle_s, OPENING_MAX)
-        self._turns = Turns()
+        self._turns = TopicTurns()
         self._consumers: dict[str, ConsumerT] = {}  # of topics that are open or drain
         self._under_way: dict[str, asyncio.Task[None]] = {}  # openings
         self._failing: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""`Turns`: whose turn it is of the topics that may have messages; a pure round-robin."""
+"""`TopicTurns`: whose turn it is of the topics that may have messages; a pure round-robin."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 QUANTUM: Final = 100  # messages of one topic, before the next one has its turn
 
 
-class Turns:
+class TopicTurns:
     """Topics take turns of at most `quantum` messages, in the order in which they became ready.
 
     A topic whose turn is over goes to the end, so between two turns of a topic every other one
