@@ -2,7 +2,7 @@
 
 Each topic has a consumer of its own, of which all share connections, clients of Kafka and numbers
 (`resources`). Which topics there are, and what is to be done with each, `TopicMembership` decides;
-one task does it. The application's calls take turns among the topics that have something (`TopicTurns`).
+one task does it. The application's calls take turns among those that have something (`TopicTurns`).
 """
 
 from __future__ import annotations

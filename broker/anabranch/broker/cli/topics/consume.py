@@ -115,8 +115,9 @@ def consume(
     url: str,
     as_json: bool,
 ) -> int:
-    """Print the messages of TOPIC, each with its place: SEGMENT/BUCKET@OFFSET, key and value; of
-    many topics with the topic before it.
+    """Print the messages of TOPIC, each with its place: SEGMENT/BUCKET@OFFSET, key and value.
+
+    Those of a --pattern, --namespace or --property have the topic before that.
 
     Several that run with one --subscription share the messages. What was printed is acknowledged.
     Goes on until --max, --timeout or Ctrl-C, and gives this consumer's share to the others at once.
