@@ -108,6 +108,6 @@ def test_a_time_that_is_none_is_refused(wait: str, given: Given) -> None:
     ],
 )
 def test_topics_that_are_not_clearly_chosen_are_refused(chosen: list[str], why: str) -> None:
-    answer = CliRunner().invoke(consume, [*chosen, "--subscription", "s"])
+    answer = CliRunner().invoke(consume_module.consume, [*chosen, "--subscription", "s"])
     assert answer.exit_code != 0
     assert why in answer.output + str(answer.exception)

@@ -101,7 +101,8 @@ _SELECTIONS = [
 
 def _watch(selection: TopicSelection, *ports: int) -> tuple[TopicListWatch, list[ListChange]]:
     url = "pulsar://" + ",".join(f"{HOST}:{port}" for port in ports)
-    watch, seen = TopicListWatch(Nodes(url), selection), []
+    watch = TopicListWatch(Nodes(url), selection)
+    seen: list[ListChange] = []
     watch.listeners.append(seen.append)
     return watch, seen
 
