@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from anabranch.client import Client, QueueConsumer, StreamConsumer, SubscriptionError
-from anabranch.wire.client import ClientConnection
+from anabranch.client._topics.nodes import NodeConnection
 from support.topic_cluster import TopicCluster, run_on
 
 pytestmark = pytest.mark.integration
@@ -48,7 +48,7 @@ async def away(consumer: Either) -> AsyncIterator[None]:
     find, connection = session._find, session._connection
     assert connection is not None
 
-    async def later() -> ClientConnection:
+    async def later() -> NodeConnection:
         await back.wait()
         return await find()
 

@@ -95,3 +95,19 @@ def test_a_time_that_is_none_is_refused(wait: str, given: Given) -> None:
     found = CliRunner().invoke(consume_module.consume, words)
     assert found.exit_code == 2
     assert "--timeout" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("chosen", "why"),
+    [
+        ([], "give a TOPIC"),
+        (["a/b/c", "--pattern", "x"], "give a TOPIC"),
+        (["--property", "team"], "not KEY=VALUE"),
+        (["--pattern", "x", "--property", "a=b"], "not by both"),
+        (["--pattern", "x", "--type", "checkpoint", "--checkpoint", "f"], "one TOPIC"),
+    ],
+)
+def test_topics_that_are_not_clearly_chosen_are_refused(chosen: list[str], why: str) -> None:
+    answer = CliRunner().invoke(consume_module.consume, [*chosen, "--subscription", "s"])
+    assert answer.exit_code != 0
+    assert why in answer.output + str(answer.exception)

@@ -15,11 +15,14 @@ from anabranch.core.topics.entries import BOUNDS_HEADERS
 
 _DOCS: Final = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
 _INSIDE: Final = {"abandon", "adopt", "count", "delivery", "ends", "index", "is_closed", "only"} | {
-    *("source", "source_of", "sources", "start", "from_proto", "as_deleted", "is_newer_than")
+    *("source", "source_of", "sources", "start", "from_proto", "as_deleted", "is_newer_than"),
+    *("acknowledge_up_to", "has", "in_flight", "is_leaving", "is_over", "joined", "over", "poll"),
 }
 _OBJECTS: Final = (
     *(sdk.Client, sdk.Producer, sdk.StreamConsumer, sdk.CheckpointConsumer, sdk.QueueConsumer),
     *(sdk.Message, sdk.QueueMessage, sdk.Batch, sdk.QueueBatch, sdk.Checkpoint),
+    *(sdk.StreamTopicsConsumer, sdk.CheckpointTopicsConsumer, sdk.QueueTopicsConsumer),
+    *(sdk.TopicsCheckpoint,),
 )
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from anabranch.client import ClosedError
 from anabranch.client._aio import Closing
-from anabranch.client.sync import Client, Face, connect
+from anabranch.client._face import Face
+from anabranch.client.sync import Client, connect
 from anabranch.core.errors import InvalidInputError
 from support.waiting import WAIT_S
 

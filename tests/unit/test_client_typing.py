@@ -17,7 +17,10 @@ from anabranch.client import _settings as settings
 from anabranch.client import sync
 
 _REPOSITORY: Final = Path(__file__).parents[2]
-_NOT_OF_THE_FACE: Final = {"abandon", "adopt", "start"}
+_NOT_OF_THE_FACE: Final = {"abandon", "adopt", "start"} | {
+    # For consumers over many topics.
+    *("acknowledge_up_to", "has", "in_flight", "is_leaving", "poll")
+}
 # Each line ends with what the checker is to say of it, if anything.
 _CALLS: Final = """
 from anabranch.client import Client, Checkpoint, Message, ProducerSettings, QueueMessage
@@ -98,6 +101,9 @@ _PARTS: Final = [
     (aio.CheckpointConsumer, sync.CheckpointConsumer),
     (aio.QueueConsumer, sync.QueueConsumer),
     (aio.LayoutWatch, sync.LayoutWatch),
+    (aio.StreamTopicsConsumer, sync.StreamTopicsConsumer),
+    (aio.CheckpointTopicsConsumer, sync.CheckpointTopicsConsumer),
+    (aio.QueueTopicsConsumer, sync.QueueTopicsConsumer),
 ]
 
 

@@ -26,6 +26,13 @@ from anabranch.client._errors import (
     TopicNotFoundError,
     UnknownOutcomeError,
 )
+from anabranch.client._many.ordered import (
+    CheckpointTopicsConsumer,
+    StreamTopicsConsumer,
+    TopicsCheckpoint,
+    TopicsPositionOf,
+)
+from anabranch.client._many.queue import QueueTopicsConsumer
 from anabranch.client._producer.messages import DeliveryResult, OnDelivery
 from anabranch.client._producer.producer import Producer
 from anabranch.client._producer.segment_writer import BatchStats
@@ -43,6 +50,7 @@ from anabranch.client._settings import (
     ReadSettings,
 )
 from anabranch.client._topics.layout import Segment, TopicLayout
+from anabranch.client._topics.topic_list import TopicSelection
 from anabranch.client._topics.watch import LayoutWatch
 
 __all__ = [
@@ -52,6 +60,7 @@ __all__ = [
     "BufferFullError",
     "Checkpoint",
     "CheckpointConsumer",
+    "CheckpointTopicsConsumer",
     "Client",
     "ClientError",
     "ClosedError",
@@ -84,14 +93,19 @@ __all__ = [
     "QueueMessage",
     "QueueOptions",
     "QueueSettings",
+    "QueueTopicsConsumer",
     "ReadSettings",
     "RefusedByNodeError",
     "Segment",
     "SerializationError",
     "SessionLapsedError",
     "StreamConsumer",
+    "StreamTopicsConsumer",
     "SubscriptionError",
     "TopicLayout",
     "TopicNotFoundError",
+    "TopicSelection",
+    "TopicsCheckpoint",
+    "TopicsPositionOf",
     "UnknownOutcomeError",
 ]

@@ -16,6 +16,14 @@ from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.messages import Message
 from anabranch.client._consumer.stream import StreamConsumer
 from anabranch.client._errors import ClosedError
+from anabranch.client._many.consumer import TopicsSubscription
+from anabranch.client._many.ordered import (
+    CheckpointTopicsConsumer,
+    StreamTopicsConsumer,
+    TopicsCheckpoint,
+    TopicsPositionOf,
+)
+from anabranch.client._many.queue import QueueTopicsConsumer
 from anabranch.client._producer.producer import Producer
 from anabranch.client._queue.consumer import QueueConsumer
 from anabranch.client._settings import (
@@ -31,6 +39,7 @@ from anabranch.client._settings import (
     start_milliseconds,
 )
 from anabranch.client._topics.nodes import Nodes
+from anabranch.client._topics.topic_list import TopicSelection
 from anabranch.client._topics.traffic import TrafficReporter
 from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core.errors import InvalidInputError
@@ -139,6 +148,66 @@ class Client(Closing):
         return await self._subscribed(
             topic, subscription, consumer_name, lambda member: QueueConsumer(member, made)
         )
+
+    async def subscribe_topics(
+        self,
+        topics: TopicSelection,
+        subscription: str,
+        consumer_name: str = "",
+        settings: ConsumerSettings | None = None,
+        **changes: Unpack[ConsumerOptions],
+    ) -> StreamTopicsConsumer:
+        """An ordered consumer of all topics of a selection, those that are yet to come included.
+
+        `start` is for topics that are there now; those that come later begin at the earliest.
+        Raises InvalidInputError, NodesUnreachableError, RefusedByNodeError, DeadlineError,
+        ClosedError; a topic that cannot be subscribed to is logged and tried again.
+        """
+        made = ConsumerSettings.of(settings, changes)
+        who = self._selected(topics, subscription, consumer_name)
+        consumer = StreamTopicsConsumer(who, made)
+        await self._start(consumer)
+        return consumer
+
+    async def subscribe_checkpoint_topics(
+        self,
+        topics: TopicSelection,
+        subscription: str,
+        consumer_name: str = "",
+        settings: ConsumerSettings | None = None,
+        *,
+        checkpoint: TopicsCheckpoint | None = None,
+        position_of: TopicsPositionOf | None = None,
+        **changes: Unpack[ConsumerOptions],
+    ) -> CheckpointTopicsConsumer:
+        """As `subscribe_topics`, and the caller keeps the positions of all topics."""
+        made = ConsumerSettings.of(settings, changes)
+        who = self._selected(topics, subscription, consumer_name)
+        consumer = CheckpointTopicsConsumer(who, made, checkpoint, position_of)
+        await self._start(consumer)
+        return consumer
+
+    async def subscribe_queue_topics(
+        self,
+        topics: TopicSelection,
+        subscription: str,
+        consumer_name: str = "",
+        settings: QueueSettings | None = None,
+        **changes: Unpack[QueueOptions],
+    ) -> QueueTopicsConsumer:
+        """As `subscribe_topics`, unordered; messages are acknowledged one by one."""
+        made = QueueSettings.of(settings, changes)
+        who = self._selected(topics, subscription, consumer_name)
+        consumer = QueueTopicsConsumer(who, made)
+        await self._start(consumer)
+        return consumer
+
+    def _selected(
+        self, topics: TopicSelection, subscription: str, consumer_name: str
+    ) -> TopicsSubscription:
+        self._check_open()
+        who = (subscription, consumer_name, self.create_producer, self._traffic)
+        return TopicsSubscription(self.nodes, self.kafka, topics, *who)
 
     async def peek(
         self,

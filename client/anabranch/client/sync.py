@@ -18,20 +18,20 @@ client ends the calls of other threads with ClosedError.
 from __future__ import annotations
 
 import asyncio
-import functools
-import threading
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import CancelledError, Future
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from anabranch.client import _client as client
-from anabranch.client._aio import Closing
 from anabranch.client._consumer import checkpoint as checkpoints
 from anabranch.client._consumer import stream
 from anabranch.client._consumer.consumer import Consumer
 from anabranch.client._consumer.messages import Message
 from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.client._errors import ClosedError
+from anabranch.client._face import Face, LoopThread, calls, makes, waits
+from anabranch.client._many import ordered as many
+from anabranch.client._many import queue as many_queue
+from anabranch.client._many.consumer import TopicsConsumer
 from anabranch.client._producer import producer
 from anabranch.client._queue import consumer as queue
 from anabranch.client._queue.messages import QueueMessage
@@ -43,16 +43,20 @@ from anabranch.client._settings import (
 )
 from anabranch.client._topics import watch as layout_watch
 from anabranch.client._topics.layout import TopicLayout
-from anabranch.core.errors import InvalidInputError
+from anabranch.client._topics.topic_list import TopicSelection
 
 __all__ = [
     "CheckpointConsumer",
+    "CheckpointTopicsConsumer",
     "Client",
     "LayoutWatch",
     "PositionOf",
     "Producer",
     "QueueConsumer",
+    "QueueTopicsConsumer",
     "StreamConsumer",
+    "StreamTopicsConsumer",
+    "TopicsPositionOf",
     "connect",
 ]
 
@@ -60,141 +64,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PositionOf = Callable[[int, int], int | None]
-
-_STOP_S_MAX: Final = 10.0
-
-
-class LoopThread:
-    """Runs functions on its loop for other threads; a daemon: it ends with the process at last."""
-
-    def __init__(self) -> None:
-        self.is_over = False
-        self._loop = asyncio.new_event_loop()
-        self._submitting = threading.Lock()  # no call may come after the loop's last turn
-        self._thread = threading.Thread(target=self._run, name="anabranch-sync", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.get_loop().run_forever()  # at its end the runner cancels what is left
-
-    def call(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """What the function returns on the loop's thread. Raises as `wait`."""
-
-        async def on_loop() -> T:
-            return function(*args, **named)
-
-        return self._outcome(on_loop)
-
-    def wait(
-        self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **named: P.kwargs
-    ) -> T:
-        """What the coroutine function returns in the end; it is cancelled when nobody waits.
-
-        Raises what it raises, ClosedError, and InvalidInputError on the loop's own thread.
-        """
-
-        async def on_loop() -> T:
-            return await function(*args, **named)
-
-        return self._outcome(on_loop)
-
-    def check_elsewhere(self) -> None:
-        """Raises InvalidInputError on the loop's own thread, which would wait for itself."""
-        if threading.current_thread() is self._thread:
-            raise InvalidInputError(
-                "the synchronous SDK cannot be called in what it calls back, such as on_delivery: "
-                "hand the work over to a thread of yours, for example by a queue.Queue"
-            )
-
-    def stop(self) -> None:
-        """Ends the loop, and the calls that other threads wait for; again it does nothing."""
-        self.check_elsewhere()
-        with self._submitting:
-            if not self.is_over:
-                self.is_over = True
-                self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_STOP_S_MAX)
-
-    def _outcome(self, on_loop: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        self.check_elsewhere()
-        outcome: Future[T] | None = None
-        try:
-            with self._submitting:
-                if self.is_over:
-                    raise ClosedError("the client was closed")
-                outcome = asyncio.run_coroutine_threadsafe(on_loop(), self._loop)
-            return outcome.result()
-        except CancelledError:
-            raise ClosedError("the client was closed") from None
-        finally:
-            if outcome is not None:
-                outcome.cancel()  # Ctrl-C came, if it is not done: nobody waits for it any more
+TopicsPositionOf = Callable[[str, int, int], int | None]
 
 
-PartT_co = TypeVar("PartT_co", bound=Closing, covariant=True)
-MadeT = TypeVar("MadeT", bound=Closing)
-FaceT = TypeVar("FaceT")
-ConsumerT = TypeVar("ConsumerT", bound=Consumer[Any])
+AnyConsumer = Consumer[Any] | TopicsConsumer[Any, Any, Any]
+ConsumerT = TypeVar("ConsumerT", bound=AnyConsumer)
+SingleT = TypeVar("SingleT", bound=Consumer[Any])
+ManyT = TypeVar("ManyT", bound=TopicsConsumer[Any, Any, Any])
+ManyOrderedT = TypeVar("ManyOrderedT", bound=many.OrderedTopicsConsumer[Any])
 OrderedT = TypeVar("OrderedT", bound=OrderedConsumer)
 MessageT = TypeVar("MessageT")
-
-
-class Face(Generic[PartT_co]):
-    """One of the SDK's objects, whose methods wait. Closes it when used as a context manager."""
-
-    def __init__(self, part: PartT_co, thread: LoopThread) -> None:
-        self._part = part
-        self._thread = thread
-
-    def close(self) -> None:
-        """As the object's own; once the client is closed it does nothing."""
-        if not self._thread.is_over:
-            self._thread.wait(self._part.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        if not self._thread.is_over:
-            self._thread.wait(self._part.__aexit__, *raised)
-
-
-def calls(
-    method: Callable[Concatenate[PartT_co, P], T],
-) -> Callable[Concatenate[Face[PartT_co], P], T]:
-    """The method of the face that calls that of the object."""
-
-    @functools.wraps(method)
-    def call(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> T:
-        return face._thread.call(method, face._part, *args, **named)
-
-    return call
-
-
-def waits(
-    method: Callable[Concatenate[PartT_co, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Face[PartT_co], P], T]:
-    """The method of the face that waits for that of the object."""
-
-    @functools.wraps(method)
-    def wait(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> T:
-        return face._thread.wait(method, face._part, *args, **named)
-
-    return wait
-
-
-def makes(
-    method: Callable[Concatenate[PartT_co, P], Coroutine[Any, Any, MadeT]],
-    kind: Callable[[MadeT, LoopThread], FaceT],
-) -> Callable[Concatenate[Face[PartT_co], P], FaceT]:
-    """The same for a method that makes an object, whose face this one returns."""
-
-    @functools.wraps(method)
-    def make(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> FaceT:
-        return kind(face._thread.wait(method, face._part, *args, **named), face._thread)
-
-    return make
 
 
 class Producer(Face[producer.Producer]):
@@ -264,11 +143,6 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
     """What all kinds of consumers have in common. Iterating gives messages until it is closed."""
 
     @property
-    def topic(self) -> str:
-        """`tenant/namespace/name`."""
-        return self._part.topic
-
-    @property
     def subscription(self) -> str:
         return self._part.subscription
 
@@ -296,7 +170,35 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
             raise StopIteration from None
 
 
-class _OrderedConsumer(_Consumer[OrderedT, Message]):
+class _TopicConsumer(_Consumer[SingleT, MessageT]):
+    """Of one topic."""
+
+    @property
+    def topic(self) -> str:
+        """`tenant/namespace/name`."""
+        return self._part.topic
+
+
+class _TopicsConsumer(_Consumer[ManyT, MessageT]):
+    """Of many topics."""
+
+    @property
+    def selection(self) -> TopicSelection:
+        """Which topics are consumed."""
+        return self._part.selection
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are being consumed, sorted: `tenant/namespace/name`."""
+        return self._thread.call(lambda: self._part.topics)
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """Topics that could not be subscribed to or failed, and why; they are tried again."""
+        return self._thread.call(lambda: self._part.failing)
+
+
+class _OrderedConsumer(_TopicConsumer[OrderedT, Message]):
     """What stream and checkpoint consumers have in common."""
 
     @property
@@ -325,7 +227,7 @@ class CheckpointConsumer(_OrderedConsumer[checkpoints.CheckpointConsumer]):
     saved = calls(checkpoints.CheckpointConsumer.saved)
 
 
-class QueueConsumer(_Consumer[queue.QueueConsumer, QueueMessage]):
+class QueueConsumer(_TopicConsumer[queue.QueueConsumer, QueueMessage]):
     """Receives single messages, each to be settled; made by `Client.subscribe_queue`."""
 
     @property
@@ -343,6 +245,33 @@ class QueueConsumer(_Consumer[queue.QueueConsumer, QueueMessage]):
     def dead_letter(self) -> DeadLetterPolicy | None:
         """What the subscription has; None for no dead letters."""
         return self._part.dead_letter
+
+
+class StreamTopicsConsumer(_TopicsConsumer[many.StreamTopicsConsumer, Message]):
+    """A stream consumer over many topics; made by `Client.subscribe_topics`."""
+
+    receive_many = waits(many.StreamTopicsConsumer.receive_many)
+    acknowledge = calls(many.StreamTopicsConsumer.acknowledge)
+    acknowledge_all = calls(many.StreamTopicsConsumer.acknowledge_all)
+    flush = waits(many.StreamTopicsConsumer.flush)
+
+
+class CheckpointTopicsConsumer(_TopicsConsumer[many.CheckpointTopicsConsumer, Message]):
+    """One that leaves positions to the caller; made by `Client.subscribe_checkpoint_topics`."""
+
+    receive_many = waits(many.CheckpointTopicsConsumer.receive_many)
+    checkpoint = calls(many.CheckpointTopicsConsumer.checkpoint)
+    saved = calls(many.CheckpointTopicsConsumer.saved)
+
+
+class QueueTopicsConsumer(_TopicsConsumer[many_queue.QueueTopicsConsumer, QueueMessage]):
+    """A queue consumer over many topics; made by `Client.subscribe_queue_topics`."""
+
+    receive_many = waits(many_queue.QueueTopicsConsumer.receive_many)
+    acknowledge = calls(many_queue.QueueTopicsConsumer.acknowledge)
+    acknowledge_all = calls(many_queue.QueueTopicsConsumer.acknowledge_all)
+    release = calls(many_queue.QueueTopicsConsumer.release)
+    reject = calls(many_queue.QueueTopicsConsumer.reject)
 
 
 class Client(Face[client.Client]):
@@ -363,6 +292,8 @@ class Client(Face[client.Client]):
     create_producer = makes(client.Client.create_producer, Producer)
     subscribe = makes(client.Client.subscribe, StreamConsumer)
     subscribe_queue = makes(client.Client.subscribe_queue, QueueConsumer)
+    subscribe_topics = makes(client.Client.subscribe_topics, StreamTopicsConsumer)
+    subscribe_queue_topics = makes(client.Client.subscribe_queue_topics, QueueTopicsConsumer)
     peek = waits(client.Client.peek)
 
     def subscribe_checkpoint(
@@ -392,6 +323,30 @@ class Client(Face[client.Client]):
         )
         return CheckpointConsumer(part, self._thread)
 
+    def subscribe_checkpoint_topics(
+        self,
+        topics: TopicSelection,
+        subscription: str,
+        consumer_name: str = "",
+        settings: ConsumerSettings | None = None,
+        *,
+        checkpoint: many.TopicsCheckpoint | None = None,
+        position_of: TopicsPositionOf | None = None,
+        **changes: Unpack[ConsumerOptions],
+    ) -> CheckpointTopicsConsumer:
+        """As `subscribe_topics`, and the caller keeps the positions; `position_of` as there."""
+        part = self._thread.wait(
+            self._part.subscribe_checkpoint_topics,
+            topics,
+            subscription,
+            consumer_name,
+            settings,
+            checkpoint=checkpoint,
+            position_of=None if position_of is None else _on_a_thread(position_of),
+            **changes,
+        )
+        return CheckpointTopicsConsumer(part, self._thread)
+
     def close(self) -> None:
         """Closes what it made, and ends its thread; again it does nothing."""
         try:
@@ -411,8 +366,8 @@ def connect(url: str, *, kafka: Mapping[str, Any] | None = None) -> Client:
     return Client(url, kafka=kafka)
 
 
-def _on_a_thread(position_of: PositionOf) -> checkpoints.PositionOf:
-    async def asked(segment_id: int, bucket: int) -> int | None:
-        return await asyncio.to_thread(position_of, segment_id, bucket)
+def _on_a_thread(position_of: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    async def asked(*args: P.args, **named: P.kwargs) -> T:
+        return await asyncio.to_thread(position_of, *args, **named)
 
     return asked

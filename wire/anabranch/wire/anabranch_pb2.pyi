@@ -161,10 +161,12 @@ class CommandPong(_message.Message):
     def __init__(self) -> None: ...
 
 class CommandSuccess(_message.Message):
-    __slots__ = ("request_id",)
+    __slots__ = ("request_id", "kept")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     request_id: int
-    def __init__(self, request_id: _Optional[int] = ...) -> None: ...
+    kept: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request_id: _Optional[int] = ..., kept: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CommandError(_message.Message):
     __slots__ = ("request_id", "error", "message")
@@ -423,16 +425,18 @@ class CommandScalableTopicUnsubscribe(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ...) -> None: ...
 
 class CommandScalableConsumerReport(_message.Message):
-    __slots__ = ("request_id", "consumer_id", "released", "drained")
+    __slots__ = ("request_id", "consumer_id", "released", "drained", "also_kept")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
+    ALSO_KEPT_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     consumer_id: int
     released: _containers.RepeatedCompositeFieldContainer[SegmentBuckets]
     drained: _containers.RepeatedCompositeFieldContainer[SegmentBuckets]
-    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., released: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ...) -> None: ...
+    also_kept: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., released: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., also_kept: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CommandCloseConsumer(_message.Message):
     __slots__ = ("consumer_id", "request_id", "reason")

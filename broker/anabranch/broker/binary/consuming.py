@@ -44,6 +44,7 @@ _KINDS: Final = {
     ScalableConsumerType.CHECKPOINT: SubscriptionKind.CHECKPOINT,
     ScalableConsumerType.QUEUE: SubscriptionKind.QUEUE,
 }
+_ALSO_KEPT_MAX: Final = 1_000  # of one report: some milliseconds
 _TIME_MAX: Final = 2**62
 _INSTANCE_MAX: Final = 2**63 - 1  # the log's numbers have a sign
 _CODES: Final[dict[type[AnabranchError], ServerError]] = {
@@ -175,9 +176,21 @@ class _Client:
             due = self._consumers.report(session, released, drained)
         except AnabranchError as error:
             raise RefusedError(_code(error), str(error)) from error
-        self.peer.send(CommandSuccess(request_id=said.request_id))
+        kept = [each for each in said.also_kept[:_ALSO_KEPT_MAX] if self._keeps(each)]
+        self.peer.send(CommandSuccess(request_id=said.request_id, kept=kept))
         if due:
             self._consumers.settle(session)
+
+    def _keeps(self, consumer_id: int) -> bool:
+        """Whether the consumer's session is kept by a report that has nothing else to say."""
+        link = self._links.get(consumer_id)
+        if link is None or link.session is None:
+            return False
+        try:
+            self._consumers.report(link.session, (), ())
+        except AnabranchError:
+            return False  # its own report is told why
+        return True
 
     async def unsubscribe(self, command: BaseCommand) -> None:
         """SCALABLE_TOPIC_UNSUBSCRIBE."""

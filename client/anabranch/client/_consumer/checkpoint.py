@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 
 from anabranch.client._consumer.assignment import Fetch, Holding, Partition, SegmentBucket
 from anabranch.client._consumer.consumer import Membership
-from anabranch.client._consumer.group_offsets import GroupOffsets
+from anabranch.client._consumer.resources import Offsets
 from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.client._errors import ClientError, PositionGoneError
 from anabranch.client._settings import ConsumerSettings
@@ -41,6 +41,19 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def position(self, segment_id: int, bucket: int) -> int | None:
         """The offset of the next message of a bucket; None if nothing is known of it."""
         return self.positions.get(segment_id, {}).get(bucket)
+
+    def over(self, before: Checkpoint) -> Checkpoint:
+        """This one, with what `before` has of the same topic and this one does not name.
+
+        >>> Checkpoint(7, {0: {1: 9}}).over(Checkpoint(7, {0: {0: 4, 1: 5}})).positions
+        {0: {0: 4, 1: 9}}
+        """
+        if before.incarnation != self.incarnation:
+            return self
+        positions = {segment: dict(buckets) for segment, buckets in before.positions.items()}
+        for segment_id, buckets in self.positions.items():
+            positions.setdefault(segment_id, {}).update(buckets)
+        return Checkpoint(self.incarnation, positions)
 
     def to_json(self) -> bytes:
         """Written down.
@@ -186,7 +199,7 @@ class CheckpointConsumer(OrderedConsumer):
                 f"the checkpoint is of another {self.topic}, one that was deleted: begin without it"
             )
 
-    async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
+    async def _positions(self, group: Offsets, fetches: list[Fetch]) -> dict[int, int]:
         self._look()  # before anything of these is delivered
         ranges = await group.ranges(fetch.partition for fetch in fetches)
         return {
@@ -210,7 +223,7 @@ class CheckpointConsumer(OrderedConsumer):
             )
         return position
 
-    async def _commit(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
+    async def _commit(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
         # Only what Kafka's retention removed comes here, and ends of transactions: there is nothing
         # to store of that.
         for holding, end in offsets:
@@ -228,7 +241,7 @@ class CheckpointConsumer(OrderedConsumer):
             self._tasks.spawn(self._tell(group, marks))
         return min(commit_at, self._marks_at)
 
-    async def _tell(self, group: GroupOffsets, marks: dict[Partition, int]) -> None:
+    async def _tell(self, group: Offsets, marks: dict[Partition, int]) -> None:
         """Nothing waits for it; what Kafka does not take now it is told with the next ones."""
         pause_s = self._settings.commit_interval_s
         try:

@@ -12,6 +12,7 @@ import msgspec
 
 from anabranch.client._aio import Closing, Tasks
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._consumer.session import ConsumerSession, Identity
 from anabranch.client._errors import ClosedError, TopicNotFoundError
 from anabranch.client._producer.producer import Producer
@@ -34,6 +35,7 @@ class Membership(msgspec.Struct, frozen=True):
     """Which consumer of which subscription; and its ways to the nodes and, `kafka`, to Kafka.
 
     Without a name it is one that no other consumer has. `produce` makes a producer of a topic.
+    `on_readable` is called whenever there may be something to take, or a failure to be seen.
     """
 
     nodes: Nodes
@@ -42,6 +44,21 @@ class Membership(msgspec.Struct, frozen=True):
     subscription: str
     consumer_name: str
     produce: Produce
+    resources: ConsumerResources = OWN
+    on_readable: Callable[[], None] | None = None
+
+
+class _Signal(asyncio.Event):
+    """An event that tells a listener, too."""
+
+    def __init__(self, listener: Callable[[], None] | None) -> None:
+        super().__init__()
+        self._listener = listener
+
+    def set(self) -> None:
+        super().set()
+        if self._listener is not None:
+            self._listener()
 
 
 class Consumer(Closing, Generic[MessageT]):
@@ -79,11 +96,11 @@ class Consumer(Closing, Generic[MessageT]):
             dead_letter,
         )
         self._session = ConsumerSession(
-            core, who, membership.nodes, watch, self._now, self._changed
+            core, who, membership.nodes, watch, self._now, self._changed, membership.resources
         )
         self._tasks = Tasks(self._task_failed)
         self._poke = asyncio.Event()
-        self._readable = asyncio.Event()
+        self._readable = _Signal(membership.on_readable)
         self._failure: BaseException | None = None
         self._is_committing = False
         self._leaving: asyncio.Task[None] | None = None
@@ -109,6 +126,10 @@ class Consumer(Closing, Generic[MessageT]):
     def is_closed(self) -> bool:
         """Whether nothing of it is left to be closed."""
         return self._is_closing and (self._closing is None or self._closing.done())
+
+    @abstractmethod
+    async def start(self) -> Self:
+        """Subscribes. Raises what `ConsumerSession.start` raises, ConsumerBusyError for one."""
 
     @abstractmethod
     async def _close(self) -> None:

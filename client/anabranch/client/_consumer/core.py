@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from anabranch.client._consumer.assignment import (
@@ -50,9 +50,18 @@ COMMIT_ROUNDING_S: Final = 1.0  # librdkafka looks only so often whether its pat
 
 
 class ConsumerCore:
-    """The decisions of one consumer of one subscription; see the module for the rules."""
+    """The decisions of one consumer of one subscription; see the module for the rules.
 
-    def __init__(self, settle_s: float) -> None:
+    `numbers`: of fetches; consumers that share a data plane share these. `keep_alives`: how often a
+    report falls due in the time of a session.
+    """
+
+    def __init__(
+        self,
+        settle_s: float,
+        numbers: Iterator[int] | None = None,
+        keep_alives: float = KEEP_ALIVES,
+    ) -> None:
         self.settle_s = settle_s
         self.assignment: Assignment | None = None
         self.needs_subscribe = True
@@ -61,7 +70,8 @@ class ConsumerCore:
         self.lost = False  # something acknowledged was not committed before one of these
         self._holdings: dict[SegmentBucket, Holding] = {}
         self._fetches: dict[int, Holding] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(1) if numbers is None else numbers
+        self._keep_alives = keep_alives
         self._attempt: tuple[int, float] | None = None  # of the subscribe under way: number, time
         self._attempt_released: tuple[Holding, ...] = ()
         self._early: list[Assignment] = []  # seen before the answer, which had come before them
@@ -159,6 +169,11 @@ class ConsumerCore:
         for place in self._holdings.keys() & report.drained:
             self._holdings[place].drain_told = True
 
+    def on_report_unheard(self, number: int) -> None:
+        """The report of that number was not counted: another one is due at once."""
+        if self._report is not None and self._report[0].number == number:
+            self._report, self._sent_at = None, -math.inf
+
     # The data.
 
     def on_position(self, fetch: int, offset: int) -> None:
@@ -251,8 +266,11 @@ class ConsumerCore:
         """Whether something is to be told, or it is time to keep the session."""
         if not self.subscribed or self._report is not None:
             return False
-        if now >= self._keep_alive_at():
-            return True
+        return now >= self._keep_alive_at() or self.has_news
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a report would say more than that the consumer is there."""
         return any(h.phase is Phase.RELEASED or h.drain_untold for h in self._all())
 
     def wake_at(self) -> float:
@@ -341,7 +359,7 @@ class ConsumerCore:
 
     def _keep_alive_at(self) -> float:
         timeout = math.inf if self.assignment is None else self.assignment.session_timeout_s
-        return self._sent_at + timeout / KEEP_ALIVES
+        return self._sent_at + timeout / self._keep_alives
 
     def _lapses_at(self) -> float:
         if self.assignment is None or not self._holdings:

@@ -111,6 +111,7 @@ class DataPlane:
         self._trouble = trouble
         # The polling thread's own.
         self._numbers: dict[Partition, int] = {}
+        self._places: dict[int, Partition] = {}  # the same the other way round
         self._position: dict[Partition, int] = {}
         self._partitions: list[TopicPartition] = []
         self._turn = 0
@@ -228,26 +229,40 @@ class DataPlane:
         )
 
     def _obey(self) -> None:
+        numbers: dict[Partition, int] | None = None
+        begun: list[TopicPartition] = []  # together, as each change costs by all that is assigned
         while self._orders and not self._stopped:
             order = self._orders.popleft()
             if isinstance(order, _Warming):
                 self._ask_for(order)
-            elif isinstance(order, int):
-                partition = next((p for p, n in self._numbers.items() if n == order), None)
-                if partition is None:
+                continue
+            # Batches that were handed over keep the table of their time.
+            if numbers is None:
+                numbers = self._numbers = dict(self._numbers)
+            if isinstance(order, int):
+                partition = self._places.pop(order, None)
+                if partition is None or numbers[partition] != order:
                     continue
-                self._numbers = {p: n for p, n in self._numbers.items() if p != partition}
+                self._assign(begun)
+                del numbers[partition]
                 self._missing.found(partition[0])  # it may be gone for good reason
                 self._position.pop(partition)
                 self._consumer.incremental_unassign([TopicPartition(*partition)])
             else:
                 fetch, offset = order
                 partition = fetch.partition
-                # Batches that were handed over keep the table of their time.
-                self._numbers = {**self._numbers, partition: fetch.number}
+                numbers[partition] = fetch.number
+                self._places[fetch.number] = partition
                 self._position[partition] = offset
-                self._consumer.incremental_assign([TopicPartition(*partition, offset)])
-            self._partitions = [TopicPartition(*p) for p in self._numbers]
+                begun.append(TopicPartition(*partition, offset))
+        if numbers is not None:
+            self._assign(begun)
+            self._partitions = [TopicPartition(*p) for p in numbers]
+
+    def _assign(self, begun: list[TopicPartition]) -> None:
+        if begun:
+            self._consumer.incremental_assign(begun)
+            begun.clear()
 
     def _ask_for(self, warming: _Warming) -> None:
         # Here and not in the control thread: asked while another thread polls, librdkafka may
@@ -285,9 +300,9 @@ class DataPlane:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
-                self._trouble.note(error.args[0])
+                self._trouble_of(topic).note(error.args[0])
                 if self._missing.missed(topic, time.monotonic()):
-                    self._trouble.fail(f"Kafka has no topic {topic} any more")
+                    self._trouble_of(topic).fail(f"Kafka has no topic {topic} any more")
             else:
                 self._missing.found(topic)
 
@@ -297,13 +312,17 @@ class DataPlane:
             if partition in self._numbers:
                 self._begin_again(partition)
             return
-        self._trouble.note(error)
+        self._trouble_of(partition[0]).note(error)
+
+    def _trouble_of(self, _kafka_topic: str) -> ReadTrouble:
+        """Whom to tell what is wrong with one topic alone; "" is none."""
+        return self._trouble
 
     def _begin_again(self, partition: Partition) -> None:
         """What comes next is not in Kafka: its retention has removed it, or Kafka has lost it."""
         position = first = self._position[partition]
         if not self._skips_gone:
-            self._trouble.fail(
+            self._trouble_of(partition[0]).fail(
                 f"Kafka does not have what comes next, offset {position}, in bucket "
                 f"{partition[1]} of {partition[0]}: it was removed before it was read"
             )

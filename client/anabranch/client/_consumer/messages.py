@@ -184,6 +184,19 @@ class Batch(Sequence[Message]):
         """Where its messages come from, by fetch number."""
         return {s.number: s for s in self._sources.values() if s.number in self.ends}
 
+    @staticmethod
+    def joined(parts: Sequence[Batch]) -> Batch:
+        """One of several, of consumers whose fetches have numbers of one count."""
+        if len(parts) == 1:
+            return parts[0]
+        raw = [message for part in parts for message in part.raw]
+        sources: dict[Partition, Source] = {}
+        ends: dict[int, int] = {}
+        for part in parts:
+            sources.update(part._sources)
+            ends.update(part.ends)
+        return Batch(raw, sources, ends)
+
     def only(self, numbers: set[int]) -> Batch:
         """What is of these fetches."""
         return self._of([m for m in self.raw if self.source_of(m).number in numbers])

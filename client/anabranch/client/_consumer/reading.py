@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -13,10 +14,9 @@ from confluent_kafka import KafkaError, KafkaException
 from anabranch.client._aio import Tasks
 from anabranch.client._consumer.assignment import Fetch, Holding
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.data_plane import DataPlane
-from anabranch.client._consumer.group_offsets import GroupOffsets
 from anabranch.client._consumer.messages import Batch, Source
 from anabranch.client._consumer.reads import Missing, Read, ReadTrouble
+from anabranch.client._consumer.resources import ConsumerResources, Offsets, Plane
 from anabranch.client._kafka_options import in_group, partition_of
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
@@ -27,7 +27,7 @@ LOOK_S: Final = 2.0  # how often is asked whether Kafka removed what a sealed bu
 _RETRY_S: Final = 0.2
 _MISSING_S: Final = 30.0  # no topic takes so long to be known to all brokers
 
-Positions = Callable[[GroupOffsets, list[Fetch]], Awaitable[dict[int, int]]]
+Positions = Callable[[Offsets, list[Fetch]], Awaitable[dict[int, int]]]
 
 
 class Reading:
@@ -45,6 +45,7 @@ class Reading:
         watch: LayoutWatch,
         kafka: Mapping[str, Any],
         tasks: Tasks,
+        resources: ConsumerResources,
         on_read: Callable[[], None],
         on_change: Callable[[], None],
         *,
@@ -52,8 +53,8 @@ class Reading:
         on_taken: Callable[[int, int, int], None],
     ) -> None:
         self._taken = Taken(on_taken)
-        self.plane: DataPlane | None = None
-        self.offsets: GroupOffsets | None = None
+        self.plane: Plane | None = None
+        self.offsets: Offsets | None = None
         self.trouble = ReadTrouble(on_change)
         self._skips_gone = skips_gone
         self._missing = Missing(_MISSING_S)
@@ -63,6 +64,7 @@ class Reading:
         self._watch = watch
         self._kafka = kafka
         self._tasks = tasks
+        self._resources = resources
         self._on_read = on_read
         self._on_change = on_change
         self._group_id = ""
@@ -89,6 +91,11 @@ class Reading:
             self._tasks.spawn(self._begin(plane, new))
         if self.offsets is not None:
             self._look_for_removed(self.offsets, now)
+
+    def look_at(self, now: float) -> float:
+        """When `reconcile` has something to look at that nothing else tells of."""
+        fetches = self._core.fetches.values()
+        return now + LOOK_S if any(h.end_offset is not None for h in fetches) else math.inf
 
     def take(self) -> Batch | None:
         """The next batch, once all of the one before was delivered.
@@ -129,7 +136,7 @@ class Reading:
         """Ends all reading; once the tasks are cancelled."""
         await asyncio.gather(_closed(self.plane, self.offsets), *self._former)
 
-    def _made_plane(self) -> DataPlane | None:
+    def _made_plane(self) -> Plane | None:
         assignment = self._core.assignment
         if assignment is None:
             return None
@@ -138,13 +145,14 @@ class Reading:
         if self.plane is None:
             self._group_id = assignment.group_id
             kafka = in_group(self._kafka, assignment, self._watch.layout)
-            self.offsets = GroupOffsets(kafka, assignment.session_timeout_s)
-            self.plane = DataPlane(
+            self.offsets = self._resources.offsets(kafka, assignment.session_timeout_s)
+            self.plane = self._resources.plane(
                 kafka,
                 self._settings.read,
                 self._on_read,
                 self.trouble,
                 skips_gone=self._skips_gone,
+                partitions=len(assignment.places()),
             )
             self.warm(self._watch.layout)
         return self.plane
@@ -163,7 +171,7 @@ class Reading:
         self._former.append(asyncio.create_task(_closed(*former), name="former group"))
         self._former = [task for task in self._former if not task.done()]
 
-    async def _begin(self, plane: DataPlane, fetches: list[Fetch]) -> None:
+    async def _begin(self, plane: Plane, fetches: list[Fetch]) -> None:
         """Finds out where to start, and starts."""
         while fetches := [f for f in fetches if f.number in self._core.fetches]:
             try:
@@ -185,7 +193,7 @@ class Reading:
             self._on_change()
             return
 
-    async def _warm_all(self, plane: DataPlane, topics: set[str]) -> None:
+    async def _warm_all(self, plane: Plane, topics: set[str]) -> None:
         """Raises KafkaException, for one of a topic that is not there."""
         for topic in sorted(topics):
             try:
@@ -200,7 +208,7 @@ class Reading:
                 raise
             self._missing.found(topic)
 
-    def _start(self, plane: DataPlane, fetch: Fetch, start: int | None) -> None:
+    def _start(self, plane: Plane, fetch: Fetch, start: int | None) -> None:
         holding = self._core.fetches.get(fetch.number)
         if holding is None or start is None:
             return
@@ -211,7 +219,7 @@ class Reading:
         self._core.on_position(fetch.number, start)
         plane.start(fetch, start)
 
-    def _look_for_removed(self, offsets: GroupOffsets, now: float) -> None:
+    def _look_for_removed(self, offsets: Offsets, now: float) -> None:
         """Asks what Kafka's retention left of sealed buckets on which nothing happens."""
         for number, holding in self._core.fetches.items():
             if number not in self._sources or holding.end_offset is None or holding.drained:
@@ -221,18 +229,18 @@ class Reading:
             self._look_at[number] = now + LOOK_S
             self._tasks.spawn(self._find_removed(offsets, number, holding))
 
-    async def _find_removed(self, offsets: GroupOffsets, number: int, holding: Holding) -> None:
+    async def _find_removed(self, offsets: Offsets, number: int, holding: Holding) -> None:
         with contextlib.suppress(KafkaException):  # it is asked again
             first, _ = (await offsets.ranges([holding.partition]))[holding.partition]
             self._core.on_reached(number, first)
             self._on_change()
 
-    async def _warm_topics(self, plane: DataPlane, topics: list[str]) -> None:
+    async def _warm_topics(self, plane: Plane, topics: list[str]) -> None:
         with contextlib.suppress(KafkaException):  # it is only a help
             await plane.warm(topics)
 
 
-async def _closed(plane: DataPlane | None, offsets: GroupOffsets | None) -> None:
+async def _closed(plane: Plane | None, offsets: Offsets | None) -> None:
     if offsets is not None:
         await asyncio.to_thread(offsets.close)
     if plane is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -20,6 +21,7 @@ import msgspec
 
 from anabranch.client._consumer.assignment import AssignedSegment, Assignment, SegmentBucket
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._errors import (
     ClientError,
     ConsumerBusyError,
@@ -29,7 +31,7 @@ from anabranch.client._errors import (
     TopicNotFoundError,
 )
 from anabranch.client._settings import EARLIEST, DeadLetterPolicy
-from anabranch.client._topics.nodes import Nodes, parse_url
+from anabranch.client._topics.nodes import NodeConnection, Nodes, parse_url
 from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
@@ -45,7 +47,6 @@ from anabranch.wire.anabranch_pb2 import (
     ServerError,
 )
 from anabranch.wire.anabranch_pb2 import DeadLetterPolicy as PolicyForm
-from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.errors import RefusedError, WireError
 from anabranch.wire.logging import get_logger
 
@@ -53,7 +54,7 @@ _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 1.0
 _ANSWER_S_MAX: Final = 5.0
 _CONNECT_S_MAX: Final = 3.0
-_CONSUMER_ID: Final = 1  # the only one of its connection
+_ids = itertools.count(1)  # unique in this process, which is more than a connection needs
 # An answer that another attempt, elsewhere or later, may improve. All others are final.
 _PASSING: Final = frozenset(
     {
@@ -103,6 +104,7 @@ class ConsumerSession:
         watch: LayoutWatch,
         clock: Callable[[], float],
         on_change: Callable[[], None],
+        resources: ConsumerResources = OWN,
     ) -> None:
         self.failure: ClientError | None = None
         self._core = core
@@ -111,6 +113,8 @@ class ConsumerSession:
         self._watch = watch
         self._clock = clock
         self._on_change = on_change
+        self._resources = resources
+        self._consumer_id = next(_ids)
         self._logger = _logger.bind(
             topic=identity.topic,
             subscription=identity.subscription,
@@ -121,7 +125,7 @@ class ConsumerSession:
         self._task: asyncio.Task[None] | None = None
         self._leaving = False
         self._left = False  # and a controller has heard it
-        self._connection: ClientConnection | None = None
+        self._connection: NodeConnection | None = None
         self._tried = ""  # the controller that was named, tried last, and in vain
         self._trouble: Exception | None = None
 
@@ -182,8 +186,8 @@ class ConsumerSession:
             why = str(self._trouble or f"no controller answered in {timeout_s:g} s")
             self._logger.warning("consumer.leave_unheard", why=why)
 
-    async def _say_goodbye(self, connection: ClientConnection, timeout_s: float) -> None:
-        leave = CommandScalableTopicUnsubscribe(consumer_id=_CONSUMER_ID)
+    async def _say_goodbye(self, connection: NodeConnection, timeout_s: float) -> None:
+        leave = CommandScalableTopicUnsubscribe(consumer_id=self._consumer_id)
         await connection.request(leave, timeout_s)
         self._left = True
 
@@ -246,12 +250,12 @@ class ConsumerSession:
         self._drop(connection)
         return True
 
-    def _drop(self, connection: ClientConnection) -> None:
+    def _drop(self, connection: NodeConnection) -> None:
         self._connection = None
         over = "the consumer was closed" if self._left else "the session goes on over another one"
         connection.abort(over)
 
-    async def _find(self) -> ClientConnection:
+    async def _find(self) -> NodeConnection:
         """A connection to the controller, as far as anybody knows who that is."""
         url = self._watch.controller_url or self._watch.layout.controller_url
         if not url or url == self._tried:
@@ -263,7 +267,7 @@ class ConsumerSession:
             address = parse_url(url)[0]
         except InvalidInputError as error:
             raise NodesUnreachableError(f"the controller's address is of no use: {error}") from None
-        return await connect(
+        return await self._resources.connect(
             address.host, address.port, on_push=self._pushed, timeout_s=_CONNECT_S_MAX
         )
 
@@ -276,7 +280,7 @@ class ConsumerSession:
         finally:
             asked.close("the question was answered")
 
-    async def _subscribe(self, connection: ClientConnection) -> bool:
+    async def _subscribe(self, connection: NodeConnection) -> bool:
         order = self._core.begin_subscribe(self._clock())
         who = self._identity
         answer = await connection.request(
@@ -284,7 +288,7 @@ class ConsumerSession:
                 topic=names.full_name(who.topic),
                 subscription=who.subscription,
                 consumer_name=who.consumer_name,
-                consumer_id=_CONSUMER_ID,
+                consumer_id=self._consumer_id,
                 consumer_type=who.kind,
                 holdings=_by_segment(order.holdings),
                 drained=_by_segment(order.drained),
@@ -304,8 +308,12 @@ class ConsumerSession:
         self._on_change()
         return True
 
-    async def _serve(self, connection: ClientConnection) -> None:
+    async def _serve(self, connection: NodeConnection) -> None:
         connection.closed.add_done_callback(lambda _: self._poke.set())
+        with self._resources.kept(connection, self._consumer_id, self._core, self._poke.set):
+            await self._talk(connection)
+
+    async def _talk(self, connection: NodeConnection) -> None:
         while not self._core.needs_subscribe and connection.is_open:
             if self._leaving:
                 await self._say_goodbye(connection, _ANSWER_S_MAX)
@@ -319,7 +327,7 @@ class ConsumerSession:
                 async with asyncio.timeout(max(0.001, self._core.wake_at() - now)):
                     await self._poke.wait()
 
-    async def _report(self, connection: ClientConnection) -> None:
+    async def _report(self, connection: NodeConnection) -> None:
         report = self._core.begin_report(self._clock())
         if report is None:
             return
@@ -327,7 +335,7 @@ class ConsumerSession:
         session_s = _ANSWER_S_MAX if assignment is None else assignment.session_timeout_s
         await connection.request(
             CommandScalableConsumerReport(
-                consumer_id=_CONSUMER_ID,
+                consumer_id=self._consumer_id,
                 released=_by_segment(report.released),
                 drained=_by_segment(report.drained),
             ),
@@ -345,7 +353,7 @@ class ConsumerSession:
         if command.type != BaseCommand.SCALABLE_TOPIC_ASSIGNMENT_UPDATE:
             return
         update = command.scalableTopicAssignmentUpdate
-        if update.consumer_id == _CONSUMER_ID:
+        if update.consumer_id == self._consumer_id:
             self._core.on_assignment(assignment_of(update.assignment), self._clock())
             self._poke.set()
             self._on_change()

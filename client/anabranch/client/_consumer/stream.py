@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Final, Self
@@ -21,9 +22,9 @@ from confluent_kafka import KafkaException
 from anabranch.client._consumer.assignment import Fetch, Holding
 from anabranch.client._consumer.consumer import LEAVE_S_MAX, Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.group_offsets import GroupOffsets
 from anabranch.client._consumer.messages import Batch, Message
-from anabranch.client._consumer.reading import LOOK_S, Reading
+from anabranch.client._consumer.reading import Reading
+from anabranch.client._consumer.resources import Offsets
 from anabranch.client._errors import DeadlineError, SessionLapsedError
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
@@ -46,7 +47,9 @@ class OrderedConsumer(Consumer[Message]):
     _skips_gone: bool
 
     def __init__(self, membership: Membership, settings: ConsumerSettings) -> None:
-        super().__init__(membership, ConsumerCore(settings.settle_timeout_s), settings.start_ms)
+        resources = membership.resources
+        core = ConsumerCore(settings.settle_timeout_s, resources.numbers(), resources.keep_alives)
+        super().__init__(membership, core, settings.start_ms)
         self._settings = settings
         self._reading = Reading(
             self._core,
@@ -55,12 +58,14 @@ class OrderedConsumer(Consumer[Message]):
             self._watch,
             self._kafka,
             self._tasks,
+            resources,
             self._readable.set,
             self._changed,
             skips_gone=self._skips_gone,
             on_taken=functools.partial(self._watch.traffic.read, self.subscription),
         )
         self._commit_at = 0.0
+        self._commits_rest = False  # nobody looks whether one is due until something is there
         self._commit_again_at = self._now() + settings.commit_again_s
         self._current: Batch | None = None  # taken and not given out whole
         self._given = 0  # of it
@@ -98,19 +103,41 @@ class OrderedConsumer(Consumer[Message]):
             raise InvalidInputError(f"messages_max must be at least 1: {messages_max}")
         while True:
             batch = await self._batch(timeout_s)
-            if self._given or len(batch) > messages_max:
-                batch = batch[self._given : self._given + messages_max]
-            self._given += len(batch)
-            now = self._now()
-            held = {n: self._core.may_deliver(n, now) for n in batch.ends}
-            if None in held.values():
-                batch = batch.only({n for n, holding in held.items() if holding is not None})
-            for number, end in batch.ends.items():
-                holding = held[number]
-                if holding is not None:
-                    holding.deliver(end)
-            if batch:
-                return batch
+            given = self._deliver(batch, messages_max)
+            if given:
+                return given
+
+    def poll(self, messages_max: int) -> Batch | None:
+        """What is there, without waiting; None if nothing is. Raises as `receive`."""
+        while (batch := self._taken()) is not None:
+            given = self._deliver(batch, messages_max)
+            if given:
+                return given
+        return None
+
+    def _deliver(self, batch: Batch, messages_max: int) -> Batch:
+        """The next ones of the current batch that are still ours to give; maybe none."""
+        if self._given or len(batch) > messages_max:
+            batch = batch[self._given : self._given + messages_max]
+        self._given += len(batch)
+        now = self._now()
+        held = {n: self._core.may_deliver(n, now) for n in batch.ends}
+        if None in held.values():
+            batch = batch.only({n for n, holding in held.items() if holding is not None})
+        for number, end in batch.ends.items():
+            holding = held[number]
+            if holding is not None:
+                holding.deliver(end)
+        return batch
+
+    def has(self, holding: Holding) -> bool:
+        """Whether it is one of this consumer's, and no former one's."""
+        return self._core.holdings.get(holding.place) is holding
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether something was given out that can be, and is not, acknowledged."""
+        return any(h.is_held and h.in_flight for h in self._core.holdings.values())
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
@@ -156,11 +183,11 @@ class OrderedConsumer(Consumer[Message]):
     # What kinds of consumers differ in.
 
     @abstractmethod
-    async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
+    async def _positions(self, group: Offsets, fetches: list[Fetch]) -> dict[int, int]:
         """The offsets at which to start, by fetch number. May raise KafkaException."""
 
     @abstractmethod
-    async def _commit(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
+    async def _commit(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
         """Commits, and tells the core. May raise KafkaException."""
 
     # Acknowledging.
@@ -170,7 +197,10 @@ class OrderedConsumer(Consumer[Message]):
         kept = True
         for holding, end in ends:
             kept = self._core.acknowledge(holding, end, now) and kept
-            if not self._is_committing and self._core.commit_urgent(now, (holding,)):
+            if self._is_committing:
+                continue
+            if self._commits_rest or self._core.commit_urgent(now, (holding,)):
+                self._commits_rest = False
                 self._poke.set()
         return kept
 
@@ -230,9 +260,10 @@ class OrderedConsumer(Consumer[Message]):
             if self._is_closing:
                 self._readable.set()
             now = self._now()
-            pause_s = min(max(min(self._core.wake_at(), commit_at) - now, 0.001), LOOK_S)
+            wake_at = min(self._core.wake_at(), commit_at, self._reading.look_at(now))
+            pause_s = max(wake_at - now, 0.001)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
+                async with asyncio.timeout(None if math.isinf(pause_s) else pause_s):
                     await self._poke.wait()
             self._warn_if_blocked(self._now() - now - pause_s)
 
@@ -248,23 +279,24 @@ class OrderedConsumer(Consumer[Message]):
             )
 
     def _commit_if_due(self, now: float) -> float:
-        """Begins a commit if one is due; returns when the next one is."""
+        """Begins a commit if one is due; returns when the next one is, as far as is known."""
         group = self._reading.offsets
         if self._is_committing or group is None:
-            return now + self._settings.commit_interval_s
+            return math.inf  # its end, or an assignment, wakes us
         if now < self._commit_at and not self._core.commit_urgent(now):
             return self._commit_at
-        self._commit_at = now + self._settings.commit_interval_s
         if now >= self._commit_again_at:
             self._commit_again_at = now + self._settings.commit_again_s
             self._core.commit_again()
         offsets = self._core.commits(now)
+        self._commits_rest = not offsets
         if offsets:
+            self._commit_at = now + self._settings.commit_interval_s
             self._is_committing = True
             self._tasks.spawn(self._commit_now(group, offsets))
-        return self._commit_at
+        return self._commit_again_at
 
-    async def _commit_now(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
+    async def _commit_now(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
         try:
             await self._commit(group, offsets)
         except KafkaException as error:
@@ -297,6 +329,10 @@ class StreamConsumer(OrderedConsumer):
             return self._acknowledge([(received.source.holding, received.offset + 1)])
         sources = received.sources()
         return self._acknowledge((sources[n].holding, end) for n, end in received.ends.items())
+
+    def acknowledge_up_to(self, holding: Holding, end: int) -> bool:
+        """Everything of a bucket below that offset has been processed; else as `acknowledge`."""
+        return self._acknowledge([(holding, end)])
 
     def acknowledge_all(self) -> bool:
         """Everything that was received so far has been processed."""
@@ -332,7 +368,7 @@ class StreamConsumer(OrderedConsumer):
             if holding.delivered is not None:
                 yield holding, holding.delivered
 
-    async def _positions(self, group: GroupOffsets, fetches: list[Fetch]) -> dict[int, int]:
+    async def _positions(self, group: Offsets, fetches: list[Fetch]) -> dict[int, int]:
         found = {fetch.partition: fetch.otherwise for fetch in fetches}
         found |= await group.committed(found)
         begun = [partition for partition, position in found.items() if position > 0]
@@ -351,7 +387,7 @@ class StreamConsumer(OrderedConsumer):
                 found[partition] = first
         return {fetch.number: found[fetch.partition] for fetch in fetches}
 
-    async def _commit(self, group: GroupOffsets, offsets: list[tuple[Holding, int]]) -> None:
+    async def _commit(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
         wanted = {holding.partition: end for holding, end in offsets}
         if await group.commit(wanted, self._core.commits_until()):
             now = self._now()

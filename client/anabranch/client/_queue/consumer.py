@@ -56,7 +56,8 @@ class QueueConsumer(Consumer[QueueMessage]):
     _kind = ScalableConsumerType.QUEUE
 
     def __init__(self, membership: Membership, settings: QueueSettings) -> None:
-        core = ConsumerCore(settle_s=0.0)
+        resources = membership.resources
+        core = ConsumerCore(0.0, resources.numbers(), resources.keep_alives)
         super().__init__(membership, core, settings.start_ms, settings.dead_letter)
         self._settings = settings
         self._reader: ShareReaders | None = None
@@ -167,6 +168,17 @@ class QueueConsumer(Consumer[QueueMessage]):
         finally:
             self._session.stop()  # if the wait was cancelled
             await self._watch.close()
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether something of the delivery that was received last is still to be settled."""
+        delivery = self._delivery
+        return delivery is not None and not delivery.is_over and not delivery.is_settled
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is closed, or being closed."""
+        return self._is_closing
 
     @property
     def segments(self) -> list[int]:

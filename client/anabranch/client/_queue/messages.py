@@ -54,6 +54,11 @@ class Delivery:
         """Whether its messages are not ours any more: Kafka may give them to others."""
         return self._over
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all of it was settled."""
+        return self._left == 0
+
     def acknowledge(self, index: int, answer: int) -> bool:
         """Says what becomes of one message. False if that is not ours to say any more."""
         with self._lock:
@@ -181,6 +186,11 @@ class QueueBatch(Sequence[QueueMessage]):
         if isinstance(index, slice):
             return QueueBatch(self._delivery, self._indices[index], self._wrapped, self._plain)
         return self._wrapped(self._delivery, self._indices[index])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its messages are not ours any more."""
+        return self._delivery.is_over
 
     def values(self) -> list[Any]:
         """The values of all messages. Raises DeserializationError."""

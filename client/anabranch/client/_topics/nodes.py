@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import re
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
+
+from google.protobuf.message import Message
 
 from anabranch.client._errors import NodesUnreachableError
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import PORT_MAX
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.client import ClientConnection, connect
+from anabranch.wire.client import connect
 from anabranch.wire.errors import ConnectError
 
 _SCHEMES: Final = ("pulsar", "anabranch")
 _DEFAULT_PORT: Final = 6650
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([-.\w]+))(?::(\d{1,5}))?")
+
+
+Push = Callable[[BaseCommand], None]
+
+
+class NodeConnection(Protocol):
+    """What watches and sessions need of a connection to a node, be it theirs alone or not."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def closed(self) -> asyncio.Future[str]: ...
+    @property
+    def is_open(self) -> bool: ...
+    def send(self, message: Message) -> None: ...
+    async def request(self, message: Message, timeout_s: float) -> BaseCommand: ...
+    def close(self, why: str) -> None: ...
+    def abort(self, why: str) -> None: ...
+
+
+class Connect(Protocol):
+    """Makes one, on which the handshake is done. Raises ConnectError."""
+
+    async def __call__(
+        self, host: str, port: int, *, on_push: Push, timeout_s: float
+    ) -> NodeConnection: ...
 
 
 class Address(NamedTuple):
@@ -55,14 +84,13 @@ def parse_url(url: str) -> tuple[Address, ...]:
 class Nodes:
     """Tries the addresses in turn, beginning at a random one, so that clients spread out."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, connecting: Connect = connect) -> None:
         self.url = url
+        self._connecting = connecting
         self._addresses = parse_url(url)
         self._next = itertools.count(random.randrange(len(self._addresses)))
 
-    async def connect(
-        self, on_push: Callable[[BaseCommand], None], timeout_s: float, avoid: str = ""
-    ) -> ClientConnection:
+    async def connect(self, on_push: Push, timeout_s: float, avoid: str = "") -> NodeConnection:
         """A connection to the first node that answers; to `avoid` only if no other one does.
 
         Raises NodesUnreachableError, which says of each address what happened.
@@ -73,7 +101,7 @@ class Nodes:
         failures = []
         for address in turn:
             try:
-                return await connect(
+                return await self._connecting(
                     address.host, address.port, on_push=on_push, timeout_s=timeout_s
                 )
             except ConnectError as error:

@@ -26,7 +26,7 @@ from anabranch.client._errors import (
     TopicNotFoundError,
 )
 from anabranch.client._topics.layout import TopicLayout
-from anabranch.client._topics.nodes import Nodes
+from anabranch.client._topics.nodes import NodeConnection, Nodes
 from anabranch.client._topics.traffic import TopicTraffic
 from anabranch.core import names
 from anabranch.wire.anabranch_pb2 import (
@@ -36,7 +36,6 @@ from anabranch.wire.anabranch_pb2 import (
     CommandScalableTopicUpdate,
     ServerError,
 )
-from anabranch.wire.client import ClientConnection
 from anabranch.wire.logging import get_logger
 
 _RETRY_S_MIN: Final = 0.02
@@ -150,7 +149,7 @@ class LayoutWatch(Closing):
             connection.send(CommandScalableTopicClose(session_id=self._session_id))
             connection.close("the watch is over")
 
-    async def _until_over(self, connection: ClientConnection) -> None:
+    async def _until_over(self, connection: NodeConnection) -> None:
         stopped = asyncio.create_task(self._stop_session.wait())
         try:
             ends: list[asyncio.Future[Any]] = [connection.closed, stopped]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,10 +24,14 @@ from anabranch.broker.cli.topics.sdk import (
 from anabranch.client import (
     Checkpoint,
     CheckpointConsumer,
+    Client,
     DeadlineError,
     Message,
     QueueConsumer,
+    QueueTopicsConsumer,
     StreamConsumer,
+    StreamTopicsConsumer,
+    TopicSelection,
 )
 from anabranch.core.errors import InvalidInputError
 
@@ -53,7 +58,22 @@ class _Reader(Protocol):
 @click.command(
     epilog="Example: anabranch topics consume public/default/orders --subscription billing --max 10"
 )
-@click.argument("topic")
+@click.argument("topic", required=False)
+@click.option(
+    "--pattern",
+    metavar="REGEX",
+    help="In place of TOPIC: all whose name in the namespace matches, those to come included.",
+)
+@click.option(
+    "--namespace", help="Of --pattern and --property, public/default if left; or all of it."
+)
+@click.option(
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="In place of TOPIC: all that were created with it; give several for all of them.",
+)
 @click.option("--subscription", required=True, help="Made, from the first message on, if needed.")
 @click.option("--name", default="", help="Of this consumer; a name keeps its share for a minute.")
 @click.option(
@@ -80,7 +100,10 @@ class _Reader(Protocol):
 @url_option
 @json_lines_option
 def consume(
-    topic: str,
+    topic: str | None,
+    pattern: str | None,
+    namespace: str | None,
+    properties: tuple[str, ...],
     subscription: str,
     name: str,
     kind: str,
@@ -94,6 +117,8 @@ def consume(
 ) -> int:
     """Print the messages of TOPIC, each with its place: SEGMENT/BUCKET@OFFSET, key and value.
 
+    Those of a --pattern, --namespace or --property have the topic before that.
+
     Several that run with one --subscription share the messages. What was printed is acknowledged.
     Goes on until --max, --timeout or Ctrl-C, and gives this consumer's share to the others at once.
     With --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too.
@@ -102,21 +127,20 @@ def consume(
     """
     if (kind == "checkpoint") != (file is not None):
         raise click.UsageError("--type checkpoint and --checkpoint FILE go together")
-    show = print_json if as_json else print_line
+    chosen = _selected(topic, pattern, namespace, properties)
+    if chosen is not None and kind == "checkpoint":
+        raise click.UsageError("--type checkpoint is for one TOPIC; the SDK has it for many")
+    show = functools.partial(print_json if as_json else print_line, named=chosen is not None)
     known = stored(file) if file and file.exists() else None
 
     async def main(stopping: asyncio.Event) -> DeadlineError | None:
         async with open_client(topic, url, service_url, kafka_properties) as client:
+            who = subscription, name
             reader: _Reader
-            if kind == "queue":
-                reader = _Queue(await client.subscribe_queue(topic, subscription, name))
-            elif file is None:
-                reader = _Stream(await client.subscribe(topic, subscription, name))
-            else:
-                begun = await client.subscribe_checkpoint(
-                    topic, subscription, name, checkpoint=known
-                )
-                reader = _Saved(begun, file, known)
+            if chosen is not None:
+                reader = await _of_many(client, chosen, kind, who)
+            elif topic is not None:
+                reader = await _of_one(client, topic, kind, who, file, known)
             quiet = await _print_all(reader, most, wait_s, show, stopping)
             await reader.close()
             return quiet
@@ -125,6 +149,45 @@ def consume(
     if quiet is not None:
         click.echo(f"anabranch: {quiet}", err=True)
     return 0 if quiet is None else _QUIET
+
+
+def _selected(
+    topic: str | None, pattern: str | None, namespace: str | None, properties: tuple[str, ...]
+) -> TopicSelection | None:
+    """What is consumed in place of one topic, if so. Raises InvalidInputError, UsageError."""
+    is_selection = pattern is not None or namespace is not None or bool(properties)
+    if is_selection == (topic is not None):
+        raise click.UsageError("give a TOPIC, or some of --pattern, --namespace and --property")
+    if not is_selection:
+        return None
+    wrong = [each for each in properties if "=" not in each]
+    if wrong:
+        raise click.UsageError(f"--property {wrong[0]} is not KEY=VALUE")
+    wanted = dict(each.split("=", 1) for each in properties)
+    return TopicSelection(namespace or "public/default", pattern or "", wanted)
+
+
+async def _of_many(
+    client: Client, chosen: TopicSelection, kind: str, who: tuple[str, str]
+) -> _Reader:
+    if kind == "queue":
+        return _Queue(await client.subscribe_queue_topics(chosen, *who))
+    return _Stream(await client.subscribe_topics(chosen, *who))
+
+
+async def _of_one(
+    client: Client,
+    topic: str,
+    kind: str,
+    who: tuple[str, str],
+    file: Path | None,
+    known: Checkpoint | None,
+) -> _Reader:
+    if kind == "queue":
+        return _Queue(await client.subscribe_queue(topic, *who))
+    if file is None:
+        return _Stream(await client.subscribe(topic, *who))
+    return _Saved(await client.subscribe_checkpoint(topic, *who, checkpoint=known), file, known)
 
 
 async def _print_all(
@@ -162,7 +225,7 @@ def stored(file: Path) -> Checkpoint:
 
 
 class _Stream:
-    def __init__(self, consumer: StreamConsumer) -> None:
+    def __init__(self, consumer: StreamConsumer | StreamTopicsConsumer) -> None:
         self._consumer = consumer
 
     async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
@@ -176,7 +239,7 @@ class _Stream:
 
 
 class _Queue:
-    def __init__(self, consumer: QueueConsumer) -> None:
+    def __init__(self, consumer: QueueConsumer | QueueTopicsConsumer) -> None:
         self._consumer = consumer
 
     async def read(self, _most: int, wait_s: float | None) -> Iterable[Message]:
@@ -241,16 +304,18 @@ def merged(before: Checkpoint | None, now: Checkpoint) -> Checkpoint:
     return Checkpoint(now.incarnation, positions)
 
 
-def print_line(message: Message) -> None:
-    """With its place, between tabs."""
+def print_line(message: Message, *, named: bool = False) -> None:
+    """With its place, between tabs; `named`: the topic, too."""
     where = f"{message.segment_id}/{message.bucket}@{message.offset}"
+    where = f"{message.topic}\t{where}" if named else where
     key = "-" if message.key is None else _text(message.key)
     click.echo(f"{where}\t{key}\t{_text(message.value)}")
 
 
-def print_json(message: Message) -> None:
-    """As a document of its own."""
+def print_json(message: Message, *, named: bool = False) -> None:
+    """As a document of its own; `named`: with the topic."""
     said = {
+        **({"topic": message.topic} if named else {}),
         **said_as("key", message.key),
         **said_as("value", message.value),
         "headers": [[name, _text(value)] for name, value in message.headers],

@@ -62,9 +62,9 @@ def client_options(command: _F) -> _F:
 
 @contextlib.asynccontextmanager
 async def open_client(
-    topic: str, url: str, service_url: str | None, kafka_properties: Path | None
+    topic: str | None, url: str, service_url: str | None, kafka_properties: Path | None
 ) -> AsyncIterator[Client]:
-    """A client for one topic while the block runs. What a node refuses is a CommandRefusedError, as
+    """A client for one topic, or for many, while the block runs. What a node refuses is a CommandRefusedError, as
     over REST; that Kafka does not let us in is a KafkaUnreachableError.
     """
     configure_sdk_log(sys.stderr)
@@ -72,11 +72,12 @@ async def open_client(
     properties = read_properties(kafka_properties)
     try:
         async with Client(nodes, kafka=properties) as client:
-            watch = await client.watch(topic)
-            layout = watch.layout
-            await watch.close()
-            connection = KafkaConnection(layout.bootstrap_servers, properties)
-            await asyncio.to_thread(_knock, connection)
+            if topic is not None:
+                watch = await client.watch(topic)
+                layout = watch.layout
+                await watch.close()
+                connection = KafkaConnection(layout.bootstrap_servers, properties)
+                await asyncio.to_thread(_knock, connection)
             yield client
     except _REFUSALS as error:
         raise CommandRefusedError(str(error)) from error

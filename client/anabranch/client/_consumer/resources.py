@@ -1,0 +1,85 @@
+"""`ConsumerResources`: what a consumer is made of that it may share with those of other topics."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+
+from anabranch.client._consumer.assignment import Fetch, Partition
+from anabranch.client._consumer.core import KEEP_ALIVES, ConsumerCore
+from anabranch.client._consumer.data_plane import DataPlane
+from anabranch.client._consumer.group_offsets import GroupOffsets
+from anabranch.client._consumer.reads import Read, ReadTrouble
+from anabranch.client._settings import ReadSettings
+from anabranch.client._topics.nodes import NodeConnection, Push
+from anabranch.wire.client import connect
+
+
+class Plane(Protocol):
+    """What reads a consumer's buckets; as `DataPlane` says."""
+
+    def start(self, fetch: Fetch, offset: int) -> None: ...
+    def stop(self, number: int) -> None: ...
+    def take(self) -> Read | None: ...
+    async def warm(self, topics: Iterable[str]) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Offsets(Protocol):
+    """What knows and commits a group's offsets; as `GroupOffsets` says."""
+
+    async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
+    async def ranges(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]: ...
+    async def commit(self, offsets: Mapping[Partition, int], until: float) -> bool: ...
+    def close(self) -> None: ...
+
+
+class ConsumerResources:
+    """Those of a consumer that shares nothing."""
+
+    keep_alives: float = KEEP_ALIVES
+
+    def numbers(self) -> Iterator[int] | None:
+        """Of fetches; None for numbers of its own."""
+        return None
+
+    async def connect(
+        self, host: str, port: int, *, on_push: Push, timeout_s: float
+    ) -> NodeConnection:
+        """A connection to a controller. Raises ConnectError."""
+        return await connect(host, port, on_push=on_push, timeout_s=timeout_s)
+
+    def kept(
+        self,
+        _connection: NodeConnection,
+        _consumer_id: int,
+        _core: ConsumerCore,
+        _poke: Callable[[], None],
+    ) -> AbstractContextManager[None]:
+        """Keeps the session of a subscribed consumer meanwhile, where it need not do so itself;
+        `poke` tells it to look whether it has to, after all.
+        """
+        return contextlib.nullcontext()
+
+    def plane(
+        self,
+        kafka: Mapping[str, Any],
+        settings: ReadSettings,
+        on_read: Callable[[], None],
+        trouble: ReadTrouble,
+        *,
+        skips_gone: bool,
+        partitions: int,
+    ) -> Plane:
+        """What reads, so many partitions at first; the others are those of `DataPlane`."""
+        del partitions
+        return DataPlane(kafka, settings, on_read, trouble, skips_gone=skips_gone)
+
+    def offsets(self, kafka: Mapping[str, Any], session_s: float) -> Offsets:
+        """What commits; the arguments are those of `GroupOffsets`."""
+        return GroupOffsets(kafka, session_s)
+
+
+OWN: Final = ConsumerResources()

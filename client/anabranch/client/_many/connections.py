@@ -1,0 +1,150 @@
+"""`SharedConnections`: the layout watches and sessions of many topics on few connections.
+
+With a connection for each, 10,000 topics would need 20,000. A `Line` is one watch's or session's
+part of a connection, and looks to it like one of its own. Which line a push is for, the number in
+it tells: a line's first message with a `session_id` or `consumer_id` takes that number.
+
+A connection that leaves a request unanswered is not trusted any more, by any of its lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from anabranch.client._topics.nodes import NodeConnection, Push
+from anabranch.wire import client as wire
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.client import ClientConnection
+from anabranch.wire.errors import RequestTimeoutError
+
+LINES_MAX: Final = 2_000  # of one connection; nodes take 10,000 watches
+REQUESTS_MAX: Final = 100  # under way on one connection; the others wait for their turn
+_CONNECT_S_MAX: Final = 5.0
+_IDS: Final = ("session_id", "consumer_id")
+
+
+class _Shared:
+    """One connection, and who is on it."""
+
+    def __init__(self) -> None:
+        self.connection: ClientConnection | None = None
+        self.lines: set[Line] = set()
+        self.turn = asyncio.Semaphore(REQUESTS_MAX)
+        self.routes: dict[tuple[str, int], Line] = {}
+
+    def pushed(self, command: BaseCommand) -> None:
+        payload = commands.payload_of(command)
+        for name in _IDS:
+            if payload is not None and name in payload.DESCRIPTOR.fields_by_name:
+                line = self.routes.get((name, getattr(payload, name)))
+                if line is not None:
+                    line.on_push(command)
+
+
+class Line:
+    """One watch's or session's part of a connection; what `ClientConnection` has for these."""
+
+    def __init__(self, shared: _Shared, connection: ClientConnection, on_push: Push) -> None:
+        loop = asyncio.get_running_loop()
+        self.on_push = on_push
+        self.closed: asyncio.Future[str] = loop.create_future()
+        self.address = connection.address
+        self._shared = shared
+        self._connection = connection
+        self._routes: list[tuple[str, int]] = []
+        shared.lines.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether sending still makes sense."""
+        return not self.closed.done() and self._connection.is_open
+
+    @property
+    def shared_with(self) -> object:
+        """What is the same for all lines of one connection."""
+        return self._shared
+
+    def send(self, message: Message) -> None:
+        """As that of a connection."""
+        if self.is_open:
+            self._route(message)
+            self._connection.send(message)
+
+    async def request(self, message: Message, timeout_s: float) -> BaseCommand:
+        """As that of a connection; the time-out counts from when it is sent."""
+        self._route(message)
+        async with self._shared.turn:
+            try:
+                return await self._connection.request(message, timeout_s)
+            except RequestTimeoutError:
+                self._connection.abort("a request was not answered")
+                raise
+
+    def close(self, why: str) -> None:
+        """Leaves the connection, which ends with the last of its lines."""
+        shared = self._shared
+        if self not in shared.lines:
+            return
+        shared.lines.discard(self)
+        for route in self._routes:
+            if shared.routes.get(route) is self:
+                del shared.routes[route]
+        self.ended(why)
+        if not shared.lines:
+            self._connection.close("nobody is on it any more")
+
+    def abort(self, why: str) -> None:
+        """The same: others are on the connection."""
+        self.close(why)
+
+    def ended(self, why: str) -> None:
+        """Nothing comes by it any more."""
+        if not self.closed.done():
+            self.closed.set_result(why)
+
+    def _route(self, message: Message) -> None:
+        fields: Any = message
+        for name in _IDS:
+            if name in message.DESCRIPTOR.fields_by_name:
+                route = name, getattr(fields, name)
+                if self._shared.routes.get(route) is not self:
+                    self._shared.routes[route] = self
+                    self._routes.append(route)
+
+
+class SharedConnections:
+    """The connections of one consumer over many topics; on one event loop."""
+
+    def __init__(self) -> None:
+        self._shared: dict[str, list[_Shared]] = {}  # by address
+        self._connecting: dict[str, asyncio.Lock] = {}
+
+    async def connect(
+        self, host: str, port: int, *, on_push: Push, timeout_s: float = _CONNECT_S_MAX
+    ) -> NodeConnection:
+        """A line to that node. Raises ConnectError."""
+        address = f"{host}:{port}"
+        async with self._connecting.setdefault(address, asyncio.Lock()):
+            known = self._shared.setdefault(address, [])
+            known[:] = [each for each in known if each.connection and each.connection.is_open]
+            for shared in known:
+                if shared.connection is not None and len(shared.lines) < LINES_MAX:
+                    return Line(shared, shared.connection, on_push)
+            made = _Shared()
+            made.connection = await wire.connect(
+                host, port, on_push=made.pushed, timeout_s=timeout_s
+            )
+            made.connection.closed.add_done_callback(functools.partial(_end_lines, made))
+            known.append(made)
+            return Line(made, made.connection, on_push)
+
+
+def _end_lines(shared: _Shared, closed: asyncio.Future[str]) -> None:
+    why = "the client was closed" if closed.cancelled() else closed.result()
+    for line in list(shared.lines):
+        line.ended(why)

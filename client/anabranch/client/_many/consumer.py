@@ -1,0 +1,335 @@
+"""`TopicsConsumer`: one consumer over a selection of topics, those that are yet to come included.
+
+Each topic has a consumer of its own, of which all share connections, clients of Kafka and numbers
+(`resources`). Which topics there are, and what is to be done with each, `TopicMembership` decides;
+one task does it. The application's calls take turns among those that have something (`TopicTurns`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import secrets
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, Self, TypeVar
+
+import msgspec
+
+from anabranch.client._aio import Closing, Tasks
+from anabranch.client._consumer.consumer import Consumer, Membership, Produce
+from anabranch.client._errors import ClientError, ClosedError, TopicNotFoundError
+from anabranch.client._many.membership import MemberState, OrderKind, TopicMembership
+from anabranch.client._many.resources import SharedParts, SharedResources
+from anabranch.client._many.turns import TopicTurns
+from anabranch.client._settings import ReceivingSettings
+from anabranch.client._topics.list_watch import TopicListWatch
+from anabranch.client._topics.nodes import Nodes
+from anabranch.client._topics.topic_list import ListChange, TopicSelection
+from anabranch.client._topics.traffic import TrafficReporter
+from anabranch.client._topics.watch import LayoutWatch
+from anabranch.core import names
+from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.wire import clock
+from anabranch.wire.logging import get_logger
+
+ConsumerT = TypeVar("ConsumerT", bound=Consumer[Any])
+MessageT = TypeVar("MessageT")
+SettingsT = TypeVar("SettingsT", bound=ReceivingSettings)
+
+OPENING_MAX: Final = 64  # topics that are being opened at once
+_CLOSING_MAX: Final = 64
+_WATCH_S_MAX: Final = 30.0  # for the first layout of a topic, when thousands are asked for
+_BUCKETS: Final = 4  # that a new topic has unless the nodes say otherwise
+
+
+class TopicsSubscription(msgspec.Struct, frozen=True):
+    """Which consumer of which subscription of which topics; and its ways to nodes and Kafka."""
+
+    nodes: Nodes
+    kafka: Mapping[str, Any]
+    selection: TopicSelection
+    subscription: str
+    consumer_name: str
+    produce: Produce
+    traffic: TrafficReporter
+
+
+class TopicsConsumer(Closing, Generic[ConsumerT, MessageT, SettingsT]):
+    """One consumer over many topics, on one event loop; made by `Client`.
+
+    A topic that cannot be subscribed to, or fails, is logged and tried again; the others go on.
+    """
+
+    def __init__(self, who: TopicsSubscription, settings: SettingsT, settle_s: float) -> None:
+        kind = type(who.selection)
+        if not issubclass(kind, TopicSelection):
+            raise InvalidInputError(f"topics must be a TopicSelection: {kind.__name__}")
+        self.selection = who.selection
+        self.subscription = names.subscription(who.subscription)
+        self.consumer_name = names.consumer(who.consumer_name or f"consumer-{secrets.token_hex(8)}")
+        self._who = who
+        self._settings = settings
+        self._late_settings = msgspec.structs.replace(settings, start="earliest")
+        self._now: Callable[[], float] = clock.now
+        self._list = TopicListWatch(who.nodes, who.selection)
+        self._parts = SharedParts(who.nodes.url, 0)
+        self._members = TopicMembership(settle_s, OPENING_MAX)
+        self._turns = TopicTurns()
+        self._consumers: dict[str, ConsumerT] = {}  # of topics that are open or drain
+        self._under_way: dict[str, asyncio.Task[None]] = {}  # openings
+        self._failing: dict[str, str] = {}
+        self._gone: set[str] = set()  # topics that the list has no more, and are here yet
+        self._early: set[str] = set()  # of the first list, and never gone since
+        self._first: set[str] = set()  # of these, neither opened nor refused yet
+        self._all_tried = asyncio.Event()
+        self._tasks = Tasks(self._task_failed)
+        self._poke = asyncio.Event()
+        self._readable = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._closing_turn = asyncio.Semaphore(_CLOSING_MAX)
+        self._failure: BaseException | None = None
+        self._close_failure: Exception | None = None
+        self._is_closing = False
+        self._closing: asyncio.Task[None] | None = None
+        self._logger = get_logger(__name__).bind(
+            selection=str(self.selection),
+            subscription=self.subscription,
+            consumer=self.consumer_name,
+        )
+
+    # For the application.
+
+    async def start(self) -> Self:
+        """Returns when each topic that is there is subscribed to, or cannot be for now; or after
+        `subscribe_timeout_s`. Raises as `TopicListWatch.start`.
+        """
+        topics = await self._list.start(self._settings.subscribe_timeout_s)
+        self._list.listeners.append(self._list_changed)
+        self._check_count(len(topics))
+        self._parts = SharedParts(self._who.nodes.url, _BUCKETS * len(topics))
+        self._first, self._early = set(topics), set(topics)
+        self._members.listed(sorted(topics), self._now())
+        self._tried("")
+        self._tasks.spawn(self._drive())
+        try:
+            async with asyncio.timeout(self._settings.subscribe_timeout_s):
+                await self._all_tried.wait()
+        except TimeoutError:
+            self._logger.warning("consumer.topics_opening", topics=len(self._first))
+        if self._failure is not None:
+            raise self._failure
+        return self
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are being consumed, sorted: `tenant/namespace/name`."""
+        is_open = MemberState.OPEN
+        return sorted(t for t in list(self._consumers) if self._members.state(t) is is_open)
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """Topics that could not be subscribed to or failed, and why; they are tried again."""
+        return dict(self._failing)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing of it is left to be closed."""
+        return self._is_closing and (self._closing is None or self._closing.done())
+
+    async def close(self) -> None:
+        """Leaves all subscriptions, as each kind of consumer says; as that of `Consumer`."""
+        if self._closing is None:
+            self._is_closing = True
+            self._closing = asyncio.create_task(self._close_all(), name="consumer close")
+        await asyncio.shield(self._closing)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageT:
+        try:
+            return await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    @abstractmethod
+    async def receive(self, timeout_s: float | None = None) -> MessageT:
+        """The next message. Raises DeadlineError, ClosedError."""
+
+    # What kinds of consumers differ in.
+
+    @abstractmethod
+    def _make(self, membership: Membership, watch: LayoutWatch, settings: SettingsT) -> ConsumerT:
+        """A consumer of one topic. Raises ClientError, InvalidInputError."""
+
+    @abstractmethod
+    def _in_flight(self, consumer: ConsumerT) -> bool:
+        """Whether something of it was given out and can still be acknowledged."""
+
+    def _check_count(self, topics: int) -> None:
+        """Raises InvalidInputError for more topics than such a consumer can have."""
+
+    def _came(self, topic: str, consumer: ConsumerT) -> None:
+        """It is open."""
+
+    def _went(self, topic: str) -> None:
+        """Nothing more of it is to be given out."""
+
+    # Topics come and go.
+
+    def _list_changed(self, change: ListChange) -> None:
+        now = self._now()
+        self._members.unlisted(change.removed, now)
+        self._members.listed(change.added, now)
+        self._gone = (self._gone & self._consumers.keys()).union(change.removed) - set(change.added)
+        for topic in change.removed:
+            self._failing.pop(topic, None)
+            self._early.discard(topic)
+            self._stop_giving(topic)
+            self._tried(topic)
+        self._logger.info(
+            "consumer.topics_changed", added=len(change.added), removed=len(change.removed)
+        )
+        self._poke.set()
+
+    def _tried(self, topic: str) -> None:
+        self._first.discard(topic)
+        if not self._first:
+            self._all_tried.set()
+
+    async def _drive(self) -> None:
+        while True:
+            self._poke.clear()
+            now = self._now()
+            for topic in self._members.draining:
+                consumer = self._consumers.get(topic)
+                if consumer is None or not self._in_flight(consumer):
+                    self._members.settled(topic, now)
+            for order in self._members.orders(now):
+                if order.kind is OrderKind.OPEN:
+                    task = self._tasks.spawn(self._open(order.topic))
+                    self._under_way[order.topic] = task
+                else:
+                    self._tasks.spawn(self._close_topic(order.topic))
+            if self._members.is_empty:
+                self._emptied.set()
+            pause_s = self._members.wake_at() - self._now()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if pause_s > 1e6 else max(pause_s, 0.001)):
+                    await self._poke.wait()
+
+    async def _open(self, topic: str) -> None:
+        try:
+            consumer = await self._opened(topic, is_late=topic not in self._early)
+        except AnabranchError as error:
+            self._failed(topic, error)
+        else:
+            self._consumers[topic] = consumer
+            self._failing.pop(topic, None)
+            self._members.opened(topic, self._now())
+            self._came(topic, consumer)
+            self._topic_readable(topic)  # what came before counts, too
+        finally:
+            self._under_way.pop(topic, None)
+            self._tried(topic)
+            self._poke.set()
+
+    async def _opened(self, topic: str, *, is_late: bool) -> ConsumerT:
+        who, settings = self._who, self._late_settings if is_late else self._settings
+        watch = LayoutWatch(self._parts.nodes, f"topic://{topic}")
+        await watch.start(_WATCH_S_MAX)
+        try:
+            watch.traffic = who.traffic.topic(watch)
+            membership = Membership(
+                self._parts.nodes,
+                watch,
+                who.kafka,
+                self.subscription,
+                self.consumer_name,
+                who.produce,
+                SharedResources(self._parts, is_late=is_late),
+                functools.partial(self._topic_readable, topic),
+            )
+            consumer = self._make(membership, watch, settings)
+            await consumer.start()
+        except BaseException:
+            await watch.close()
+            raise
+        return consumer
+
+    async def _close_topic(self, topic: str) -> None:
+        opening = self._under_way.get(topic)
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
+        self._stop_giving(topic)
+        consumer = self._consumers.pop(topic, None)
+        try:
+            if consumer is not None:
+                async with self._closing_turn:
+                    await consumer.close()
+        except Exception as error:  # noqa: BLE001 - the others must go on all the same
+            self._logger.warning("consumer.topic_not_closed_well", topic=topic, why=str(error))
+            if self._is_closing and topic not in self._gone:  # what is gone has no positions
+                self._close_failure = self._close_failure or error
+        finally:
+            self._members.closed(topic, self._now())
+            self._poke.set()
+
+    def _failed(self, topic: str, error: Exception) -> None:
+        """It could not be opened, or goes on no more."""
+        again_s = self._members.failed(topic, self._now())
+        self._failing[topic] = str(error)
+        self._stop_giving(topic)
+        gone = isinstance(error, TopicNotFoundError)  # as the list will say, too
+        tell = self._logger.info if gone else self._logger.warning
+        tell("consumer.topic_failed", topic=topic, why=str(error), again_s=again_s)
+        self._poke.set()
+
+    def _stop_giving(self, topic: str) -> None:
+        if self._members.state(topic) is not MemberState.OPEN:
+            self._turns.leave(topic)
+            self._went(topic)
+
+    def _topic_readable(self, topic: str) -> None:
+        if self._members.state(topic) is MemberState.OPEN:
+            self._turns.ready(topic)
+            self._readable.set()
+
+    def _settling(self) -> None:
+        """Something was acknowledged: a topic that drains may be settled by it."""
+        if self._members.draining:
+            self._poke.set()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closing:
+            raise ClosedError(f"consumer {self.consumer_name} of {self.selection} was closed")
+
+    def _task_failed(self, error: BaseException) -> None:
+        self._logger.error("consumer.failed", why=repr(error))
+        self._failure = self._failure or ClientError(f"the consumer met a fault: {error!r}")
+        self._readable.set()
+        self._all_tried.set()
+        self._emptied.set()
+
+    # Its end.
+
+    async def _close_all(self) -> None:
+        self._readable.set()
+        try:
+            await self._list.close()
+            self._members.close(self._now())
+            self._poke.set()
+            if not self._members.is_empty and self._failure is None:
+                await self._emptied.wait()
+        finally:
+            await self._tasks.cancel()
+            ends = [consumer.close() for consumer in self._consumers.values()]
+            await asyncio.gather(*ends, return_exceptions=True)
+            await self._parts.close()
+        if self._close_failure is not None:
+            raise self._close_failure

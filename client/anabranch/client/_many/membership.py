@@ -1,0 +1,235 @@
+"""Which topics a consumer over many of them has, and what is to be done with each: pure decisions,
+no I/O, no clock.
+
+`TopicMembership` is driven by its shell. Inputs are calls that say what happened, with the time
+where it matters: seconds of one clock that never goes back. Outputs are the orders that `orders`
+gives out, each once, and `wake_at`, when time alone changes something.
+
+The life of a topic:
+
+    WAITING -> OPENING -> OPEN -> DRAINING -> CLOSING -> gone, or WAITING again
+
+* At most `opening_max` topics are being opened at once; the others wait, first come, first served.
+* Of an OPEN topic messages are given out, of no other.
+* A topic that leaves the list, or whose consumer fails, drains: what was given out of it may be
+  acknowledged, until all of it is or `settle_s` is over. Then it is closed.
+* A topic is opened again only once it is closed, so it never has two consumers here.
+* What cannot be opened, or fails, is tried again with back-off while the list has it: others do
+  not wait for it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+BACK_OFF_S_MIN: Final = 0.5
+BACK_OFF_S_MAX: Final = 60.0
+# For so long a topic must have been open for its next failure to count as the first again.
+STEADY_S: Final = 60.0
+
+
+class MemberState(enum.Enum):
+    """Where a topic is in its life."""
+
+    WAITING = "WAITING"
+    OPENING = "OPENING"
+    OPEN = "OPEN"
+    DRAINING = "DRAINING"
+    CLOSING = "CLOSING"
+
+
+class OrderKind(enum.Enum):
+    """What the shell is to do with a topic."""
+
+    OPEN = "OPEN"
+    CLOSE = "CLOSE"  # be it open, or being opened
+
+
+class Order(msgspec.Struct, frozen=True):
+    """One thing to be done; what became of it is told by `opened`, `failed` or `closed`."""
+
+    kind: OrderKind
+    topic: str
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    state: MemberState = MemberState.WAITING
+    listed: bool = True
+    failures: int = 0
+    since: float = 0.0  # it is in its state
+    due: float = 0.0  # in WAITING: not opened before; in DRAINING: closed by then
+
+    def enter(self, state: MemberState, now: float, due: float = math.inf) -> None:
+        self.state, self.since, self.due = state, now, due
+
+
+class TopicMembership:
+    """The topics of one consumer; see the module for the rules."""
+
+    def __init__(self, settle_s: float, opening_max: int) -> None:
+        self._settle_s = settle_s
+        self._opening_max = opening_max
+        self._members: dict[str, _Member] = {}
+        self._waiting: dict[str, None] = {}  # in the order in which they came
+        self._delayed: dict[str, None] = {}  # of those that wait: for their back-off
+        self._draining: dict[str, None] = {}
+        self._opening = 0
+        self._orders: list[Order] = []
+        self._over = False
+
+    # What happened.
+
+    def listed(self, topics: Iterable[str], now: float) -> None:
+        """The list has these topics, too."""
+        for topic in topics:
+            member = self._members.get(topic)
+            if member is None and not self._over:
+                self._members[topic] = _Member(since=now)
+                self._waiting[topic] = None
+            elif member is not None:
+                member.listed = not self._over
+
+    def unlisted(self, topics: Iterable[str], now: float) -> None:
+        """The list has these topics no more."""
+        for topic in topics:
+            member = self._members.get(topic)
+            if member is not None and member.listed:
+                member.listed = False
+                member.failures = 0
+                self._leave(topic, member, now)
+
+    def opened(self, topic: str, now: float) -> None:
+        """It has been opened, as ordered."""
+        member = self._members.get(topic)
+        if member is not None and member.state is MemberState.OPENING:
+            self._opening -= 1
+            member.enter(MemberState.OPEN, now)
+
+    def failed(self, topic: str, now: float) -> float:
+        """It could not be opened, of which nothing is left; or its consumer can go on no more,
+        which is closed then. Returns in how many seconds it is tried again.
+        """
+        member = self._members.get(topic)
+        if member is None or member.state in (MemberState.WAITING, MemberState.CLOSING):
+            return 0.0
+        if member.state is MemberState.OPEN and now - member.since >= STEADY_S:
+            member.failures = 0
+        member.failures += 1
+        if member.state is MemberState.OPENING:
+            self._opening -= 1
+            self._wait_again(topic, member, now)
+        elif member.state is MemberState.OPEN:
+            self._leave(topic, member, now)
+        return self._back_off_s(member)
+
+    def settled(self, topic: str, now: float) -> None:
+        """Nothing that was given out of it is left to be acknowledged."""
+        member = self._members.get(topic)
+        if member is not None and member.state is MemberState.DRAINING:
+            self._close(topic, member, now)
+
+    def closed(self, topic: str, now: float) -> None:
+        """Nothing of it is left here."""
+        member = self._members.get(topic)
+        if member is not None and member.state is MemberState.CLOSING:
+            self._wait_again(topic, member, now)
+
+    def close(self, now: float) -> None:
+        """The consumer is closed: everything goes at once."""
+        self._over = True
+        for topic, member in list(self._members.items()):
+            member.listed = False
+            self._leave(topic, member, now)
+            if member.state is MemberState.DRAINING:
+                self._close(topic, member, now)
+
+    # What is to be done.
+
+    def orders(self, now: float) -> list[Order]:
+        """What is to be done by now that was not given out before, in this order."""
+        for topic in [t for t in self._draining if now >= self._members[t].due]:
+            self._close(topic, self._members[topic], now)
+        for topic in [t for t in self._delayed if now >= self._members[t].due]:
+            del self._delayed[topic]
+            self._waiting[topic] = None
+        while self._waiting and self._opening < self._opening_max:
+            topic = next(iter(self._waiting))
+            del self._waiting[topic]
+            self._opening += 1
+            self._members[topic].enter(MemberState.OPENING, now)
+            self._orders.append(Order(OrderKind.OPEN, topic))
+        found, self._orders = self._orders, []
+        return found
+
+    def wake_at(self) -> float:
+        """The next time at which `orders` may have something that nothing but time brings."""
+        timed = [*self._delayed, *self._draining]
+        return min((self._members[topic].due for topic in timed), default=math.inf)
+
+    # What holds.
+
+    def state(self, topic: str) -> MemberState | None:
+        """Where a topic is; None if it is not here."""
+        member = self._members.get(topic)
+        return None if member is None else member.state
+
+    def counts(self) -> dict[MemberState, int]:
+        """How many topics are in which state."""
+        found = dict.fromkeys(MemberState, 0)
+        for member in self._members.values():
+            found[member.state] += 1
+        return found
+
+    @property
+    def draining(self) -> list[str]:
+        """The topics of which what was given out is waited for."""
+        return list(self._draining)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no topic is left."""
+        return not self._members
+
+    # The rules.
+
+    def _leave(self, topic: str, member: _Member, now: float) -> None:
+        """Towards its end, from wherever it is."""
+        if member.state is MemberState.WAITING:
+            self._forget(topic)
+        elif member.state is MemberState.OPENING:
+            self._opening -= 1
+            self._close(topic, member, now)
+        elif member.state is MemberState.OPEN:
+            member.enter(MemberState.DRAINING, now, now + self._settle_s)
+            self._draining[topic] = None
+
+    def _close(self, topic: str, member: _Member, now: float) -> None:
+        self._draining.pop(topic, None)
+        member.enter(MemberState.CLOSING, now)
+        self._orders.append(Order(OrderKind.CLOSE, topic))
+
+    def _wait_again(self, topic: str, member: _Member, now: float) -> None:
+        """It is closed: its end, unless the list has it, or has it again."""
+        if not member.listed:
+            self._forget(topic)
+            return
+        back_off_s = self._back_off_s(member)
+        member.enter(MemberState.WAITING, now, now + back_off_s)
+        (self._delayed if back_off_s else self._waiting)[topic] = None
+
+    def _back_off_s(self, member: _Member) -> float:
+        if not member.failures:
+            return 0.0
+        return min(BACK_OFF_S_MAX, BACK_OFF_S_MIN * 2.0 ** min(member.failures - 1, 20))
+
+    def _forget(self, topic: str) -> None:
+        del self._members[topic]
+        for queue in (self._waiting, self._delayed, self._draining):
+            queue.pop(topic, None)

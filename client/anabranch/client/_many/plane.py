@@ -1,0 +1,283 @@
+"""`SharedPlanes`: reads the buckets of many topics by few clients of Kafka, each topic by a `Lane`.
+
+A client costs threads and connections, so 10,000 topics cannot have one each. And librdkafka names
+all partitions in each fetch, so what a plane costs when nothing comes is their number over the time
+that a fetch waits at the broker (`fetch.wait.max.ms`). It is fixed when a client is made, and is
+what everything behind a fetch on its connection waits for: the first fetch of a new topic above
+all. Hence tiers: the more partitions a plane may have, the longer its fetches wait, so that each
+plane names 20,000 a second at most. What is there in bulk goes to the plane that it fills; what
+comes later to the first one with room.
+
+What was read waits in its lane, of which there is a bound. A lane that has more than its share is
+paused in Kafka's client, so a topic with a backlog keeps no other one waiting for more than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import Message, TopicPartition
+
+from anabranch.client._consumer.assignment import Fetch, Partition
+from anabranch.client._consumer.data_plane import DataPlane
+from anabranch.client._consumer.reads import Read, ReadTrouble, size_of
+from anabranch.client._kafka_options import partition_of
+from anabranch.client._settings import ReadSettings
+
+_PLANES: Final = (
+    4  # that a consumer is taken to have: of all that may be read ahead, each has a part
+)
+_SHARE: Final = 16  # a lane may hold this part of what its plane may
+
+
+class Tier(msgspec.Struct, frozen=True):
+    """How many partitions a plane may have, and how long its fetches wait: 20,000 a second."""
+
+    partitions_max: int
+    fetch_wait_ms: int
+    warms: bool  # whether topics are asked for one by one: behind a fetch, each takes so long
+
+
+TIERS: Final = (Tier(200, 10, True), Tier(2_000, 100, True), Tier(10_000, 500, False))
+
+
+def tier_for(partitions: int) -> Tier:
+    """The tier of a plane for so many partitions that come together."""
+    return next((tier for tier in TIERS if partitions <= tier.partitions_max), TIERS[-1])
+
+
+class Lane:
+    """What one topic reads of a plane; as `DataPlane`, to whoever takes from it."""
+
+    def __init__(
+        self, plane: SharedPlane, on_read: Callable[[], None], trouble: ReadTrouble
+    ) -> None:
+        self.plane = plane
+        self.trouble = trouble
+        self.on_read = on_read
+        self.reads: collections.deque[Read] = collections.deque()
+        self.size_bytes = 0
+        self.weight = 0
+        self.told = False
+        self.paused = False  # the polling thread's own
+        self.partitions: dict[int, Partition] = {}  # by fetch number
+
+    def start(self, fetch: Fetch, offset: int) -> None:
+        """As that of `DataPlane`."""
+        self.partitions[fetch.number] = fetch.partition
+        self.plane.owners[fetch.number] = self
+        self.plane.by_topic[fetch.kafka_topic] = self
+        self.plane.start(fetch, offset)
+
+    def stop(self, number: int) -> None:
+        """As that of `DataPlane`."""
+        partition = self.partitions.pop(number, None)
+        if partition is not None:
+            self.plane.stop(number)
+            if all(each[0] != partition[0] for each in self.partitions.values()):
+                self.plane.by_topic.pop(partition[0], None)
+
+    def take(self) -> Read | None:
+        """As that of `DataPlane`."""
+        return self.plane.take_of(self)
+
+    async def warm(self, topics: Iterable[str]) -> None:
+        """As that of `DataPlane`, where it does not take too long."""
+        if self.plane.tier.warms:
+            await self.plane.warm(topics)
+
+    async def close(self) -> None:
+        """Reads nothing any more; what was read and not taken is dropped."""
+        for number in list(self.partitions):
+            self.stop(number)
+        self.plane.drop(self)
+
+
+class SharedPlane(DataPlane):
+    """A plane of many lanes. Fetches of all of them have numbers of one count."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, Any],
+        settings: ReadSettings,
+        tier: Tier,
+        *,
+        skips_gone: bool,
+    ) -> None:
+        self.tier = tier
+        self.owners: dict[int, Lane] = {}  # by fetch number
+        self.by_topic: dict[str, Lane] = {}  # by Kafka's name
+        self.lanes: set[Lane] = set()
+        self._resumed: collections.deque[Lane] = collections.deque()
+        self._over_share: dict[Lane, None] = {}  # of the polling thread
+        trouble = ReadTrouble(self._all_fail)
+        settings = msgspec.structs.replace(settings, fetch_wait_ms=tier.fetch_wait_ms)
+        super().__init__(kafka, settings, _nothing, trouble, skips_gone=skips_gone)
+
+    # On the event loop.
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it can read nothing any more."""
+        return self._over or self._trouble.failure is not None
+
+    def lane(self, on_read: Callable[[], None], trouble: ReadTrouble) -> Lane:
+        """A part of it."""
+        made = Lane(self, on_read, trouble)
+        self.lanes.add(made)
+        return made
+
+    def stop(self, number: int) -> None:
+        super().stop(number)
+        self.owners.pop(number, None)
+
+    def take_of(self, lane: Lane) -> Read | None:
+        """What comes next of a lane; None if nothing does, and then it will be told."""
+        with self._lock:
+            if not lane.reads:
+                lane.told = False
+                return None
+            read = lane.reads.popleft()
+            full = self._is_full()
+            self._took(lane, read)
+            resumes = lane.paused and not self._is_over_share(lane, 2)
+        if resumes:
+            self._resumed.append(lane)
+        if resumes or full:
+            self._wake.set()
+        return read
+
+    def drop(self, lane: Lane) -> None:
+        """It is closed."""
+        with self._lock:
+            for read in lane.reads:
+                self._buffered -= read.weight
+                self._buffered_bytes -= read.size_bytes
+            lane.reads.clear()
+            self.lanes.discard(lane)
+        self._wake.set()
+
+    def _took(self, lane: Lane, read: Read) -> None:
+        self._buffered -= read.weight
+        self._buffered_bytes -= read.size_bytes
+        lane.weight -= read.weight
+        lane.size_bytes -= read.size_bytes
+
+    def _all_fail(self) -> None:
+        for lane in list(self.lanes):
+            lane.trouble.fail(str(self._trouble.failure))
+
+    # On the thread.
+
+    def _is_over_share(self, lane: Lane, divisor: int = 1) -> bool:
+        share = _SHARE * divisor
+        return (
+            lane.size_bytes >= self._settings.quarter_bytes // share
+            or lane.weight >= self._settings.buffered_messages_max // share
+        )
+
+    def _obey(self) -> None:
+        super()._obey()
+        while self._over_share:
+            lane, _ = self._over_share.popitem()
+            with self._lock:
+                lane.paused = pauses = self._is_over_share(lane, 2)
+            if pauses:
+                self._consumer.pause(self._assigned(lane))
+        while self._resumed:
+            lane = self._resumed.popleft()
+            if lane.paused:
+                lane.paused = False
+                self._consumer.resume(self._assigned(lane))
+
+    def _assigned(self, lane: Lane) -> list[TopicPartition]:
+        """Of these the partitions that are read: others would be an error of all."""
+        places = list(lane.partitions.items())
+        return [TopicPartition(*p) for n, p in places if self._numbers.get(p) == n]
+
+    def _trouble_of(self, kafka_topic: str) -> ReadTrouble:
+        lane = self.by_topic.get(kafka_topic)
+        return self._trouble if lane is None else lane.trouble
+
+    def _queue_messages(self, messages: list[Message]) -> None:
+        parts: dict[Partition, list[Message]] = {}
+        for message in messages:
+            parts.setdefault(partition_of(message), []).append(message)
+        self._turn += 1
+        for partition, part in parts.items():
+            number = self._numbers.get(partition)
+            if number is not None:
+                end = self._position[partition] = (part[-1].offset() or 0) + 1
+                size = size_of(part, self._turn)
+                self._queue(Read(part, {number: end}, {partition: number}, size))
+
+    def _queue(self, read: Read) -> None:
+        lane = self.owners.get(next(iter(read.ends or read.reached)))
+        if lane is None:
+            return  # it was stopped meanwhile
+        lane.trouble.well()
+        with self._lock:
+            if lane not in self.lanes:
+                return
+            lane.reads.append(read)
+            lane.weight += read.weight
+            lane.size_bytes += read.size_bytes
+            self._buffered += read.weight
+            self._buffered_bytes += read.size_bytes
+            tell, lane.told = not lane.told, True
+            if not lane.paused and self._is_over_share(lane):
+                self._over_share[lane] = None
+        if tell:
+            self._loop.call_soon_threadsafe(lane.on_read)
+
+
+class SharedPlanes:
+    """The planes of one consumer over many topics; on one event loop.
+
+    One that has failed is closed with the others, and takes no lane any more. `expected`: how many
+    partitions come together at first.
+    """
+
+    def __init__(self, expected: int = 0) -> None:
+        self._bulk = tier_for(expected)
+        self._planes: list[SharedPlane] = []
+
+    def lane(
+        self,
+        kafka: Mapping[str, Any],
+        settings: ReadSettings,
+        on_read: Callable[[], None],
+        trouble: ReadTrouble,
+        *,
+        skips_gone: bool,
+        is_late: bool,
+        partitions: int,
+    ) -> Lane:
+        """A lane of a plane with room for so many partitions; `is_late`: of a topic that was not
+        there at first.
+        """
+        least = (TIERS[0] if is_late else self._bulk).partitions_max
+        tiers = [tier for tier in TIERS if tier.partitions_max >= least]
+        usable = [plane for plane in self._planes if not plane.is_over and plane.tier in tiers]
+        for plane in sorted(usable, key=lambda each: each.tier.partitions_max):
+            if len(plane.owners) + partitions <= plane.tier.partitions_max:
+                return plane.lane(on_read, trouble)
+        have = {plane.tier for plane in usable}
+        tier = next((each for each in tiers if each not in have), TIERS[-1])
+        part = msgspec.structs.replace(settings, bytes_max=max(1, settings.bytes_max // _PLANES))
+        plane = SharedPlane(kafka, part, tier, skips_gone=skips_gone)
+        self._planes.append(plane)
+        return plane.lane(on_read, trouble)
+
+    async def close(self) -> None:
+        """Ends all threads and clients."""
+        planes, self._planes = self._planes, []
+        await asyncio.gather(*(plane.close() for plane in planes))
+
+
+def _nothing() -> None:
+    """Lanes are told, each by itself."""

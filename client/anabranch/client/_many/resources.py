@@ -1,0 +1,92 @@
+"""`SharedParts`: all that the topics of one consumer share, and each one's view of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.reads import ReadTrouble
+from anabranch.client._consumer.resources import ConsumerResources, Offsets, Plane
+from anabranch.client._many.connections import SharedConnections
+from anabranch.client._many.keeping import OWN_KEEP_ALIVES, SessionKeeper
+from anabranch.client._many.offsets import OffsetsClient
+from anabranch.client._many.plane import SharedPlanes
+from anabranch.client._settings import ReadSettings
+from anabranch.client._topics.nodes import NodeConnection, Nodes, Push
+
+
+class SharedParts:
+    """Of one consumer over many topics; made and used on one event loop.
+
+    `expected`: how many partitions of Kafka come together at first.
+    """
+
+    def __init__(self, url: str, expected: int) -> None:
+        connections = SharedConnections()
+        self.nodes = Nodes(url, connections.connect)
+        self.connections = connections
+        self.numbers = itertools.count(1)
+        self.keeper = SessionKeeper()
+        self.offsets = OffsetsClient()
+        self.planes = SharedPlanes(expected)
+
+    async def close(self) -> None:
+        """Ends what is shared, once no topic uses it any more."""
+        await asyncio.gather(self.keeper.close(), self.planes.close())
+        await asyncio.to_thread(self.offsets.close)
+
+
+class SharedResources(ConsumerResources):
+    """One topic's; `is_late`: it was not there at first."""
+
+    keep_alives = OWN_KEEP_ALIVES
+
+    def __init__(self, parts: SharedParts, *, is_late: bool) -> None:
+        self._parts = parts
+        self._is_late = is_late
+
+    def numbers(self) -> Iterator[int]:
+        return self._parts.numbers
+
+    async def connect(
+        self, host: str, port: int, *, on_push: Push, timeout_s: float
+    ) -> NodeConnection:
+        return await self._parts.connections.connect(
+            host, port, on_push=on_push, timeout_s=timeout_s
+        )
+
+    def kept(
+        self,
+        connection: NodeConnection,
+        consumer_id: int,
+        core: ConsumerCore,
+        poke: Callable[[], None],
+    ) -> AbstractContextManager[None]:
+        return self._parts.keeper.kept(connection, consumer_id, core, poke)
+
+    def plane(
+        self,
+        kafka: Mapping[str, Any],
+        settings: ReadSettings,
+        on_read: Callable[[], None],
+        trouble: ReadTrouble,
+        *,
+        skips_gone: bool,
+        partitions: int,
+    ) -> Plane:
+        return self._parts.planes.lane(
+            kafka,
+            settings,
+            on_read,
+            trouble,
+            skips_gone=skips_gone,
+            is_late=self._is_late,
+            partitions=partitions,
+        )
+
+    def offsets(self, kafka: Mapping[str, Any], session_s: float) -> Offsets:
+        return self._parts.offsets.of_group(kafka, session_s)

@@ -1,0 +1,216 @@
+"""The watch of a list of topics against nodes of the test's making: what it tells, and when it asks
+anew.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from anabranch.client import RefusedByNodeError, TopicSelection
+from anabranch.client._topics.list_watch import TopicListWatch
+from anabranch.client._topics.nodes import Nodes
+from anabranch.client._topics.topic_list import ListChange, ToldTopics
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.topic_lists.sorted_names import topics_hash
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.server import Peer, Routes
+from support.waiting import until
+from support.wire import HOST, run, serving
+
+_A, _B, _C = (f"topic://public/default/{each}" for each in "abc")
+
+
+def _bare(*names: str) -> frozenset[str]:
+    return frozenset(name.rpartition("://")[2] for name in names)
+
+
+class Lister:
+    """A node that tells what it is given, and notes what it was asked."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = set(topics)
+        self.asked: list[str] = []  # the hash that each watch came with
+        self.patterns: list[str] = []
+        self.error: pb.ServerError | None = None
+        self._watchers: list[tuple[Peer, int, bool]] = []
+
+    def cut(self) -> None:
+        for peer, *_ in self._watchers:
+            peer.close("the test cuts it")
+        self._watchers.clear()
+
+    def change(self, added: str = "", removed: str = "", said_hash: str = "") -> None:
+        self.topics -= {removed}
+        self.topics |= {added} - {""}
+        come, gone = [each for each in [added] if each], [each for each in [removed] if each]
+        said = said_hash or topics_hash(self.topics)
+        for peer, number, by_pattern in self._watchers:
+            if by_pattern:
+                peer.send(
+                    pb.CommandWatchTopicUpdate(
+                        watcher_id=number, new_topics=come, deleted_topics=gone, topics_hash=said
+                    )
+                )
+            else:
+                diff = pb.ScalableTopicsDiff(added=come, removed=gone)
+                peer.send(pb.CommandWatchScalableTopicsUpdate(watch_id=number, diff=diff))
+
+    def session(self, peer: Peer) -> Routes:
+        async def by_pattern(command: BaseCommand) -> None:
+            said = command.watchTopicList
+            self.asked.append(said.topics_hash)
+            self.patterns.append(said.topics_pattern)
+            known = said.topics_hash == topics_hash(self.topics)
+            self._watchers.append((peer, said.watcher_id, True))
+            peer.send(
+                pb.CommandWatchTopicListSuccess(
+                    request_id=said.request_id,
+                    watcher_id=said.watcher_id,
+                    topic=[] if known else sorted(self.topics),
+                    topics_hash=topics_hash(self.topics),
+                )
+            )
+
+        async def by_properties(command: BaseCommand) -> None:
+            said = command.watchScalableTopics
+            self.asked.append(said.current_hash)
+            answer = pb.CommandWatchScalableTopicsUpdate(watch_id=said.watch_id)
+            if self.error is not None:
+                answer.error, answer.message = self.error, "not for you"
+            elif said.current_hash == topics_hash(self.topics):
+                answer.diff.SetInParent()
+            else:
+                answer.snapshot.topics.extend(sorted(self.topics))
+            self._watchers.append((peer, said.watch_id, False))
+            peer.send(answer)
+
+        return {
+            BaseCommand.WATCH_TOPIC_LIST: by_pattern,
+            BaseCommand.WATCH_SCALABLE_TOPICS: by_properties,
+        }
+
+
+_SELECTIONS = [
+    TopicSelection("public/default"),
+    TopicSelection("public/default", pattern="[a-z]"),
+]
+
+
+def _watch(selection: TopicSelection, *ports: int) -> tuple[TopicListWatch, list[ListChange]]:
+    url = "pulsar://" + ",".join(f"{HOST}:{port}" for port in ports)
+    watch = TopicListWatch(Nodes(url), selection)
+    seen: list[ListChange] = []
+    watch.listeners.append(seen.append)
+    return watch, seen
+
+
+@pytest.mark.parametrize("selection", _SELECTIONS)
+def test_differences_are_told_once_each(selection: TopicSelection) -> None:
+    async def test() -> None:
+        node = Lister(_A)
+        async with serving(node.session) as server:
+            watch, seen = _watch(selection, server.port)
+            assert await watch.start() == _bare(_A)
+            node.change(added=_B)
+            node.change(removed=_A)
+            await until(lambda: watch.topics == _bare(_B))
+            assert seen == [
+                ListChange(added=("public/default/b",)),
+                ListChange(removed=("public/default/a",)),
+            ]
+            await watch.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("selection", _SELECTIONS)
+def test_what_changed_while_no_node_was_there_is_told_once(selection: TopicSelection) -> None:
+    async def test() -> None:
+        node = Lister(_A, _B)
+        async with serving(node.session) as server:
+            watch, seen = _watch(selection, server.port)
+            await watch.start()
+            node.cut()
+            node.change(added=_C, removed=_A)  # nobody hears it
+            await until(lambda: watch.topics == _bare(_B, _C))
+            change = ListChange(added=("public/default/c",), removed=("public/default/a",))
+            assert seen == [change]
+            node.cut()
+            await until(lambda: len(node.asked) == 3)
+            node.change(added=_A)
+            await until(lambda: len(watch.topics) == 3)
+            assert seen == [change, ListChange(added=("public/default/a",))]
+            assert node.asked == ["", topics_hash([_A, _B]), topics_hash([_B, _C])]
+            await watch.close()
+
+    run(test)
+
+
+def test_a_difference_that_leads_elsewhere_has_the_whole_list_asked_for() -> None:
+    async def test() -> None:
+        node = Lister(_A)
+        async with serving(node.session) as server:
+            watch, _ = _watch(_SELECTIONS[1], server.port)
+            await watch.start()
+            node.topics.add(_B)  # which it forgets to tell
+            node.change(added=_C)
+            await until(lambda: watch.topics == _bare(_A, _B, _C))
+            assert node.asked == ["", ""]
+            await watch.close()
+
+    run(test)
+
+
+def test_a_refusal_that_is_final_is_told_to_who_starts_the_watch() -> None:
+    async def test() -> None:
+        node = Lister()
+        node.error = pb.NotAllowedError
+        async with serving(node.session) as server:
+            watch, _ = _watch(_SELECTIONS[0], server.port)
+            with pytest.raises(RefusedByNodeError, match="not for you"):
+                await watch.start()
+
+    run(test)
+
+
+def test_a_pattern_is_one_of_names_within_the_namespace() -> None:
+    assert TopicSelection("a/b.c", pattern="x|y").wire_pattern == r"a/b\.c/(x|y)"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"namespace": "public"},
+        {"namespace": "public/default", "pattern": 5},
+        {"namespace": "public/default", "properties": {"a": 1}},
+        {"namespace": "public/default", "pattern": "a", "properties": {"a": "b"}},
+    ],
+)
+def test_a_selection_that_means_nothing_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidInputError):
+        TopicSelection(**wrong)  # type: ignore[arg-type]
+
+
+def test_differences_and_lists_in_any_order_of_loss_end_in_the_node_s_own_list() -> None:
+    names = [f"topic://public/default/t{number}" for number in range(20)]
+    for seed in range(200):
+        draw = random.Random(seed)
+        node: set[str] = set()
+        told, topics = ToldTopics(), set[str]()
+        told.replace(())
+        for _ in range(60):
+            added = set(draw.sample(names, 2)) - node
+            removed = set(draw.sample(sorted(node), min(len(node), 1)))
+            node = (node - removed) | added
+            if draw.random() < 0.2:
+                continue  # it is lost
+            change = told.differ(added, removed, topics_hash(node))
+            if change is None:
+                change = told.replace(node)
+            assert not topics & set(change.added)
+            assert set(change.removed) <= topics
+            topics = (topics - set(change.removed)) | set(change.added)
+            assert topics == told.topics == _bare(*node)
