@@ -23,8 +23,8 @@ from anabranch.broker.proxy.http_client import (
     Header,
     NodeAnswer,
     NodeLostError,
-    NodeUnreachableError,
     NodeRequest,
+    NodeUnreachableError,
 )
 from anabranch.broker.proxy.nodes import KnownNodes
 

@@ -197,7 +197,7 @@ class NodeAnswer(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:  # noqa: PLR2004 - what comes before the answer
+        if status < 200:
             self.headers.clear()
             return
         self.status = status
@@ -281,7 +281,7 @@ class NodeHttp:
         try:
             async with asyncio.timeout(self._connect_s_max):
                 _, connection = await self._loop.create_connection(
-                    lambda: NodeAnswer(address), where.hostname, where.port
+                    lambda: NodeAnswer(address), where.hostname or "", where.port or 0
                 )
         except TimeoutError:
             raise NodeUnreachableError(

@@ -161,7 +161,7 @@ class KnownNodes:
         while True:
             try:
                 await self.refresh()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a fault in one look must not end all
                 _log.error("proxy.fault", exc_info=error)
             await asyncio.sleep(self._refresh_s)
 

@@ -148,6 +148,8 @@ def _contradictions(settings: ProxySettings) -> Iterator[tuple[tuple[str, ...], 
     if not settings.broker_service_url.strip() and not settings.broker_web_service_url.strip():
         yield (
             _NODES,
-            "no node is named: give brokerWebServiceURL, http://host:port of one node or more; the "
-            "others are found by it",
+            (
+                "no node is named: give brokerWebServiceURL, http://host:port of one node or more; "
+                "the others are found by it"
+            ),
         )

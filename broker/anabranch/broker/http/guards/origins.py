@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.http.errors import refusal
@@ -126,6 +127,18 @@ class OriginMiddleware:
                 await refusal(*refused)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def behind_origins(app: ASGIApp, settings: SiteSettings) -> ASGIApp:
+    """The application behind the rules, and with the headers that let allowed pages read it."""
+    site = OriginRules(settings)
+    served = OriginMiddleware(app, site)
+    if not site.origins:
+        return served
+    # Outermost: browsers ask before they send, and read answers only with its headers.
+    return CORSMiddleware(
+        served, allow_origins=list(site.origins), allow_methods=["*"], allow_headers=["*"]
+    )
 
 
 def _plain(host: bytes) -> str:
