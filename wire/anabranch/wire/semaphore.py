@@ -24,10 +24,10 @@ from anabranch.core.topic_lists.errors import (
 from anabranch.core.topic_lists.semaphore import (
     CancelFlag,
     Effect,
-    Granted,
     Permit,
+    PermitGranted,
+    PermitRefused,
     Refusal,
-    Refused,
     Semaphore,
     SemaphoreLimits,
 )
@@ -157,7 +157,7 @@ class AsyncSemaphore:
             future = self._waiting.pop(effect.request)
             if not future.done():
                 self._settle(future, effect)
-            elif isinstance(effect, Granted):  # the caller has cancelled in this very moment
+            elif isinstance(effect, PermitGranted):  # the caller has cancelled in this very moment
                 due += self._core.release(effect.permit, self._now_ns())
         self._arm()
         if self._latency is not None:
@@ -165,12 +165,12 @@ class AsyncSemaphore:
                 self._latency(each)
 
     def _settle(self, future: asyncio.Future[Permit], effect: Effect) -> None:
-        if isinstance(effect, Granted):
+        if isinstance(effect, PermitGranted):
             future.set_result(effect.permit)
         else:
             future.set_exception(self._error(effect))
 
-    def _error(self, refused: Refused) -> PermitAcquireError:
+    def _error(self, refused: PermitRefused) -> PermitAcquireError:
         remedy = self._remedies.get(refused.reason)
         text = f"{refused.message}: {remedy}" if remedy else refused.message
         return _ERRORS[refused.reason](text)

@@ -8,6 +8,7 @@ from typing import Final
 
 from anabranch.broker.http.server import HttpServer
 from anabranch.broker.logging import get_logger
+from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.proxy.app import create_proxy_app
 from anabranch.broker.proxy.counts import ProxyCounts
@@ -15,8 +16,6 @@ from anabranch.broker.proxy.nodes import KnownNodes
 from anabranch.broker.proxy.server import ProxyServer, client_limits
 from anabranch.broker.proxy.sessions import SharedParts
 from anabranch.broker.settings.proxy import ProxySettings
-from anabranch.core.topic_lists.semaphore import SemaphoreLimits
-from anabranch.wire.limiter import AsyncDualMemoryLimiter, DualMemoryLimits
 
 # Of a client: its own, and those to two nodes, or to one by HTTP.
 DESCRIPTORS_EACH: Final = 3
@@ -29,18 +28,24 @@ class Proxy:
     def __init__(self, settings: ProxySettings) -> None:
         self._settings = settings
         counts = ProxyCounts()
-        limits = SemaphoreLimits(100 << 20, 1_000, 25_000_000_000)
         self.shared = SharedParts(
             KnownNodes(settings),
             ProxyAddresses(settings.web_url, settings.service_url),
-            AsyncDualMemoryLimiter(DualMemoryLimits(limits, limits)),
+            measured_limiter(
+                settings.topic_list_limits,
+                TopicListPrefix.PROXY,
+                settings.cluster_name,
+                counts.registry,
+            ),
             counts,
         )
         version = f"anabranch-proxy {package_version('anabranch')}"
         self._wire = ProxyServer(self.shared, version, client_limits(settings.wire_limits))
         self._http: HttpServer | None = None
+        self._measure(counts, self.shared.nodes)
+
+    def _measure(self, counts: ProxyCounts, nodes: KnownNodes) -> None:
         counts.register()
-        nodes = self.shared.nodes
         counts.gauge(
             "pulsar_proxy_active_connections",
             "Connections of clients to the binary port.",

@@ -19,6 +19,7 @@ from anabranch.broker.settings.logs import LogFields
 from anabranch.broker.settings.ports import PortFields
 from anabranch.broker.settings.sources import SettingsError as SettingsError
 from anabranch.broker.settings.sources import names_of, read_settings, written_name
+from anabranch.broker.settings.topic_lists import TopicListFields
 from anabranch.core.effects import NodeSettings
 from anabranch.core.names import BrokerId, broker_id
 from anabranch.core.ring import BUNDLES_MAX
@@ -28,7 +29,7 @@ _LIVENESS_MARGIN: Final = 1.2
 _BEATS_PER_LEASE_MIN: Final = 3
 
 
-class Settings(PortFields, LogFields, AutoScaleFields, BalanceFields):
+class Settings(PortFields, LogFields, TopicListFields, AutoScaleFields, BalanceFields):
     """What a node can be told. People write the names in camelCase: `name_of`."""
 
     cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")

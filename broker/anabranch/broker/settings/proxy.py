@@ -15,13 +15,14 @@ from pydantic.alias_generators import to_camel
 from anabranch.broker.settings.logs import LogFields
 from anabranch.broker.settings.ports import PortFields, listed_words
 from anabranch.broker.settings.sources import read_settings
+from anabranch.broker.settings.topic_lists import TopicListFields
 from anabranch.core.names import PORT_MAX
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[-.\w]+):\d{1,5}", re.ASCII)
 _NODES: Final = ("brokerServiceURL", "brokerWebServiceURL")
 
 
-class ProxySettings(PortFields, LogFields):
+class ProxySettings(PortFields, LogFields, TopicListFields):
     """What a proxy can be told. It keeps nothing, so that is all it goes by."""
 
     model_config = ConfigDict(

@@ -4,7 +4,7 @@ Permits are numbers, most often bytes. Requests are served strictly in the order
 each goes through the queue, also when permits are free, and a small one behind a large one waits.
 Events go in as calls, with the time in ns on any clock that does not run backwards; what came of
 them comes out as effects, in the order in which it happened. Each request ends exactly once: in one
-`Granted`, in one `Refused`, or by `withdraw` of its caller.
+`PermitGranted`, in one `PermitRefused`, or by `withdraw` of its caller.
 
 Each event costs the same however many wait, but for what it serves or refuses. That is so because
 the head of the queue is always the oldest request, and all have the same time-out: nobody else can
@@ -93,7 +93,7 @@ class Permit:
         return self._held
 
 
-class Granted(msgspec.Struct, frozen=True):
+class PermitGranted(msgspec.Struct, frozen=True):
     """A request has its permits. `queued_ns`: how long it waited; None if it never queued."""
 
     request: int
@@ -106,7 +106,7 @@ class Granted(msgspec.Struct, frozen=True):
         return () if self.queued_ns is None else (self.queued_ns,)
 
 
-class Refused(msgspec.Struct, frozen=True):
+class PermitRefused(msgspec.Struct, frozen=True):
     """A request gets nothing, and what it wanted to update is as it was."""
 
     request: int
@@ -120,7 +120,7 @@ class Refused(msgspec.Struct, frozen=True):
         return (LARGEST, self.queued_ns) if self.reason is Refusal.TIMED_OUT else ()
 
 
-Effect = Granted | Refused
+Effect = PermitGranted | PermitRefused
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -273,7 +273,7 @@ class Semaphore:
         limits = self._limits
         if request.permits < 0:
             text = f"Invalid negative permits value: {request.permits}"
-            return [Refused(request.number, Refusal.NEGATIVE, text, 0)]
+            return [PermitRefused(request.number, Refusal.NEGATIVE, text, 0)]
         if not limits.is_bounded:
             return [self._granted(request, None)]
         if request.permits > limits.permits_max:
@@ -285,19 +285,19 @@ class Semaphore:
         self._queue[request.number] = request
         return self.look(now_ns)
 
-    def _granted(self, request: _Request, queued_ns: int | None) -> Granted:
+    def _granted(self, request: _Request, queued_ns: int | None) -> PermitGranted:
         self._held += request.needed
         if request.old is not None:
             request.old._held = 0
-        return Granted(request.number, Permit(self, request.permits), queued_ns)
+        return PermitGranted(request.number, Permit(self, request.permits), queued_ns)
 
-    def _more_than_all(self, request: _Request, now_ns: int) -> Refused:
+    def _more_than_all(self, request: _Request, now_ns: int) -> PermitRefused:
         text = (
             f"Requested permits={request.permits} is larger than "
             f"maxPermits={self._limits.permits_max}"
         )
         queued_ns = now_ns - request.asked_ns
-        return Refused(request.number, Refusal.MORE_THAN_ALL, text, queued_ns)
+        return PermitRefused(request.number, Refusal.MORE_THAN_ALL, text, queued_ns)
 
     def _take_all(self) -> list[_Request]:
         waiting = list(self._queue.values())
@@ -311,5 +311,5 @@ class Semaphore:
             )
 
 
-def _refused(request: _Request, reason: Refusal, now_ns: int) -> Refused:
-    return Refused(request.number, reason, _MESSAGES[reason], now_ns - request.asked_ns)
+def _refused(request: _Request, reason: Refusal, now_ns: int) -> PermitRefused:
+    return PermitRefused(request.number, reason, _MESSAGES[reason], now_ns - request.asked_ns)
