@@ -247,7 +247,7 @@ def test_ten_thousand_ids_of_one_connection_are_answered() -> None:
             for number in range(10_000):
                 command = pb.CommandLookupTopic(topic=FULL, request_id=number)
                 client.send(BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=command))
-            found = set()
+            found: set[int] = set()
             while len(found) < 10_000:
                 answer = await client.answer()
                 assert answer is not None

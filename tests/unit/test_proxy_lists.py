@@ -173,7 +173,7 @@ def test_lists_and_other_answers_share_a_connection() -> None:
                 asked = pb.CommandLookupTopic(topic="topic://a/b/c", request_id=number + 1)
                 client.send(commands.envelope(asked))
                 ask(client, "none", number + 2)
-            found = set()
+            found: set[int] = set()
             while len(found) < 60:
                 said = await answer(client)
                 number = commands.request_id_of(said)
