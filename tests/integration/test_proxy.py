@@ -111,7 +111,7 @@ def test_administration_goes_through_either_proxy(
         "topics", "create", "acme/shop/orders", "--segments", "2", "--url", two.web_url
     )
     assert created.returncode == 0, created.stderr
-    split = command("topics", "split", orders, "0", "--url", one.web_url)
+    split = command("topics", "split", "acme/shop/orders", "0", "--url", one.web_url)
     assert split.returncode == 0, split.stderr
     found = command("lookup", "topic://acme/shop/orders", "--url", one.web_url)
     assert one.web_url in found.stdout, found.stdout

@@ -12,6 +12,7 @@ from typing import Final
 from anabranch.wire.errors import FrameError
 
 FRAME_BYTES_MAX: Final = 5 * 1024 * 1024  # after the first four bytes
+_LARGE_BYTES: Final = 64 * 1024  # not copied twice
 _SIZE: Final = struct.Struct(">I")
 _SIZES: Final = struct.Struct(">II")
 
@@ -87,9 +88,11 @@ class FrameDecoder:
         if left < _SIZE.size + total:
             return None
         start = self._position + _SIZES.size
+        self._position += _SIZE.size + total
+        if total < _LARGE_BYTES:
+            return bytes(self._buffer[start : start + size])
         with memoryview(self._buffer) as view:
             command = bytes(view[start : start + size])
-        self._position += _SIZE.size + total
         if self._position == len(self._buffer):  # a large frame's memory is not kept for the next
             self._buffer = bytearray()
             self._position = 0

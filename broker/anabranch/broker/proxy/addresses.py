@@ -43,7 +43,8 @@ class ProxyAddresses:
         """Changes the answer to a look-up."""
         if answer.brokerServiceUrl:
             answer.brokerServiceUrl = self.service_url
-        answer.ClearField("brokerServiceUrlTls")
+        if answer.brokerServiceUrlTls:
+            answer.ClearField("brokerServiceUrlTls")
 
     def in_layout(self, dag: ScalableTopicDAG) -> None:
         """Changes a layout."""

@@ -17,19 +17,30 @@ import msgspec
 from anabranch.broker.errors import OperationError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.proxy.http_client import NodeHttp, NodeRequest
+from anabranch.broker.proxy.lookup_link import Asker, LookupLink
 from anabranch.broker.proxy.node_table import NodeTable
 from anabranch.broker.settings.proxy import ProxySettings
 from anabranch.wire import clock
-from anabranch.wire.anabranch_pb2 import CommandLookupTopic, ServerError
-from anabranch.wire.client import ClientConnection, connect
-from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.errors import RefusedError, WireError
+from anabranch.wire.anabranch_pb2 import (
+    BaseCommand,
+    CommandConnect,
+    CommandLookupTopic,
+    FeatureFlags,
+    ServerError,
+)
+from anabranch.wire.client import join
+from anabranch.wire.connection import PROTOCOL_VERSION
+from anabranch.wire.errors import ConnectError, RefusedError, WireError
 
 _BROKERS: Final = b"/admin/v2/brokers"
 _STATUS: Final = b"/admin/v2/brokers/status"
 _OK: Final = 200
 _ANSWER_S_MAX: Final = 15.0  # a node waits up to 10 s for a bundle that moves
-_LOOKUP_LIMITS: Final = ConnectionLimits(keep_alive_s=5.0, requests_max=50_000)
+_HELLO: Final = CommandConnect(
+    client_version="anabranch-proxy",
+    protocol_version=PROTOCOL_VERSION,
+    feature_flags=FeatureFlags(supports_scalable_topics=True, reads_kafka=True),
+)
 
 _log = get_logger()
 
@@ -53,7 +64,9 @@ class KnownNodes:
         # Never asked, though a load balancer may be called so: the question would come back here.
         self._own = {_address_of(settings.web_url), _address_of(settings.service_url)}
         self._now = now
-        self._asking: dict[str, ClientConnection] = {}  # for look-ups of the proxy's own
+        self._asking: dict[str, LookupLink] = {}
+        self._shared: LookupLink | None = None  # of these, the one for clients' look-ups
+        self._sharing: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -63,9 +76,10 @@ class KnownNodes:
 
     async def close(self) -> None:
         """Ends what was begun."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [each for each in (self._task, self._sharing) if each is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for connection in self._asking.values():
             connection.close("the proxy is stopping")
         self.http.close()
@@ -110,6 +124,26 @@ class KnownNodes:
         """How many of them answered when they were asked last, of the kind that is worse off."""
         return min(self._web.answering(), self._binary.answering())
 
+    # --- look-ups of clients ----------------------------------------------------------------
+
+    def look_up(self, asker: Asker, command: BaseCommand) -> bool:
+        """Passes on a whole LOOKUP at once, with those of others; False: not now."""
+        if self._shared is not None and self._shared.has_room:
+            self._shared.pass_on(asker, command)
+            return True
+        if self._sharing is None and (self._shared is None or not self._shared.is_open):
+            self._sharing = asyncio.create_task(self._share(), name="look-ups")
+        return False
+
+    async def _share(self) -> None:
+        try:
+            for address in self.binary_order():
+                with contextlib.suppress(ConnectError):
+                    self._shared = await self._asking_of(address)
+                    return
+        finally:
+            self._sharing = None
+
     # --- who controls a topic ---------------------------------------------------------------
 
     async def controller_of(self, topic: str) -> str:
@@ -139,19 +173,20 @@ class KnownNodes:
         said = "; ".join(failures) or "none is known; name one in brokerServiceURL"
         return f"no node answers this proxy: {said}"
 
-    async def _asking_of(self, address: str) -> ClientConnection:
+    async def _asking_of(self, address: str) -> LookupLink:
+        """Raises ConnectError."""
         async with self._opening:
             known = self._asking.get(address)
             if known is not None and known.is_open:
                 return known
             where = urlsplit(f"//{address}")
-            made = self._asking[address] = await connect(
-                where.hostname or "",
-                where.port or 0,
-                timeout_s=self.connect_s_max,
-                client_version="anabranch-proxy",
-                limits=_LOOKUP_LIMITS,
-            )
+            host, port = where.hostname or "", where.port or 0
+            try:
+                made = await join(LookupLink, host, port, _HELLO, self.connect_s_max)
+            except ConnectError as error:
+                self.binary_failed(address, str(error))
+                raise
+            self._asking[address] = made
             self.binary_answered(address)
             return made
 

@@ -1,8 +1,9 @@
 """`ClientSession`: what one client of a proxy has under way, and the links that carry it.
 
-Look-ups, lists and watches go to the client's *home*, a link to any node; what belongs to a topic's
-controller goes to that, which is looked up each time. When the home is lost, look-ups, requests for
-lists and watches go on at another node; a consumer whose node is lost is told to subscribe again.
+Look-ups go over a link that many clients share, while that is not busy. Lists and watches go to the
+client's *home*, its link to any node; what belongs to a topic's controller goes to that, which is
+looked up each time. When the home is lost, look-ups, requests for lists and watches go on at
+another node; a consumer whose node is lost is told to subscribe again.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class ClientSession:
         self._consumers: dict[int, NodeLink] = {}
         self._opening = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._lookups = 0  # passed on with those of others
         self._is_client_slow = False
         self._is_full = False  # of requests that wait for their answers
         peer.closed.add_done_callback(lambda _: self._end())
@@ -104,7 +106,7 @@ class ClientSession:
     @property
     def is_idle(self) -> bool:
         """Whether it waits for no answer."""
-        return not any(link.asked for link in self._links.values())
+        return not self._lookups and not any(link.asked for link in self._links.values())
 
     def dismiss_consumers(self, why: str) -> None:
         """Tells every consumer to subscribe again."""
@@ -114,12 +116,27 @@ class ClientSession:
 
     def lookup(self, command: BaseCommand) -> bool:
         """Passes a look-up on at once, the way that costs least; False: it must wait first."""
-        home = self._home
-        if home is None or not home.is_open:
+        if self._lookups >= self._peer.limits.requests_max:
+            return False
+        if not self._nodes.look_up(self, command):
             return False
         self._counts.lookups += 1
-        self._ask(home, command.lookupTopic.request_id, Asked(command))
+        self._lookups += 1
         return True
+
+    def lookup_answered(self, number: int, answer: BaseCommand) -> None:
+        """What was passed on so is answered."""
+        self._lookups -= 1
+        said = answer.lookupTopicResponse
+        said.request_id = number
+        self._addresses.in_lookup(said)
+        self._pass_on(answer)
+
+    def lookup_lost(self, _number: int, command: BaseCommand) -> None:
+        """What was passed on so is asked again, over a link of the client's own."""
+        self._lookups -= 1
+        if self._peer.is_open:
+            self._spawn(self._again(Asked(command, 2)))
 
     # --- commands ---------------------------------------------------------------------------
 
