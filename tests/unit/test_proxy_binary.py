@@ -206,9 +206,9 @@ def test_the_end_of_a_client_is_the_end_of_its_links_and_of_nobody_else_s() -> N
             )
 
         async with proxy.client() as stays:
-            await lookup(stays)
+            stays.send(pb.CommandScalableTopicLookup(session_id=1, topic=FULL))
             async with proxy.client() as goes:
-                await lookup(goes)
+                goes.send(pb.CommandScalableTopicLookup(session_id=1, topic=FULL))
                 await until(lambda: links() == 2)
             await until(lambda: links() == 1)
             await lookup(stays)
