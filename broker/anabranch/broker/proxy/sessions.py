@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -19,6 +18,7 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.proxy.counts import ProxyCounts
 from anabranch.broker.proxy.link import Asked, NodeLink
+from anabranch.broker.proxy.links import ClientLinks
 from anabranch.broker.proxy.lists import ListRelay
 from anabranch.broker.proxy.nodes import KnownNodes
 from anabranch.broker.proxy.watches import KeptWatches
@@ -30,8 +30,7 @@ from anabranch.wire.anabranch_pb2 import (
     CommandConnect,
     ServerError,
 )
-from anabranch.wire.client import join
-from anabranch.wire.errors import ConnectError, RefusedError
+from anabranch.wire.errors import RefusedError
 from anabranch.wire.limiter import AsyncDualMemoryLimiter
 from anabranch.wire.server import Peer, Routes, WireServer
 
@@ -76,10 +75,8 @@ class ClientSession:
         self._watches = KeptWatches(shared.addresses)
         self._lists = ListRelay(peer, self, shared.limiter)
         self._list: tuple[int, asyncio.Future[None]] | None = None  # asked for, by request id
-        self._links: dict[str, NodeLink] = {}
-        self._home: NodeLink | None = None
+        self._links = ClientLinks(self, shared.nodes, peer.hello)
         self._consumers: dict[int, NodeLink] = {}
-        self._opening = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._lookups = 0  # passed on with those of others
         self._is_client_slow = False
@@ -106,7 +103,7 @@ class ClientSession:
     @property
     def is_idle(self) -> bool:
         """Whether it waits for no answer."""
-        return not self._lookups and not any(link.asked for link in self._links.values())
+        return not self._lookups and self._links.is_idle
 
     def dismiss_consumers(self, why: str) -> None:
         """Tells every consumer to subscribe again."""
@@ -148,7 +145,7 @@ class ClientSession:
 
     async def _ask_any(self, asked: Asked) -> None:
         """Raises RefusedError."""
-        home = await self._at_home()
+        home = await self._links.at_home()
         self._ask(home, commands.request_id_of(asked.command), asked)
 
     async def _ask_list(self, command: BaseCommand) -> None:
@@ -170,8 +167,7 @@ class ClientSession:
                 await self._ask_any(Asked(command))
                 await answered
         except TimeoutError:
-            for link in self._links.values():
-                link.asked.pop(number, None)
+            self._links.forget(number)
             raise RefusedError(
                 ServerError.ServiceNotReady, f"no node sent the list within {_LIST_S_MAX:g} s"
             ) from None
@@ -182,7 +178,7 @@ class ClientSession:
         self._counts.requests += 1
         kept = self._watches.open(command)
         try:
-            home = await self._at_home()
+            home = await self._links.at_home()
         except RefusedError:
             self._watches.close(command)
             raise
@@ -192,17 +188,17 @@ class ClientSession:
 
     async def _unwatch(self, command: BaseCommand) -> None:
         self._watches.close(command)
-        if self._home is not None:
-            self._tell(self._home, command)
+        if self._links.home is not None:
+            self._tell(self._links.home, command)
 
     async def _subscribe(self, command: BaseCommand) -> None:
         self._counts.requests += 1
         said = command.scalableTopicSubscribe
-        link = await self._link_to(await self._nodes.controller_of(said.topic))
+        link = await self._links.to(await self._nodes.controller_of(said.topic))
         before = self._consumers.get(said.consumer_id)
         self._forget_consumer(said.consumer_id)
-        if before is not None and before is not link and before is not self._home:
-            self._drop_if_unused(before)
+        if before is not None and before is not link:
+            self._links.drop_if_unused(before)
         self._consumers[said.consumer_id] = link
         link.consumers.add(said.consumer_id)
         self._ask(link, said.request_id, Asked(command))
@@ -221,7 +217,7 @@ class ClientSession:
     async def _report(self, command: BaseCommand) -> None:
         self._counts.requests += 1
         said = command.scalableTrafficReport
-        link = await self._link_to(await self._nodes.controller_of(said.topic))
+        link = await self._links.to(await self._nodes.controller_of(said.topic))
         self._ask(link, said.request_id, Asked(command))
 
     # --- to nodes ---------------------------------------------------------------------------
@@ -248,57 +244,6 @@ class ClientSession:
 
         self._peer.hold()
         self._spawn(wait())
-
-    async def _at_home(self) -> NodeLink:
-        """The home, another one if it is gone. Raises RefusedError when no node answers."""
-        if self._home is not None and self._home.is_open:
-            return self._home
-        failures: list[str] = []
-        async with self._opening:
-            if self._home is not None and self._home.is_open:
-                return self._home
-            for address in self._nodes.binary_order():
-                try:
-                    self._home = await self._opened(address)
-                except ConnectError as error:
-                    failures.append(str(error))
-                else:
-                    return self._home
-        raise RefusedError(ServerError.ServiceNotReady, self._nodes.nobody(failures))
-
-    async def _link_to(self, address: str) -> NodeLink:
-        """Raises RefusedError when that node does not answer."""
-        async with self._opening:
-            try:
-                return await self._opened(address)
-            except ConnectError as error:
-                raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
-
-    async def _opened(self, address: str) -> NodeLink:
-        """Raises ConnectError."""
-        known = self._links.get(address)
-        if known is not None and known.is_open:
-            return known
-        where = urlsplit(f"//{address}")
-        try:
-            link = await join(
-                lambda: NodeLink(self, address),
-                where.hostname or "",
-                where.port or 0,
-                self._peer.hello,
-                self._nodes.connect_s_max,
-            )
-        except ConnectError as error:
-            self._nodes.binary_failed(address, str(error))
-            raise
-        self._nodes.binary_answered(address)
-        if not self._peer.is_open:
-            link.abort("its client has gone")
-            raise ConnectError("the client has gone")
-        self._links[address] = link
-        if self._is_client_slow:
-            link.pause()
-        return link
 
     # --- from nodes -------------------------------------------------------------------------
 
@@ -370,23 +315,20 @@ class ClientSession:
 
     async def _until_client_reads(self) -> None:
         """Nothing is read from nodes for a client that does not read."""
-        for link in self._links.values():
-            link.pause()
+        self._links.pause()
         await self._peer.drained()
         self._is_client_slow = False
-        for link in list(self._links.values()):
-            link.resume()
+        self._links.resume()
 
     # --- ends -------------------------------------------------------------------------------
 
     def link_ended(self, link: NodeLink, reason: str) -> None:
         """What it carried goes on elsewhere, or is refused."""
-        if self._links.get(link.node) is not link:
+        if not self._links.lost(link):
             return
-        del self._links[link.node]
-        was_home = self._home is link
+        was_home = self._links.home is link
         if was_home:
-            self._home = None
+            self._links.home = None
         if not self._peer.is_open:
             return
         self._counts.lost_links += 1
@@ -433,7 +375,7 @@ class ClientSession:
 
     async def _watch_elsewhere(self) -> None:
         try:
-            home = await self._at_home()
+            home = await self._links.at_home()
         except RefusedError as error:
             for command in self._watches.give_up():
                 self._peer.refuse(command, error.code, error.reason)
@@ -456,11 +398,6 @@ class ClientSession:
         if link is not None:
             link.consumers.discard(consumer_id)
 
-    def _drop_if_unused(self, link: NodeLink) -> None:
-        if not link.consumers and not link.asked and self._links.get(link.node) is link:
-            del self._links[link.node]
-            link.close("nothing of its client is there any more")
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -476,6 +413,4 @@ class ClientSession:
     def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
-        links, self._links = list(self._links.values()), {}
-        for link in links:
-            link.abort("its client has gone")
+        self._links.end()
