@@ -12,6 +12,7 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.commands import NO_REQUEST
 from anabranch.wire.errors import RefusedError
+from anabranch.wire.limiter import LimitType
 from support.memory_cluster import WAIT_S, MemoryCluster, until
 from support.proxied import RunningProxy, ServedNode, with_proxy
 from support.wire import raw
@@ -305,5 +306,36 @@ def test_traffic_reports_reach_the_controller() -> None:
                 WAIT_S,
             )
             assert answer.scalableTrafficReportResponse.interval_ms > 0
+
+    with_proxy(test)
+
+
+def test_lists_and_their_changes_are_those_of_a_node() -> None:
+    async def test(proxy: RunningProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+        await create(nodes, 1)
+        pushed: list[BaseCommand] = []
+        asked = pb.CommandGetTopicsOfNamespace(
+            namespace="public/default", mode=pb.CommandGetTopicsOfNamespace.ALL
+        )
+        async with proxy.client(pushed.append) as client:
+            told = (await client.request(asked, WAIT_S)).getTopicsOfNamespaceResponse
+            assert [name.partition("://")[2] for name in told.topics] == [NAME]
+            known = pb.CommandGetTopicsOfNamespace()
+            known.CopyFrom(asked)
+            known.topics_hash = told.topics_hash
+            again = (await client.request(known, WAIT_S)).getTopicsOfNamespaceResponse
+            assert (again.changed, list(again.topics)) == (False, [])
+            client.send(pb.CommandWatchScalableTopics(watch_id=4, namespace="public/default"))
+            await until(lambda: bool(pushed))
+            first = pushed[0].watchScalableTopicsUpdate
+            assert [name.partition("://")[2] for name in first.snapshot.topics] == [NAME]
+            other = "public/default/other"
+            owner = await owner_of(nodes, other)
+            await owner.node.operations.topics.create(other, 1, {})
+            await until(lambda: len(pushed) > 1)
+            diff = pushed[1].watchScalableTopicsUpdate.diff
+            assert [name.partition("://")[2] for name in diff.added] == [other]
+        limiter = proxy.proxy.shared.limiter
+        await until(lambda: all(limiter.side(each).acquired == 0 for each in LimitType))
 
     with_proxy(test)

@@ -8,13 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from anabranch.broker.proxy.link import LIST_FRAME_BYTES_MAX
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.framing import encode_frame
+from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
 from anabranch.wire.limiter import LimitType
 from anabranch.wire.server import Peer, Routes
 from support import steady

@@ -27,7 +27,7 @@ def test_a_connection_begins_with_what_the_node_is() -> None:
     async def test() -> None:
         async with serving() as server, connected(server) as client:
             assert client.server.protocol_version == 21
-            assert client.server.max_message_size == 5 * 1024 * 1024
+            assert client.server.max_message_size == 64 * 1024 * 1024
             assert client.server.feature_flags.supports_scalable_topics
             (peer,) = server.peers
             assert peer.client_version == "anabranch"

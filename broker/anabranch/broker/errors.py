@@ -34,6 +34,10 @@ class UnavailableError(OperationError):
     """It needs the log, and this node has no hold on it now (503); another try may succeed."""
 
 
+class OverloadedError(UnavailableError):
+    """Too much of it is asked for at once (503); another node, or another time, may do."""
+
+
 class ElsewhereError(UnavailableError):
     """Another node does this (307); `web_url` and `service_url` say where it is."""
 

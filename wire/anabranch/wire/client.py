@@ -38,7 +38,7 @@ class ClientConnection(Connection):
     """A connection to a node; `connect` makes it."""
 
     def __init__(self, on_push: Push = _ignore, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
-        super().__init__(limits)
+        super().__init__(limits, limits.list_bytes_max)
         self.server: CommandConnected = CommandConnected()  # what the node said of itself
         self.welcomed: asyncio.Future[None] = self._loop.create_future()
         self._on_push = on_push

@@ -35,10 +35,15 @@ _NUMBERS: Final = {
 
 def envelope(message: Message) -> BaseCommand:
     """The command that carries the message, one of the .proto file's Command... messages."""
-    number = _NUMBERS[message.DESCRIPTOR.full_name]
+    number = number_of(message)
     command = empty(number)
     getattr(command, _PAYLOADS[number]).CopyFrom(message)
     return command
+
+
+def number_of(message: Message) -> int:
+    """The number of the command that carries the message."""
+    return _NUMBERS[message.DESCRIPTOR.full_name]
 
 
 def empty(type_number: int) -> BaseCommand:

@@ -16,9 +16,10 @@ How it is used:
   itself.
 
 `send` never waits. What the other side has not taken yet is kept, up to `unsent_bytes_max` of the
-`ConnectionLimits`. A side that takes nothing for `unread_s_max`, or that lets more than that pile
-up, is disconnected. Who has much to send, or only wants to send the newest, awaits `drained()`
-first. Who must know when what was sent is out of memory awaits `taken()` afterwards.
+`ConnectionLimits`; only for who has taken nearly all before, a frame may be larger. A side that
+takes next to nothing in `unread_s_max`, or that lets more than that pile up, is disconnected. Who
+has much to send, or only wants to send the newest, awaits `drained()` first. Who must know when
+what was sent is out of memory awaits `taken()` afterwards.
 
 How far the other side is, is known to the byte: what was written, less what the transport still
 has. `_look` compares that with whatever is waited for, and places the transport's low-water mark so
@@ -37,12 +38,18 @@ from google.protobuf.message import Message
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandPing, CommandPong
 from anabranch.wire.errors import FrameError
-from anabranch.wire.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
+from anabranch.wire.framing import (
+    FRAME_BYTES_MAX,
+    LIST_FRAME_BYTES_MAX,
+    FrameDecoder,
+    encode_frame,
+)
 from anabranch.wire.logging import get_logger
 
 PROTOCOL_VERSION: Final = 21  # the newest that Pulsar's protocol has
 _HIGH_WATER_BYTES: Final = 256 * 1024
 _LOW_WATER_BYTES: Final = _HIGH_WATER_BYTES // 4
+_TAKEN_BYTES_MIN: Final = 1024 * 1024  # in `unread_s_max`, by a side that reads at all
 _PING: Final = commands.envelope(CommandPing())
 _PONG: Final = commands.envelope(CommandPong())
 
@@ -50,7 +57,8 @@ _PONG: Final = commands.envelope(CommandPong())
 class ConnectionLimits(msgspec.Struct, frozen=True):
     """What a connection may use up; times in seconds."""
 
-    frame_bytes_max: int = FRAME_BYTES_MAX
+    frame_bytes_max: int = FRAME_BYTES_MAX  # of any frame but a list
+    list_bytes_max: int = LIST_FRAME_BYTES_MAX  # of one that a node sends and a client accepts
     unsent_bytes_max: int = 2 * FRAME_BYTES_MAX
     unread_s_max: float = 10.0
     keep_alive_s: float = 30.0  # silence before a PING, and again before giving up
@@ -70,20 +78,21 @@ class _Mark(NamedTuple):
 
     position: int
     taken: asyncio.Future[bool]
-    alarm: asyncio.TimerHandle
 
 
 class Connection(asyncio.Protocol):
     """What both sides have in common: frames in and out, keep-alive, one end with one reason."""
 
-    def __init__(self, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, limits: ConnectionLimits = DEFAULT_LIMITS, accepted_bytes_max: int = 0
+    ) -> None:
         self.limits = limits
         self.address = "?"  # host:port of the other side
         self._loop = asyncio.get_running_loop()
         # Says why it ended. Wait with asyncio.wait, or shield it: it is everybody's.
         self.closed: asyncio.Future[str] = self._loop.create_future()
         self._logger = get_logger(__name__)
-        self._decoder = FrameDecoder(limits.frame_bytes_max)
+        self._decoder = FrameDecoder(max(accepted_bytes_max, limits.frame_bytes_max))
         self._transport: asyncio.Transport | None = None
         self._reason = ""  # once the end has been decided
         self._heard = True
@@ -122,29 +131,34 @@ class Connection(asyncio.Protocol):
         """Whether the other side has taken nearly all that was sent, or is gone."""
         return self._drained.is_set()
 
-    def send_frame(self, frame: bytes) -> None:
-        """Sends what `encode_frame` made; does nothing once the connection is over."""
+    def send_frame(self, *parts: bytes) -> None:
+        """Sends what `encode_frame` made, in one part or several; nothing once it is over."""
         if not self.is_open or self._transport is None:
             return
-        if self._transport.get_write_buffer_size() + len(frame) > self.limits.unsent_bytes_max:
+        size = sum(map(len, parts))
+        unsent = self._transport.get_write_buffer_size()
+        # What alone is larger may be sent to who has nothing much left to take.
+        if unsent > _LOW_WATER_BYTES and unsent + size > self.limits.unsent_bytes_max:
             self._does_not_read()
             return
-        self._written += len(frame)
-        self._transport.write(frame)
+        self._written += size
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)  # uvloop keeps them as they are, without a copy
         self._look()
 
     def taken(self) -> asyncio.Future[bool]:
         """Is done when all that was sent up to now has left this process: True.
 
-        False: the connection is gone, and what was left of it with it. A side that has not taken it
-        within `unread_s_max` is disconnected. Shield it: who waits may be cancelled, it goes on.
+        False: the connection is gone, and what was left of it with it. A side that takes too little
+        of it in `unread_s_max` is disconnected. Shield it: who waits may be cancelled, it goes on.
         """
         future: asyncio.Future[bool] = self._loop.create_future()
         if self._transport is None or not self._transport.get_write_buffer_size():
             future.set_result(self.is_open)
         else:
-            alarm = self._loop.call_later(self.limits.unread_s_max, self._does_not_read)
-            self._marks.append(_Mark(self._written, future, alarm))
+            self._marks.append(_Mark(self._written, future))
             self._look()
         return future
 
@@ -253,18 +267,36 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         unsent = self._transport.get_write_buffer_size()
-        if unsent > _HIGH_WATER_BYTES and self._drained.is_set():
+        if unsent > _HIGH_WATER_BYTES:
             self._drained.clear()
-            if self._stalled is None:
-                self._stalled = self._loop.call_later(self.limits.unread_s_max, self._does_not_read)
-        elif unsent <= _LOW_WATER_BYTES and not self._drained.is_set():
+        elif unsent <= _LOW_WATER_BYTES:
             self._drained.set()
-            if self._stalled is not None and self.is_open:
-                self._stalled.cancel()
-                self._stalled = None
         while self._marks and self._marks[0].position <= self._written - unsent:
             self._pass(self._marks.popleft(), True)
+        if self._marks or not self._drained.is_set():
+            self._watch_reader(unsent)
+        elif self._stalled is not None and self.is_open:
+            self._stalled.cancel()
+            self._stalled = None
         self._wake_at(self._transport)
+
+    def _watch_reader(self, unsent: int) -> None:
+        """Sees to it that the other side takes what somebody waits for, if not all at once."""
+        if self._stalled is None:
+            taken = self._written - unsent
+            due = min(self._written, taken + _TAKEN_BYTES_MIN)
+            self._stalled = self._loop.call_later(self.limits.unread_s_max, self._reader_due, due)
+
+    def _reader_due(self, due: int) -> None:
+        self._stalled = None
+        if self._transport is None:
+            return
+        unsent = self._transport.get_write_buffer_size()
+        if self._written - unsent < due:
+            self._does_not_read()
+        else:
+            self._watch_reader(unsent)
+            self._look()
 
     def _wake_at(self, transport: asyncio.Transport) -> None:
         """Places the mark at which `resume_writing` comes: the next that anybody waits for."""
@@ -278,7 +310,6 @@ class Connection(asyncio.Protocol):
             transport.set_write_buffer_limits(high=high, low=low)
 
     def _pass(self, mark: _Mark, taken: bool) -> None:
-        mark.alarm.cancel()
         if not mark.taken.done():
             mark.taken.set_result(taken)
 

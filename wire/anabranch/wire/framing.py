@@ -13,6 +13,7 @@ from anabranch.wire.errors import FrameError
 
 FRAME_BYTES_MAX: Final = 5 * 1024 * 1024  # after the first four bytes
 _LARGE_BYTES: Final = 64 * 1024  # not copied twice
+LIST_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024  # of a list of topics, which only nodes send
 _SIZE: Final = struct.Struct(">I")
 _SIZES: Final = struct.Struct(">II")
 

@@ -133,8 +133,13 @@ class Peer(Connection):
             CommandConnected(
                 server_version=self._server.version,
                 protocol_version=self.protocol_version,
-                max_message_size=self.limits.frame_bytes_max,
-                feature_flags=FeatureFlags(supports_scalable_topics=True),
+                # What it may have to read; of what it sends, a frame holds less.
+                max_message_size=self.limits.list_bytes_max,
+                feature_flags=FeatureFlags(
+                    supports_scalable_topics=True,
+                    supports_topic_watchers=True,
+                    supports_topic_watcher_reconcile=True,
+                ),
             )
         )
         self._routes = self._server.open_session(self)

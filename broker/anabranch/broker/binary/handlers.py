@@ -14,12 +14,15 @@ from anabranch.broker.errors import (
     DeadlineExceededError,
     KafkaFailedError,
     NotFoundError,
+    OverloadedError,
     PreconditionError,
     UnavailableError,
 )
 from anabranch.broker.operations import Operations
 from anabranch.core import names
 from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.core.topic_lists.errors import PermitAcquireError
+from anabranch.core.topic_lists.selection import PatternError
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
@@ -36,6 +39,9 @@ CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
     ConflictError: ServerError.NotAllowedError,
     PreconditionError: ServerError.NotAllowedError,
     UnavailableError: ServerError.ServiceNotReady,
+    OverloadedError: ServerError.TooManyRequests,
+    PermitAcquireError: ServerError.TooManyRequests,
+    PatternError: ServerError.NotAllowedError,
     DeadlineExceededError: ServerError.ServiceNotReady,
     KafkaFailedError: ServerError.NotAllowedError,  # for good, so clients must not try again
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from anabranch.broker.binary.consuming import consumer_sessions
 from anabranch.broker.binary.forms import ClientSettings
 from anabranch.broker.binary.handlers import lookups, on_kafka, open_sessions
+from anabranch.broker.binary.listing import topic_lists
 from anabranch.broker.binary.traffic import traffic_reports
 from anabranch.broker.binary.watching import layout_watches
 from anabranch.broker.operations import Operations
@@ -13,7 +14,7 @@ from anabranch.wire.server import OpenSession
 
 
 def sessions(operations: Operations, settings: Settings) -> OpenSession:
-    """Look-ups, watches of layouts, consumers, and reports of traffic."""
+    """Look-ups, watches of layouts, consumers, reports of traffic, and lists of topics."""
     timeout_s = settings.scalable_topic_consumer_session_timeout_seconds
     told = ClientSettings(
         topic_prefix=settings.topic_prefix,
@@ -27,4 +28,5 @@ def sessions(operations: Operations, settings: Settings) -> OpenSession:
         on_kafka(layout_watches(topics.watches, told)),
         on_kafka(consumer_sessions(topics.consumers, topics.dead_letters, told)),
         traffic_reports(topics.access, operations.traffic),
+        topic_lists(topics.access, topics.lists, operations.topic_list_limiter),
     )

@@ -8,6 +8,7 @@ from typing import Final
 
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.binary.handlers import code_of
+from anabranch.broker.binary.pace import Pace
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.watches import Mark, WatchedTopic, Watches
 from anabranch.core.errors import AnabranchError
@@ -24,7 +25,6 @@ from anabranch.wire.errors import FrameError
 from anabranch.wire.server import OpenSession, Peer, Routes
 
 _SESSIONS_MAX: Final = 10_000  # of one connection
-_SLICE_S: Final = 0.005  # of pushes, before others have their turn: heartbeats above all
 
 
 class _Session:
@@ -41,32 +41,10 @@ class _Session:
         self._pushes.due(self)
 
 
-class _Pace:
-    """Lets the clients of a node be told one after the other, a slice of time each.
-
-    A change that 100,000 watches are to hear of is seconds of work: without a pause the node would
-    lose its lease meanwhile.
-    """
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.turn = asyncio.Lock()
-        self._now = now
-        self._until = 0.0
-
-    def begin(self) -> None:
-        """A slice begins."""
-        self._until = self._now() + _SLICE_S
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the slice is over."""
-        return self._now() >= self._until
-
-
 class _Pushes:
     """What goes to one client: of each watch the newest only, and no faster than it reads."""
 
-    def __init__(self, peer: Peer, watches: Watches, dags: Dags, pace: _Pace) -> None:
+    def __init__(self, peer: Peer, watches: Watches, dags: Dags, pace: Pace) -> None:
         self._peer = peer
         self._pace = pace
         self._watches = watches
@@ -200,7 +178,7 @@ def layout_watches(
 ) -> OpenSession:
     """The part that serves watches."""
     dags = Dags(settings)
-    pace = _Pace(now)
+    pace = Pace(now)
 
     def open_session(peer: Peer) -> Routes:
         pushes = _Pushes(peer, watches, dags, pace)

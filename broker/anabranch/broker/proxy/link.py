@@ -17,9 +17,8 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import FrameError
-from anabranch.wire.framing import FRAME_BYTES_MAX
+from anabranch.wire.framing import FRAME_BYTES_MAX, LIST_FRAME_BYTES_MAX
 
-LIST_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 LINK_LIMITS: Final = ConnectionLimits(
     frame_bytes_max=LIST_FRAME_BYTES_MAX,
     unsent_bytes_max=2 * FRAME_BYTES_MAX,

@@ -12,11 +12,11 @@ import asyncio
 from typing import Final, Protocol
 
 from anabranch.broker.logging import get_logger
-from anabranch.broker.proxy.link import LIST_FRAME_BYTES_MAX, NodeLink
+from anabranch.broker.proxy.link import NodeLink
 from anabranch.core.topic_lists.errors import PermitAcquireError
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.errors import FrameError
-from anabranch.wire.framing import encode_frame
+from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
 from anabranch.wire.limiter import AsyncDualMemoryLimiter, HeldMemory, LimitType, write_within
 from anabranch.wire.server import Peer
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from anabranch.broker.proxy.link import LIST_FRAME_BYTES_MAX
+import msgspec
+
 from anabranch.broker.proxy.sessions import ClientSession, ProxiedPeer, SharedParts
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.framing import FRAME_BYTES_MAX
+from anabranch.wire.framing import FRAME_BYTES_MAX, LIST_FRAME_BYTES_MAX
 from anabranch.wire.server import Peer, Routes, WireServer
 
 _LOOK_S: Final = 0.02
@@ -77,10 +78,6 @@ class ProxyServer(WireServer):
 
 def client_limits(limits: ConnectionLimits) -> ConnectionLimits:
     """Those of a node, with room for lists, which are as long as they are."""
-    return ConnectionLimits(
-        frame_bytes_max=limits.frame_bytes_max,
-        unsent_bytes_max=LIST_FRAME_BYTES_MAX + 2 * FRAME_BYTES_MAX,
-        connections_max=limits.connections_max,
-        frame_s_max=limits.frame_s_max,
-        unfinished_bytes_max=limits.unfinished_bytes_max,
+    return msgspec.structs.replace(
+        limits, unsent_bytes_max=LIST_FRAME_BYTES_MAX + 2 * FRAME_BYTES_MAX
     )

@@ -13,6 +13,7 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import Consumers
 from anabranch.broker.topics.groups import Groups, StartPositionFinder
+from anabranch.broker.topics.lists import TopicLists
 from anabranch.broker.topics.metrics import BacklogMetrics, SegmentConsumerMetrics
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.placement import KafkaPlacement
@@ -85,6 +86,7 @@ def build_topics(
     access = TopicAccess(runtime, lookups, service, enabled=settings.scalable_topic_enabled)
     finder = ControllerFinder(access)
     watches = Watches(access, finder)
+    lists = TopicLists(service)
     timeout_s = settings.operation_timeout_millis / 1000
     positions = Positions(parts.open_positions)
     beginnings = StartPositionFinder(access, positions)
@@ -105,7 +107,7 @@ def build_topics(
     metrics.registry.register(
         SegmentConsumerMetrics(service.controllers, lambda: runtime.view, owned.names)
     )
-    _count(service, watches)
+    _count(service, watches, lists)
     surveys = TopicSurveys(
         access,
         consumers,
@@ -123,11 +125,11 @@ def build_topics(
     )
     policies = AutoScalePolicies(access, controllers.auto_scale, timeout_s)
     return TopicOperations(
-        access, consumers, backlogs, resets, surveys, watches, finder, limits, policies
+        access, consumers, backlogs, resets, surveys, watches, lists, finder, limits, policies
     )
 
 
-def _count(service: TopicService, watches: Watches) -> None:
+def _count(service: TopicService, watches: Watches, lists: TopicLists) -> None:
     """Shows how much this node does for topics."""
     metrics = service.runtime.metrics
     metrics.gauge(
@@ -137,6 +139,16 @@ def _count(service: TopicService, watches: Watches) -> None:
     )
     metrics.gauge(
         "anabranch_layout_watches", "Watches of layouts on this node.", lambda: watches.count
+    )
+    metrics.gauge(
+        "anabranch_topic_list_watches",
+        "Watches of lists of topics on this node.",
+        lambda: lists.watch_count,
+    )
+    metrics.gauge(
+        "anabranch_topic_lists",
+        "Lists of topics, of namespaces, patterns and property filters, that this node keeps.",
+        lambda: lists.count,
     )
     metrics.gauge(
         "anabranch_consumer_sessions",

@@ -22,6 +22,7 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import Consumers
+from anabranch.broker.topics.lists import TopicLists
 from anabranch.broker.topics.policies import (
     AutoScalePolicies,
     Limits,
@@ -64,6 +65,7 @@ class TopicOperations:
         resets: Resets,
         surveys: TopicSurveys,
         watches: Watches,
+        lists: TopicLists,
         finder: ControllerFinder,
         limits: Limits,
         policies: AutoScalePolicies,
@@ -75,6 +77,7 @@ class TopicOperations:
         self.resets = resets
         self.surveys = surveys
         self.watches = watches
+        self.lists = lists
         self._finder = finder
         self.limits = limits
         self.policies = policies
@@ -86,6 +89,7 @@ class TopicOperations:
     async def stop(self) -> None:
         """Ends the thread that works on Kafka, and whatever else runs by itself."""
         await self._finder.stop()
+        await self.lists.stop()
         await self.surveys.stop()
         await self.backlogs.stop()
         self.consumers.groups.stop()

@@ -1,8 +1,11 @@
 """Topic lists: names of topics, assembled and sent within bounded memory (seed 003).
 
+`sorted_names`: names in order, in shared pieces, and their hash.
+`topic_list`: the names that somebody follows, and what changed in them.
+`selection`: which topics are meant: a pattern of names, properties.
 `semaphore`: who gets permits, and when.
 `errors`: why somebody does not.
 """
 
 # What code outside of core may import.
-__all__ = ["errors", "semaphore"]
+__all__ = ["errors", "selection", "semaphore", "sorted_names", "topic_list"]

@@ -1,0 +1,128 @@
+"""Which topics of a namespace are meant: those whose name has a pattern, or with some properties.
+
+Patterns come from strangers. RE2, whose Java form Pulsar uses too, takes time that is linear in the
+name, whatever the pattern; how much for each character grows with the pattern's program, so that
+its size is bounded, and the text's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import re2
+
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.topics.topic import properties_dict
+
+PATTERN_LENGTH_MAX: Final = 512
+PROGRAM_SIZE_MAX: Final = 1_000  # instructions of RE2; a character of a pattern makes one or two
+FILTERS_MAX: Final = 64
+FILTER_LENGTH_MAX: Final = 65_536
+_MEMORY_MAX: Final = 1 << 20  # of one pattern, what RE2 remembers of its matches included
+_SCHEME: Final = "://"
+# The longer ones first: one ends like another.
+_DOMAINS: Final = ("non-persistent", "persistent", "topic")
+
+
+class PatternError(InvalidInputError):
+    """No pattern of names that this release can use."""
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What is asked for. Equal ones have equal lists."""
+
+    pattern: str = ""  # "": of any name
+    properties: tuple[tuple[str, str], ...] = ()  # name and value, by name; all must hold
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it leaves nothing out."""
+        return not self.pattern and not self.properties
+
+
+ALL: Final = Selection()
+
+
+def by_pattern(text: str) -> Selection:
+    """Those whose whole name, without its domain, matches. Raises PatternError."""
+    bare = _without_domain(text)
+    return ALL if bare == ".*" else Selection(pattern=bare)
+
+
+def by_properties(wanted: dict[str, str]) -> Selection:
+    """Those that have all of these properties. Raises InvalidInputError for too many."""
+    if len(wanted) > FILTERS_MAX:
+        raise InvalidInputError(f"{len(wanted)} property filters: give at most {FILTERS_MAX}")
+    length = max((len(part) for pair in wanted.items() for part in pair), default=0)
+    if length > FILTER_LENGTH_MAX:
+        raise InvalidInputError(
+            f"a property filter of {length} characters: no property is longer than "
+            f"{FILTER_LENGTH_MAX}"
+        )
+    return Selection(properties=tuple(sorted(wanted.items())))
+
+
+class Selector:
+    """A selection that topics can be held against. Raises PatternError."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._pattern = _compiled(selection.pattern) if selection.pattern else None
+        self._properties = selection.properties
+
+    @property
+    def needs_properties(self) -> bool:
+        """Whether a name alone does not say."""
+        return bool(self._properties)
+
+    def takes(self, name: str, properties: tuple[str, ...] = ()) -> bool:
+        """Whether it means the topic `tenant/namespace/name` with these properties."""
+        if self._pattern is not None and self._pattern.fullmatch(name) is None:
+            return False
+        if not self._properties:
+            return True
+        has = properties_dict(properties)
+        return all(has.get(key) == value for key, value in self._properties)
+
+
+def _without_domain(text: str) -> str:
+    """The pattern without the domain that it may name, as Pulsar's `removeTopicDomainScheme`."""
+    if not text:
+        raise PatternError("the topics' pattern is empty; .* is that of all")
+    if len(text) > PATTERN_LENGTH_MAX:
+        raise PatternError(
+            f"the topics' pattern {text[:40]!r}... has {len(text)} characters: at most "
+            f"{PATTERN_LENGTH_MAX} are looked at; use a shorter one, or several"
+        )
+    before, sep, rest = text.partition(_SCHEME)
+    if not sep:
+        return text
+    for domain in _DOMAINS:
+        if before.endswith(domain):
+            return before[: -len(domain)] + rest
+    raise PatternError(
+        f"the topics' pattern {text!r} names no domain before ://; write topic:// or leave it out"
+    )
+
+
+def _compiled(bare: str) -> Any:
+    options = re2.Options()
+    options.max_mem = _MEMORY_MAX
+    options.never_capture = True  # groups would cost a slower way of matching
+    options.log_errors = False
+    try:
+        pattern = re2.compile(bare, options)
+    except re2.error as error:
+        why = error.args[0] if error.args else error
+        told = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
+        raise PatternError(
+            f"the topics' pattern {bare!r} is none of RE2's: {told}; it is matched against the "
+            "whole name without its domain, tenant/namespace/name"
+        ) from None
+    size = pattern.programsize
+    if size > PROGRAM_SIZE_MAX:
+        raise PatternError(
+            f"the topics' pattern {bare!r} takes {size} steps: at most {PROGRAM_SIZE_MAX} are "
+            "taken; use smaller repetitions"
+        )
+    return pattern
