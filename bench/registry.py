@@ -13,6 +13,7 @@ from bench import (
     layouts,
     memory,
     operations,
+    proxying,
     reporting,
     roundtrip,
     scaling,
@@ -157,6 +158,20 @@ FIGURES = (
         "more than the peer",
         "9,600/s",
         cluster.http_many,
+    ),
+    Figure(
+        "proxy",
+        "look-ups per second through a proxy, binary protocol, 32 connections",
+        "at least 0.7 x the same at a node",
+        "-",
+        proxying.proxied_lookups,
+    ),
+    Figure(
+        "proxy-http",
+        "the same by HTTP",
+        "at least 0.7 x the same at a node",
+        "-",
+        proxying.proxied_http,
     ),
     Figure(
         "start-to-lookup",

@@ -13,7 +13,7 @@ from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.framing import FrameDecoder, encode_frame
+from anabranch.wire.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
 from anabranch.wire.server import OpenSession, Peer, Routes, WireServer, serve
 from support import steady
 from support.waiting import WAIT_S as WAIT_S
@@ -68,10 +68,15 @@ async def connected(
 class Raw:
     """A client that sends what a test wants it to."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
         self._reader = reader
         self.writer = writer
-        self._decoder = FrameDecoder()
+        self._decoder = FrameDecoder(frame_bytes_max)
 
     async def answer(self) -> BaseCommand | None:
         """The next command; None at the end."""
@@ -97,10 +102,10 @@ class Raw:
 
 
 @asynccontextmanager
-async def raw(port: int) -> AsyncIterator[Raw]:
+async def raw(port: int, frame_bytes_max: int = FRAME_BYTES_MAX) -> AsyncIterator[Raw]:
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
-        yield Raw(reader, writer)
+        yield Raw(reader, writer, frame_bytes_max)
     finally:
         writer.close()
 

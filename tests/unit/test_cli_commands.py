@@ -19,7 +19,7 @@ from support.waiting import WAIT_S
 COMMANDS = (
     [
         *("dev", "node", "demo", "lookup", "tenants", "namespaces", "bundles", "brokers"),
-        *("topics", "kafka", "archive", "audit", "settings", "doctor"),
+        *("topics", "kafka", "archive", "audit", "settings", "doctor", "proxy"),
     ],
     ["log", "tail"],
 )
@@ -102,6 +102,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["node", "--set", "leaseMillis"], 2, "not of the form NAME=VALUE"),
         (["node", "--config", "/nowhere.toml"], 2, "/nowhere.toml cannot be read"),
         (["doctor", "--set", "nope=1"], 1, "nope (flag) is no setting"),
+        (["proxy"], 2, "no node is named"),
+        (["proxy", "--nodes", "node:8080"], 2, "write http://host:port"),
+        (["proxy", "--set", "bootstrapServers=k:9092"], 2, "bootstrapServers (flag) is no setting"),
         (["archive", "--archive-dir", "a", "--interval", "inf"], 2, "inf is no finite number"),
         (["archive", "--archive-dir", "a", "--interval", "nan"], 2, "nan is no finite number"),
         (["audit", "--stuck-after", "nan"], 2, "nan is no finite number"),

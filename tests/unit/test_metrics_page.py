@@ -19,8 +19,8 @@ from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import Probe
 from anabranch.broker.metrics.node import measure_connections, measure_node
-from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
-from anabranch.broker.settings import load_settings
+from anabranch.broker.proxy.proxy import Proxy
+from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
 from support import steady
@@ -85,14 +85,14 @@ def _of_a_node() -> list[Row]:
 
 
 def _of_a_proxy() -> list[Row]:
-    registry = CollectorRegistry()
+    found: list[Row] = []
 
     async def body() -> None:
-        limits = load_settings(None, {}, {}).topic_list_limits
-        measured_limiter(limits, TopicListPrefix.PROXY, "river", registry).close()
+        settings = load_proxy_settings(None, {}, {"brokerWebServiceURL": "http://node:8080"})
+        found.extend(_described(Proxy(settings).shared.counts.registry))
 
     steady.run(body())
-    return sorted(_described(registry))
+    return sorted(found)
 
 
 def test_the_page_has_each_metric_with_kind_labels_and_meaning() -> None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from anabranch.broker.cli.main import cli
 from anabranch.broker.settings import SETTING_NAMES, load_settings
 from anabranch.broker.settings.page import BY_POLICY, markdown_table, setting_rows
+from anabranch.broker.settings.proxy import ProxySettings
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -25,6 +26,14 @@ def test_the_page_has_the_settings_as_they_are() -> None:
     wanted = markdown_table(setting_rows())
     shown = PAGE.read_text("utf-8")
     assert shown.endswith(wanted), "replace its table by that of `anabranch settings --markdown`"
+
+
+def test_the_page_of_proxies_has_theirs_as_they_are() -> None:
+    wanted = markdown_table(setting_rows(ProxySettings))
+    shown = (PAGE.parent / "proxy.md").read_text("utf-8")
+    assert shown.endswith(wanted), "replace it by that of `anabranch settings --proxy --markdown`"
+    assert said("--proxy", "--markdown") == wanted
+    assert "bootstrapServers" not in wanted
 
 
 def test_every_setting_is_listed_with_a_meaning_and_a_default_that_can_be_given() -> None:

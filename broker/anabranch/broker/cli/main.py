@@ -18,6 +18,7 @@ from anabranch.core.errors import AnabranchError
 _COMMANDS: Final = {
     "dev": ("anabranch.devkit.dev", "Run an embedded Kafka and some nodes on this machine."),
     "node": (".node.run", "Run one node."),
+    "proxy": (".node.proxy", "Run a proxy, for clients that cannot reach the nodes."),
     "demo": (
         "anabranch.devkit.demo.command",
         "Show a cluster at work on a real trace, with failures and an audit.",

@@ -8,13 +8,12 @@ from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from anabranch.broker.http.docs.description import describe
 from anabranch.broker.http.docs.page import docs_page
 from anabranch.broker.http.errors import answer_errors
-from anabranch.broker.http.guards.origins import OriginMiddleware, OriginRules
+from anabranch.broker.http.guards.origins import behind_origins
 from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.http.routes import (
     autoscale,
@@ -89,12 +88,4 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
 def create_app(operations: Operations, settings: Settings, metrics: Metrics) -> ASGIApp:
     """What a server runs."""
     api = create_api(operations, settings, metrics)
-    quick = reads.ReadMiddleware(api, operations)
-    site = OriginRules(settings)
-    served = OriginMiddleware(quick, site)
-    if not site.origins:
-        return served
-    # Outermost: browsers ask before they send, and read answers only with its headers.
-    return CORSMiddleware(
-        served, allow_origins=list(site.origins), allow_methods=["*"], allow_headers=["*"]
-    )
+    return behind_origins(reads.ReadMiddleware(api, operations), settings)

@@ -69,6 +69,7 @@ class HttpServer:
             lifespan="off",
             access_log=False,
             log_config=None,
+            proxy_headers=False,  # anybody could say that they are somebody else
             server_header=False,
             date_header=False,
             backlog=_BACKLOG,

@@ -8,13 +8,14 @@ from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.autoscale import setting_of
 from anabranch.broker.settings.environment import variable_of
-from anabranch.broker.settings.model import name_of
+from anabranch.broker.settings.sources import written_name
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy
 
 _COMPUTED: Final = {"advertisedAddress": "the host's name"}
@@ -41,16 +42,16 @@ class SettingRow(msgspec.Struct, frozen=True, rename="camel"):
     meaning: str
 
 
-def setting_rows() -> list[SettingRow]:
-    """Every setting, in the order of the model."""
+def setting_rows(model: type[BaseModel] = Settings) -> list[SettingRow]:
+    """Every setting of a node, or of a proxy, by name."""
     overridden = {
         setting_of(field.name)
         for field in msgspec.structs.fields(AutoScalePolicy)
         if field.encode_name in OVERRIDE_FIELDS
     }
     rows = []
-    for field, info in Settings.model_fields.items():
-        name = name_of(field)
+    for field, info in model.model_fields.items():
+        name = written_name(model, field)
         rows.append(
             SettingRow(
                 name,

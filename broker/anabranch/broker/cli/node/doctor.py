@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 
+from anabranch.broker.cli.node.findings import Finding, NotWellError, checked
+from anabranch.broker.cli.node.reach import examine_kafka, examine_reach
 from anabranch.broker.cli.shared.api import json_option
 from anabranch.broker.cli.shared.flags import setting_flags, setting_help, settings_of
 from anabranch.broker.cli.shared.output import table, write_json
@@ -32,14 +33,6 @@ _JAVA_SECONDS_MAX: Final = 60.0
 _KAFKA_SECONDS_MAX: Final = 10.0
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One check: what was looked at, whether it is well, and what was found or is to be done."""
-
-    check: str
-    ok: bool
-    found: str
-
-
 @click.command(
     epilog="Example: anabranch doctor --config node.toml --bootstrap-servers localhost:9092"
 )
@@ -49,15 +42,22 @@ class Finding(msgspec.Struct, frozen=True):
     type=click.IntRange(1, 65_535),
     help=setting_help("Port of look-ups and administration.", "web_service_port"),
 )
+@click.option(
+    "--url",
+    metavar="http://HOST:PORT",
+    help="A node or proxy. Checks instead what its clients need, from where this is run.",
+)
 @json_option
-def doctor(as_json: bool, **given: Any) -> int:
+def doctor(as_json: bool, url: str | None, **given: Any) -> int:
     """Check Java, the Kafka jars, settings, disk, port and Kafka for a node with these flags.
 
-    Kafka is asked only where its address is given. Changes nothing and fetches nothing.
+    Kafka is asked only where its address is given. With --url: whether a client that runs here
+    reaches that node or proxy, the port for clients that it names, and every address that Kafka's
+    brokers advertise. Changes nothing and fetches nothing.
 
     Exit status 0: all is well. 1: something is not.
     """
-    findings = list(_examine(**given))
+    findings = list(_examine(**given) if url is None else _examine_as_client(url, **given))
     if as_json:
         write_json(findings)
     else:
@@ -67,9 +67,9 @@ def doctor(as_json: bool, **given: Any) -> int:
 
 
 def _examine(**given: Any) -> Iterator[Finding]:
-    yield _checked("java", _java)
+    yield checked("java", _java)
     for jar_set in JAR_SETS:
-        yield _checked(f"jars ({jar_set})", partial(_jars, jar_set))
+        yield checked(f"jars ({jar_set})", partial(_jars, jar_set))
     try:
         settings = settings_of(**given)
     except SettingsError as error:
@@ -77,25 +77,28 @@ def _examine(**given: Any) -> Iterator[Finding]:
         return
     given_names = sorted(settings.model_fields_set)
     yield Finding("settings", ok=True, found=f"{len(given_names)} given, the rest defaults")
-    yield _checked("disk", lambda: _disk(settings.data_dir))
-    yield _checked("port", lambda: _port(settings))
+    yield checked("disk", lambda: _disk(settings.data_dir))
+    yield checked("port", lambda: _port(settings))
     if "bootstrap_servers" in settings.model_fields_set:
-        yield _checked("kafka", lambda: _kafka(settings))
+        found = checked("kafka", lambda: _kafka(settings))
+        yield found
+        if found.ok:
+            yield from examine_kafka(connect(settings))
     else:
         yield Finding("kafka", ok=True, found="not asked: name it with --bootstrap-servers")
 
 
-class _NotWellError(AnabranchError):
-    """What is to be done."""
-
-
-def _checked(check: str, look: Callable[[], str]) -> Finding:
+def _examine_as_client(url: str, **given: Any) -> Iterator[Finding]:
     try:
-        return Finding(check, ok=True, found=look())
+        settings = settings_of(**given)
+        connection = connect(settings)
     except AnabranchError as error:
-        return Finding(check, ok=False, found=str(error))
-    except OSError as error:
-        return Finding(check, ok=False, found=f"{error.strerror or error}")
+        yield Finding("settings", ok=False, found=str(error))
+        return
+    is_named = "bootstrap_servers" in settings.model_fields_set
+    yield from examine_reach(
+        url, settings.bootstrap_servers if is_named else "", connection.security
+    )
 
 
 def _java() -> str:
@@ -119,10 +122,10 @@ def _disk(data_dir: Path) -> str:
     while not there.exists():
         there = there.parent
     if not os.access(there, os.W_OK):
-        raise _NotWellError(f"{there} is not writable; name another dataDir")
+        raise NotWellError(f"{there} is not writable; name another dataDir")
     free = shutil.disk_usage(there).free
     if free < _DISK_BYTES_MIN:
-        raise _NotWellError(
+        raise NotWellError(
             f"{there} has {free >> 20} MiB left, a node wants {_DISK_BYTES_MIN >> 20}; make room "
             "or name another dataDir"
         )
@@ -156,7 +159,7 @@ def _kafka(settings: Settings) -> str:
 def _check_replicas(settings: Settings, brokers: int) -> None:
     """The cluster's topics may be there with more: those of segments are made anew all the time."""
     if settings.replication_factor > brokers:
-        raise _NotWellError(
+        raise NotWellError(
             f"replicationFactor is {settings.replication_factor}, but "
             f"{settings.bootstrap_servers} has {count_of(brokers, 'broker')}, so no scalable topic "
             "can be made: start more Kafka brokers, or set replicationFactor to what there are"

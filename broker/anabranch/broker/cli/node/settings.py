@@ -6,21 +6,25 @@ import click
 
 from anabranch.broker.cli.shared.api import json_option
 from anabranch.broker.cli.shared.output import table, write_json
+from anabranch.broker.settings import Settings
 from anabranch.broker.settings.page import SettingRow, markdown_table, setting_rows
+from anabranch.broker.settings.proxy import ProxySettings
 
 
 @click.command(epilog="Example: anabranch settings lease")
 @click.argument("words", nargs=-1, metavar="[WORD]...")
+@click.option("--proxy", "of_proxy", is_flag=True, help="List those of a proxy instead.")
 @click.option("--markdown", is_flag=True, help="Print the table of docs/settings.md.")
 @json_option
-def settings(words: tuple[str, ...], markdown: bool, as_json: bool) -> None:
+def settings(words: tuple[str, ...], of_proxy: bool, markdown: bool, as_json: bool) -> None:
     """List the settings of a node, or those whose name or meaning has each WORD.
 
     A setting goes into the file of --config, or the environment under the variable's name, or into
     --set NAME=VALUE. CHANGES says when it takes effect: at a node's start; by a policy, for a topic
     or a namespace, also while nodes run (`anabranch policy`).
     """
-    rows = [row for row in setting_rows() if all(_has(row, word.lower()) for word in words)]
+    every = setting_rows(ProxySettings if of_proxy else Settings)
+    rows = [row for row in every if all(_has(row, word.lower()) for word in words)]
     if as_json:
         write_json(rows)
     elif markdown:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -26,9 +26,9 @@ def setting_help(what: str, field: str) -> str:
     return f"{what}  [setting: {name_of(field)}{shown}]"
 
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = (
-    click.option("--config", type=_FILE, help="TOML file of settings."),
+    click.option("--config", type=FILE, help="TOML file of settings."),
     click.option(
         "--bootstrap-servers",
         metavar="HOST:PORT,...",
@@ -36,7 +36,7 @@ _OPTIONS = (
     ),
     click.option(
         "--kafka-properties",
-        type=_FILE,
+        type=FILE,
         help=setting_help("File of librdkafka security properties.", "kafka_properties_file"),
     ),
     click.option(
@@ -61,6 +61,19 @@ def setting_flags(command: _F) -> _F:
     return command
 
 
+def given_settings(settings: Iterable[str]) -> dict[str, object]:
+    """What --set gives, by name."""
+    found: dict[str, object] = {}
+    for setting in settings:
+        name, sep, value = setting.partition("=")
+        if not sep:
+            raise click.BadParameter(
+                f"{setting!r} is not of the form NAME=VALUE", param_hint="--set"
+            )
+        found[name.strip()] = value.strip()
+    return found
+
+
 def settings_of(
     config: Path | None,
     bootstrap_servers: str | None,
@@ -74,14 +87,7 @@ def settings_of(
 
     Raises SettingsError.
     """
-    overrides: dict[str, object] = {}
-    for setting in settings:
-        name, sep, value = setting.partition("=")
-        if not sep:
-            raise click.BadParameter(
-                f"{setting!r} is not of the form NAME=VALUE", param_hint="--set"
-            )
-        overrides[name.strip()] = value.strip()
+    overrides = given_settings(settings)
     named = {
         "bootstrapServers": bootstrap_servers,
         "kafkaPropertiesFile": kafka_properties,
@@ -95,7 +101,7 @@ def settings_of(
 
 def report_flags(command: _F) -> _F:
     """Adds where a report goes: `json_path` ("-": standard output, "": nowhere), `html_path`."""
-    page = click.option("--html", "html_path", type=_FILE, help="File for the report with plots.")
+    page = click.option("--html", "html_path", type=FILE, help="File for the report with plots.")
     data = click.option(
         "--json",
         "json_path",

@@ -1,0 +1,107 @@
+"""`anabranch proxy`: one address for clients that cannot reach the nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import click
+
+from anabranch.broker.cli.shared.flags import FILE, given_settings
+from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
+
+
+@click.command(
+    epilog="Example: anabranch proxy --nodes http://node-1:8080,node-2:8080 "
+    "--set advertisedAddress=river.example.com"
+)
+@click.option("--config", type=FILE, help="TOML file of settings.")
+@click.option(
+    "--nodes",
+    metavar="http://HOST:PORT,...",
+    help="HTTP ports of some nodes; the others are found by them.  [setting: brokerWebServiceURL]",
+)
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65_535),
+    help="Port of look-ups and administration.  [setting: webServicePort; default: 8080]",
+)
+@click.option(
+    "--service-port",
+    type=click.IntRange(0, 65_535),
+    help="Port for clients; 0: any free one.  [setting: servicePort; default: 6650]",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other setting, by its name; may be repeated.",
+)
+def proxy(
+    config: Path | None,
+    nodes: str | None,
+    http_port: int | None,
+    service_port: int | None,
+    settings: tuple[str, ...],
+) -> int:
+    """Run a proxy: look-ups, watches, consumers' sessions, lists and administration by one address.
+
+    Messages do not go through it: its clients reach Kafka themselves (`anabranch doctor --url`
+    checks that). Settings come from --config, then the environment (ANABRANCH_ and the setting's
+    name), then flags; later ones win. SIGTERM or Ctrl-C ends it once what is under way is answered
+    (a second signal at once). Log lines go to standard error.
+
+    Exit status 0: stopped as asked. 2: did not start.
+    """
+    from anabranch.broker.logging import configure_logging
+
+    named = {
+        "brokerWebServiceURL": nodes,
+        "webServicePort": http_port,
+        "servicePort": service_port,
+    }
+    overrides = given_settings(settings)
+    overrides |= {name: value for name, value in named.items() if value is not None}
+    loaded = load_proxy_settings(config, os.environ, overrides)
+    configure_logging(loaded)
+    import uvloop
+
+    return uvloop.run(run(loaded))
+
+
+async def run(settings: ProxySettings) -> int:
+    """Starts the proxy and its two ports; returns once it was stopped."""
+    from anabranch.broker.descriptors import fit_connections
+    from anabranch.broker.http.server import bind
+    from anabranch.broker.proxy.proxy import DESCRIPTORS_EACH, Proxy
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, stopping)
+    address = settings.bind_address
+    with (
+        bind(address, settings.web_service_port) as web,
+        bind(address, settings.service_port, "servicePort") as binary,
+    ):
+        # Clients must be told the port that was free, not that any would do.
+        held = {
+            "web_service_port": web.getsockname()[1],
+            "service_port": binary.getsockname()[1],
+        }
+        settings = fit_connections(settings.model_copy(update=held), DESCRIPTORS_EACH)
+        running = Proxy(settings)
+        await running.start(web, binary)
+        await stopping.wait()
+        await running.stop()
+    return 0
+
+
+def _stop(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
+    stopping.set()

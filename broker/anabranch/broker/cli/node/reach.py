@@ -1,0 +1,104 @@
+"""What a client needs of the network, looked at from where the command is run.
+
+A client asks a node, or a proxy, by two ports, and takes its messages from Kafka itself: so it must
+reach every address that those two tell it, the advertised ones, and not only the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+from urllib.parse import urlsplit
+
+from confluent_kafka import KafkaException
+
+from anabranch.admin import Admin
+from anabranch.broker.cli.node.findings import Finding, NotWellError, checked
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.wire.client import connect
+from anabranch.wire.errors import ConnectError
+
+_CONNECT_S_MAX: Final = 5.0
+_KAFKA_S_MAX: Final = 10.0
+
+
+def examine_reach(url: str, kafka: str, security: Mapping[str, str]) -> Iterator[Finding]:
+    """A node or proxy, the port for clients that it names, and Kafka's brokers.
+
+    `kafka`: bootstrap servers, "" for those that clients of the cluster are told.
+    """
+    with Admin(url) as admin:
+        answers = checked("http", lambda: _answers(admin))
+        yield answers
+        if answers.ok:
+            yield checked("clients' port", lambda: _service(admin))
+            told = checked("kafka is told as", lambda: kafka or _told(admin))
+            yield told
+            kafka = told.found if told.ok else ""
+    if kafka:
+        yield from examine_kafka(KafkaConnection(kafka, security, "anabranch-doctor"))
+
+
+def examine_kafka(connection: KafkaConnection) -> Iterator[Finding]:
+    """Whether each address that Kafka's brokers advertise can be reached from here."""
+    servers = connection.bootstrap_servers
+    try:
+        brokers = connection.admin().list_topics(timeout=_KAFKA_S_MAX).brokers.values()
+    except KafkaException as error:
+        yield Finding(
+            "kafka",
+            ok=False,
+            found=f"{servers} does not answer from here ({error.args[0].str()}): open the way to "
+            "it, or name those that can be reached with --bootstrap-servers",
+        )
+        return
+    for broker in sorted(brokers, key=lambda each: each.id):
+        look = partial(_listener, broker.id, str(broker.host), int(broker.port))
+        yield checked(f"kafka broker {broker.id}", look)
+
+
+def _answers(admin: Admin) -> str:
+    status = admin.brokers.get_status()
+    return f"{admin.answered_by} reaches node {status.broker_id}, which is {status.mode}"
+
+
+def _service(admin: Admin) -> str:
+    url = admin.brokers.get_status().service_url
+    where = urlsplit(url)
+    if not where.hostname or not where.port:
+        raise NotWellError(f"{admin.answered_by} names no port for clients: set brokerServicePort")
+    try:
+        asyncio.run(_shaken_hands(where.hostname, where.port))
+    except ConnectError as error:
+        raise NotWellError(
+            f"{error}, though {admin.answered_by} tells clients to go to {url}: set "
+            "advertisedAddress to a name that is known here and open that port, or run "
+            "`anabranch proxy` where both sides reach it"
+        ) from None
+    return f"{url} answers"
+
+
+async def _shaken_hands(host: str, port: int) -> None:
+    connection = await connect(host, port, timeout_s=_CONNECT_S_MAX)
+    connection.close("the doctor has seen enough")
+    await asyncio.wait([connection.closed], timeout=_CONNECT_S_MAX)
+
+
+def _told(admin: Admin) -> str:
+    return admin.brokers.get_runtime_configurations()["bootstrapServers"]
+
+
+def _listener(number: int, host: str, port: int) -> str:
+    try:
+        socket.create_connection((host, port), _CONNECT_S_MAX).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise NotWellError(
+            f"broker {number} advertises {host}:{port}, which cannot be reached from here ({why}): "
+            "clients' messages go there. Give it an address for those outside in "
+            "advertised.listeners, or open the way to this one"
+        ) from None
+    return f"{host}:{port} can be reached"

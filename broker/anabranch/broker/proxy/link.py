@@ -1,0 +1,154 @@
+"""`NodeLink`: a client's own connection to one node, so that all ids pass through unchanged.
+
+What one client has under way is nobody else's affair: its links end with it, and a node sees the
+end of a client as it would without a proxy. Lists of topics are not decoded: a link stops reading
+when one begins, and goes on when there is memory for all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+import msgspec
+
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.client import ClientConnection
+from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.errors import FrameError
+from anabranch.wire.framing import FRAME_BYTES_MAX, LIST_FRAME_BYTES_MAX
+
+LINK_LIMITS: Final = ConnectionLimits(
+    frame_bytes_max=LIST_FRAME_BYTES_MAX,
+    unsent_bytes_max=2 * FRAME_BYTES_MAX,
+    keep_alive_s=10.0,  # a node that is gone without a word is left after twice that
+)
+# Lists, of any length, by the number of their type.
+LISTS: Final = frozenset(
+    {
+        BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+        BaseCommand.WATCH_TOPIC_LIST_SUCCESS,
+        BaseCommand.WATCH_TOPIC_UPDATE,
+        BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE,
+    }
+)
+_TYPE_TAG: Final = 0x08  # the field `type` comes first, and the types of lists have one byte
+_HEAD_BYTES: Final = 2
+
+
+class Asked(msgspec.Struct):
+    """A request that a node has not answered yet."""
+
+    command: BaseCommand
+    attempts: int = 1
+
+
+class LinkOwner(Protocol):
+    """Whose link it is."""
+
+    def answered(self, link: NodeLink, command: BaseCommand) -> None:
+        """A command of the node for the client, no list."""
+
+    def list_begins(self, link: NodeLink, type_number: int, frame_bytes: int) -> None:
+        """A list begins; the link reads on when told to take it, or to leave it out."""
+
+    def link_ended(self, link: NodeLink, reason: str) -> None:
+        """The link is gone."""
+
+
+class NodeLink(ClientConnection):
+    """One client's connection to one node."""
+
+    def __init__(self, owner: LinkOwner, node: str) -> None:
+        super().__init__(limits=LINK_LIMITS)
+        self.node = node  # host:port
+        self.asked: dict[int, Asked] = {}  # by request id
+        self.consumers: set[int] = set()  # ids of those that this node serves, or is to
+        self._owner = owner
+        self._is_paused = False  # by the owner
+        self._is_in_list = False
+        self._admitted = False  # the list that has begun
+        self._list: asyncio.Future[bytes] | None = None
+
+    def ask(self, request_id: int, asked: Asked) -> None:
+        """Passes on a request that will be answered, or handed back when the link ends."""
+        self.asked[request_id] = asked
+        self.tell(asked.command)
+
+    def tell(self, command: BaseCommand) -> None:
+        """Passes on a command that has no answer."""
+        self._send(command)
+
+    def pause(self) -> None:
+        """Reads nothing more, but the list that was begun, until `resume`."""
+        self._is_paused = True
+        self.hold()
+
+    def resume(self) -> None:
+        """Reads on."""
+        self._is_paused = False
+        self._read_on()
+
+    async def take_list(self) -> bytes:
+        """The list that has begun, undecoded; nothing is read behind it until `list_over`.
+
+        Raises asyncio.CancelledError when the link ends first.
+        """
+        self._admitted = True
+        self._list = self._loop.create_future()
+        self.go_on()
+        return await self._list
+
+    def leave_out_list(self) -> None:
+        """Reads on behind the list that has begun."""
+        self._decoder.skip()
+        self.list_over()
+
+    def list_over(self) -> None:
+        """Reads on behind the list that was taken."""
+        self._is_in_list = False
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if not self._is_paused and not self._is_in_list:
+            self.go_on()
+
+    # --- what comes from the node ---------------------------------------------------------
+
+    def next_command(self) -> bytes | None:
+        if not self._admitted:
+            begun = self._decoder.begun(_HEAD_BYTES)
+            if begun is None:
+                return None
+            total, head = begun
+            if head[0] == _TYPE_TAG and head[1] in LISTS:
+                if total <= LIST_FRAME_BYTES_MAX:
+                    self._is_in_list = True
+                    self.hold()
+                    self._owner.list_begins(self, head[1], total)
+                    return None
+            elif total > FRAME_BYTES_MAX:
+                raise FrameError(f"a frame of {total} bytes that is no list of topics")
+        return super().next_command()
+
+    def arrived(self, data: bytes) -> None:
+        if not self._admitted:
+            super().arrived(data)
+            return
+        self._admitted = False
+        self.hold()
+        if self._list is not None and not self._list.done():
+            self._list.set_result(data)
+
+    def received(self, command: BaseCommand) -> None:
+        if not self.welcomed.done():
+            super().received(command)
+        elif not commands.lacking(command):
+            self._owner.answered(self, command)
+
+    def ended(self, reason: str) -> None:
+        super().ended(reason)
+        if self._list is not None and not self._list.done():
+            self._list.cancel()
+        self._owner.link_ended(self, reason)

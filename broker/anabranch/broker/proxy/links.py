@@ -1,0 +1,120 @@
+"""`ClientLinks`: the links of one client, one to each node that it needs, opened on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+from anabranch.broker.proxy.link import Asked, LinkOwner, NodeLink
+from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.wire.anabranch_pb2 import CommandConnect, ServerError
+from anabranch.wire.client import join
+from anabranch.wire.errors import ConnectError, RefusedError
+
+
+class ClientLinks:
+    """On one event loop; all end with the client."""
+
+    def __init__(self, owner: LinkOwner, nodes: KnownNodes, hello: CommandConnect) -> None:
+        self.home: NodeLink | None = None
+        self._owner = owner
+        self._nodes = nodes
+        self._hello = hello  # what the client has said of itself
+        self._links: dict[str, NodeLink] = {}  # by host:port
+        self._opening = asyncio.Lock()
+        self._is_paused = False
+        self._is_over = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no node owes an answer."""
+        return not any(link.asked for link in self._links.values())
+
+    async def at_home(self) -> NodeLink:
+        """The home, another one if it is gone. Raises RefusedError when no node answers."""
+        if self.home is not None and self.home.is_open:
+            return self.home
+        failures: list[str] = []
+        async with self._opening:
+            if self.home is not None and self.home.is_open:
+                return self.home
+            for address in self._nodes.binary_order():
+                try:
+                    self.home = await self._opened(address)
+                except ConnectError as error:
+                    failures.append(str(error))
+                else:
+                    return self.home
+        raise RefusedError(ServerError.ServiceNotReady, self._nodes.nobody(failures))
+
+    async def to(self, address: str) -> NodeLink:
+        """A link to that node. Raises RefusedError when it does not answer."""
+        async with self._opening:
+            try:
+                return await self._opened(address)
+            except ConnectError as error:
+                raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
+
+    def pause(self) -> None:
+        """Nothing more is read from nodes, until `resume`."""
+        self._is_paused = True
+        for link in self._links.values():
+            link.pause()
+
+    def resume(self) -> None:
+        """Nodes are read again."""
+        self._is_paused = False
+        for link in list(self._links.values()):
+            link.resume()
+
+    def forget(self, request_id: int) -> Asked | None:
+        """What was asked under that id, for whose answer nobody waits any more."""
+        found = (link.asked.pop(request_id, None) for link in self._links.values())
+        return next((asked for asked in found if asked is not None), None)
+
+    def lost(self, link: NodeLink) -> bool:
+        """Leaves out a link that has ended. False if it was none of these."""
+        if self._links.get(link.node) is not link:
+            return False
+        del self._links[link.node]
+        return True
+
+    def drop_if_unused(self, link: NodeLink) -> None:
+        """Ends a link that carries nothing."""
+        if link is self.home or link.consumers or link.asked:
+            return
+        if self.lost(link):
+            link.close("nothing of its client is there any more")
+
+    def end(self) -> None:
+        """Ends all of them, at once and for good."""
+        self._is_over = True
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            link.abort("its client has gone")
+
+    async def _opened(self, address: str) -> NodeLink:
+        """Raises ConnectError."""
+        known = self._links.get(address)
+        if known is not None and known.is_open:
+            return known
+        where = urlsplit(f"//{address}")
+        try:
+            link = await join(
+                lambda: NodeLink(self._owner, address),
+                where.hostname or "",
+                where.port or 0,
+                self._hello,
+                self._nodes.connect_s_max,
+            )
+        except ConnectError as error:
+            self._nodes.binary_failed(address, str(error))
+            raise
+        self._nodes.binary_answered(address)
+        if self._is_over:
+            link.abort("its client has gone")
+            raise ConnectError("the client has gone")
+        self._links[address] = link
+        if self._is_paused:
+            link.pause()
+        return link

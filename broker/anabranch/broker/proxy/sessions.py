@@ -1,0 +1,416 @@
+"""`ClientSession`: what one client of a proxy has under way, and the links that carry it.
+
+Look-ups go over a link that many clients share, while that is not busy. Lists and watches go to the
+client's *home*, its link to any node; what belongs to a topic's controller goes to that, which is
+looked up each time. When the home is lost, look-ups, requests for lists and watches go on at
+another node; a consumer whose node is lost is told to subscribe again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import msgspec
+
+from anabranch.broker.logging import get_logger
+from anabranch.broker.proxy.addresses import ProxyAddresses
+from anabranch.broker.proxy.counts import ProxyCounts
+from anabranch.broker.proxy.link import Asked, NodeLink
+from anabranch.broker.proxy.links import ClientLinks
+from anabranch.broker.proxy.lists import ListRelay
+from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.watches import KeptWatches
+from anabranch.core.topic_lists.errors import PermitAcquireError
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import (
+    BaseCommand,
+    CommandCloseConsumer,
+    CommandConnect,
+    ServerError,
+)
+from anabranch.wire.errors import RefusedError
+from anabranch.wire.limiter import AsyncDualMemoryLimiter
+from anabranch.wire.server import Peer, Routes, WireServer
+
+_ATTEMPTS_MAX: Final = 5
+_LIST_S_MAX: Final = 60.0  # from the question to the end of the answer
+# Asked again at another node when theirs is gone.
+_REPEATABLE: Final = frozenset(
+    {BaseCommand.LOOKUP, BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.WATCH_TOPIC_LIST}
+)
+_log = get_logger()
+
+
+class SharedParts(msgspec.Struct, frozen=True):
+    """What all clients of a proxy share."""
+
+    nodes: KnownNodes
+    addresses: ProxyAddresses
+    limiter: AsyncDualMemoryLimiter
+    counts: ProxyCounts
+
+
+class ProxiedPeer(Peer):
+    """A client's connection, which also sends on what nodes have said."""
+
+    def __init__(self, server: WireServer) -> None:
+        super().__init__(server)
+        self.hello = CommandConnect()  # what it has said of itself
+
+    def pass_on(self, command: BaseCommand) -> None:
+        """Sends what a node has said."""
+        self._send(command)
+
+
+class ClientSession:
+    """One client of the proxy."""
+
+    def __init__(self, peer: ProxiedPeer, shared: SharedParts) -> None:
+        self._peer = peer
+        self._nodes = shared.nodes
+        self._addresses = shared.addresses
+        self._counts = shared.counts
+        self._watches = KeptWatches(shared.addresses)
+        self._lists = ListRelay(peer, self, shared.limiter)
+        self._list: tuple[int, asyncio.Future[None]] | None = None  # asked for, by request id
+        self._links = ClientLinks(self, shared.nodes, peer.hello)
+        self._consumers: dict[int, NodeLink] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lookups = 0  # passed on with those of others
+        self._is_client_slow = False
+        self._is_full = False  # of requests that wait for their answers
+        peer.closed.add_done_callback(lambda _: self._end())
+
+    def routes(self) -> Routes:
+        """By command."""
+        return {
+            BaseCommand.LOOKUP: self._ask_home,
+            BaseCommand.GET_TOPICS_OF_NAMESPACE: self._ask_list,
+            BaseCommand.WATCH_TOPIC_LIST: self._ask_list,
+            BaseCommand.WATCH_TOPIC_LIST_CLOSE: self._ask_home,
+            BaseCommand.SCALABLE_TOPIC_LOOKUP: self._watch,
+            BaseCommand.SCALABLE_TOPIC_CLOSE: self._unwatch,
+            BaseCommand.WATCH_SCALABLE_TOPICS: self._watch,
+            BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE: self._unwatch,
+            BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: self._subscribe,
+            BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: self._ask_consumers_node,
+            BaseCommand.SCALABLE_CONSUMER_REPORT: self._ask_consumers_node,
+            BaseCommand.SCALABLE_TRAFFIC_REPORT: self._report,
+        }
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for no answer."""
+        return not self._lookups and self._links.is_idle
+
+    def dismiss_consumers(self, why: str) -> None:
+        """Tells every consumer to subscribe again."""
+        for number in list(self._consumers):
+            self._forget_consumer(number)
+            self._dismiss(number, why)
+
+    def lookup(self, command: BaseCommand) -> bool:
+        """Passes a look-up on at once, the way that costs least; False: it must wait first."""
+        if self._lookups >= self._peer.limits.requests_max:
+            return False
+        if not self._nodes.look_up(self, command):
+            return False
+        self._counts.lookups += 1
+        self._lookups += 1
+        return True
+
+    def lookup_answered(self, number: int, answer: BaseCommand) -> None:
+        """What was passed on so is answered."""
+        self._lookups -= 1
+        said = answer.lookupTopicResponse
+        said.request_id = number
+        self._addresses.in_lookup(said)
+        self._pass_on(answer)
+
+    def lookup_lost(self, _number: int, command: BaseCommand) -> None:
+        """What was passed on so is asked again, over a link of the client's own."""
+        self._lookups -= 1
+        if self._peer.is_open:
+            self._spawn(self._again(Asked(command, 2)))
+
+    # --- commands ---------------------------------------------------------------------------
+
+    async def _ask_home(self, command: BaseCommand) -> None:
+        self._counts.requests += 1
+        await self._ask_any(Asked(command))
+        if command.type == BaseCommand.WATCH_TOPIC_LIST_CLOSE:
+            self._watches.list_watchers.discard(command.watchTopicListClose.watcher_id)
+
+    async def _ask_any(self, asked: Asked) -> None:
+        """Raises RefusedError."""
+        home = await self._links.at_home()
+        self._ask(home, commands.request_id_of(asked.command), asked)
+
+    async def _ask_list(self, command: BaseCommand) -> None:
+        try:
+            await self._lists.ask(command)
+        except PermitAcquireError as error:
+            raise RefusedError(ServerError.TooManyRequests, str(error)) from error
+
+    async def ask_for_list(self, command: BaseCommand) -> None:
+        """Passes the request on; returns when it was answered, or refused."""
+        self._counts.requests += 1
+        number = commands.request_id_of(command)
+        answered = asyncio.get_running_loop().create_future()
+        self._list = (number, answered)
+        if command.type == BaseCommand.WATCH_TOPIC_LIST:
+            self._watches.list_watchers.add(command.watchTopicList.watcher_id)
+        try:
+            async with asyncio.timeout(_LIST_S_MAX):
+                await self._ask_any(Asked(command))
+                await answered
+        except TimeoutError:
+            self._links.forget(number)
+            raise RefusedError(
+                ServerError.ServiceNotReady, f"no node sent the list within {_LIST_S_MAX:g} s"
+            ) from None
+        finally:
+            self._list = None
+
+    async def _watch(self, command: BaseCommand) -> None:
+        self._counts.requests += 1
+        kept = self._watches.open(command)
+        try:
+            home = await self._links.at_home()
+        except RefusedError:
+            self._watches.close(command)
+            raise
+        if self._watches.is_kept(kept) and not kept.is_told:
+            kept.is_told = True
+            self._tell(home, command)
+
+    async def _unwatch(self, command: BaseCommand) -> None:
+        self._watches.close(command)
+        if self._links.home is not None:
+            self._tell(self._links.home, command)
+
+    async def _subscribe(self, command: BaseCommand) -> None:
+        self._counts.requests += 1
+        said = command.scalableTopicSubscribe
+        link = await self._links.to(await self._nodes.controller_of(said.topic))
+        before = self._consumers.get(said.consumer_id)
+        self._forget_consumer(said.consumer_id)
+        if before is not None and before is not link:
+            self._links.drop_if_unused(before)
+        self._consumers[said.consumer_id] = link
+        link.consumers.add(said.consumer_id)
+        self._ask(link, said.request_id, Asked(command))
+
+    async def _ask_consumers_node(self, command: BaseCommand) -> None:
+        self._counts.requests += 1
+        said: Any = commands.payload_of(command)
+        link = self._consumers.get(said.consumer_id)
+        if link is None:
+            raise RefusedError(
+                ServerError.ConsumerNotFound,
+                f"consumer {said.consumer_id} of this connection has no session: subscribe first",
+            )
+        self._ask(link, said.request_id, Asked(command))
+
+    async def _report(self, command: BaseCommand) -> None:
+        self._counts.requests += 1
+        said = command.scalableTrafficReport
+        link = await self._links.to(await self._nodes.controller_of(said.topic))
+        self._ask(link, said.request_id, Asked(command))
+
+    # --- to nodes ---------------------------------------------------------------------------
+
+    def _ask(self, link: NodeLink, request_id: int, asked: Asked) -> None:
+        link.ask(request_id, asked)
+        if len(link.asked) >= self._peer.limits.requests_max:
+            self._is_full = True
+            self._peer.hold()
+        if not link.is_drained:
+            self._node_is_slow(link)
+
+    def _tell(self, link: NodeLink, command: BaseCommand) -> None:
+        link.tell(command)
+        if not link.is_drained:
+            self._node_is_slow(link)
+
+    def _node_is_slow(self, link: NodeLink) -> None:
+        """The client waits while a node does not take what it has sent."""
+
+        async def wait() -> None:
+            await link.drained()
+            self._peer.go_on()
+
+        self._peer.hold()
+        self._spawn(wait())
+
+    # --- from nodes -------------------------------------------------------------------------
+
+    def answered(self, link: NodeLink, command: BaseCommand) -> None:
+        """A command of the node for the client, no list."""
+        kind = command.type
+        if kind == BaseCommand.LOOKUP_RESPONSE:
+            self._addresses.in_lookup(command.lookupTopicResponse)
+        elif kind == BaseCommand.SCALABLE_TOPIC_UPDATE:
+            if not self._watches.is_news(command.scalableTopicUpdate):
+                return
+        elif kind == BaseCommand.CLOSE_CONSUMER:
+            self._forget_consumer(command.close_consumer.consumer_id)
+        number = commands.request_id_of(command)
+        asked = link.asked.pop(number, None)
+        if asked is not None:
+            self._settled(asked, command, number)
+        self._pass_on(command)
+        if self._is_full and len(link.asked) < self._peer.limits.requests_max:
+            self._is_full = False
+            self._peer.go_on()
+
+    def _settled(self, asked: Asked, answer: BaseCommand, number: int) -> None:
+        kind = asked.command.type
+        if kind == BaseCommand.SCALABLE_TOPIC_SUBSCRIBE:
+            if answer.scalableTopicSubscribeResponse.HasField("error"):
+                self._forget_consumer(asked.command.scalableTopicSubscribe.consumer_id)
+        elif kind == BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE:
+            if answer.type == BaseCommand.SUCCESS:
+                self._forget_consumer(asked.command.scalableTopicUnsubscribe.consumer_id)
+        elif kind == BaseCommand.WATCH_TOPIC_LIST:  # refused, for what it asks for is a list
+            self._watches.list_watchers.discard(asked.command.watchTopicList.watcher_id)
+            self._list_is_over(number)
+        elif kind == BaseCommand.GET_TOPICS_OF_NAMESPACE:
+            self._list_is_over(number)
+
+    def _list_is_over(self, number: int) -> None:
+        if self._list is not None and self._list[0] == number and not self._list[1].done():
+            self._list[1].set_result(None)
+
+    def list_begins(self, link: NodeLink, type_number: int, frame_bytes: int) -> None:
+        """A list begins: it is relayed when there is memory for it."""
+        self._spawn(self._lists.relay(link, type_number, frame_bytes))
+
+    def list_passed(self, link: NodeLink, type_number: int, data: bytes) -> None:
+        """The client has it."""
+        if type_number == BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE:
+            self._watches.list_passed(data)
+        elif type_number != BaseCommand.WATCH_TOPIC_UPDATE and self._list is not None:
+            link.asked.pop(self._list[0], None)
+            self._list_is_over(self._list[0])
+
+    def list_refused(self, link: NodeLink, type_number: int, why: str) -> None:
+        """The client does not get it: it is told, or has to begin anew if that is not possible."""
+        asked = link.asked.pop(self._list[0], None) if self._list is not None else None
+        if asked is None or type_number in (
+            BaseCommand.WATCH_TOPIC_UPDATE,
+            BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE,
+        ):
+            self._peer.close(f"a change of a list of topics could not be passed on: {why}")
+            return
+        self._refuse(asked.command, ServerError.TooManyRequests, why)
+
+    def _pass_on(self, command: BaseCommand) -> None:
+        self._peer.pass_on(command)
+        if not self._peer.is_drained and not self._is_client_slow:
+            self._is_client_slow = True
+            self._spawn(self._until_client_reads())
+
+    async def _until_client_reads(self) -> None:
+        """Nothing is read from nodes for a client that does not read."""
+        self._links.pause()
+        await self._peer.drained()
+        self._is_client_slow = False
+        self._links.resume()
+
+    # --- ends -------------------------------------------------------------------------------
+
+    def link_ended(self, link: NodeLink, reason: str) -> None:
+        """What it carried goes on elsewhere, or is refused."""
+        if not self._links.lost(link):
+            return
+        was_home = self._links.home is link
+        if was_home:
+            self._links.home = None
+        if not self._peer.is_open:
+            return
+        self._counts.lost_links += 1
+        self._nodes.binary_failed(link.node, reason)
+        why = f"node {link.node} has gone: {reason}"
+        _log.info("proxy.link_lost", node=link.node, client=self._peer.address, why=reason)
+        asked, link.asked = link.asked, {}
+        for number, each in asked.items():
+            self._lost(number, each, why)
+        for number in list(link.consumers):
+            self._forget_consumer(number)
+            self._dismiss(number, why)
+        self._peer.go_on()
+        if was_home:
+            self._move_watches()
+
+    def _lost(self, number: int, asked: Asked, why: str) -> None:
+        if asked.command.type in _REPEATABLE and asked.attempts < _ATTEMPTS_MAX:
+            asked.attempts += 1
+            self._spawn(self._again(asked))
+            return
+        if asked.command.type == BaseCommand.SCALABLE_TOPIC_SUBSCRIBE:
+            self._forget_consumer(asked.command.scalableTopicSubscribe.consumer_id)
+        self._refuse(asked.command, ServerError.ServiceNotReady, why)
+
+    async def _again(self, asked: Asked) -> None:
+        try:
+            await self._ask_any(asked)
+        except RefusedError as error:
+            self._refuse(asked.command, error.code, error.reason)
+
+    def _refuse(self, command: BaseCommand, code: ServerError, why: str) -> None:
+        self._peer.refuse(command, code, why)
+        if command.type == BaseCommand.WATCH_TOPIC_LIST:
+            self._watches.list_watchers.discard(command.watchTopicList.watcher_id)
+        self._list_is_over(commands.request_id_of(command))
+
+    def _move_watches(self) -> None:
+        if self._watches.list_watchers:
+            # Only the client knows its lists: it watches again, with their hashes.
+            self._peer.close("the node of a watch of a topic list has gone: connect again")
+        elif self._watches:
+            self._spawn(self._watch_elsewhere())
+
+    async def _watch_elsewhere(self) -> None:
+        try:
+            home = await self._links.at_home()
+        except RefusedError as error:
+            for command in self._watches.give_up():
+                self._peer.refuse(command, error.code, error.reason)
+            return
+        for command in self._watches.moved():
+            self._counts.moved_watches += 1
+            self._tell(home, command)
+
+    def _dismiss(self, consumer_id: int, why: str) -> None:
+        self._peer.send(
+            CommandCloseConsumer(
+                consumer_id=consumer_id,
+                request_id=commands.NO_REQUEST,
+                reason=f"{why}: subscribe again",
+            )
+        )
+
+    def _forget_consumer(self, consumer_id: int) -> None:
+        link = self._consumers.pop(consumer_id, None)
+        if link is not None:
+            link.consumers.discard(consumer_id)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _log.error("proxy.fault", client=self._peer.address, exc_info=error)
+            self._peer.close("the proxy met a fault; its log says where")
+
+    def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._links.end()

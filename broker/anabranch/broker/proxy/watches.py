@@ -1,0 +1,116 @@
+"""The watches of one client, so that another node can take them over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from anabranch.broker.proxy.addresses import ProxyAddresses
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand, CommandScalableTopicUpdate, ServerError
+from anabranch.wire.errors import RefusedError
+
+_WATCHES_MAX: Final = 10_000  # of one connection, as a node has it
+_DECODED_BYTES_MAX: Final = 64 * 1024  # an update with an error is no longer than this
+_CLOSED_BY: Final = {
+    BaseCommand.SCALABLE_TOPIC_CLOSE: BaseCommand.SCALABLE_TOPIC_LOOKUP,
+    BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE: BaseCommand.WATCH_SCALABLE_TOPICS,
+}
+
+_Key = tuple[int, int]  # the type of the command that opens it, and the client's id
+
+
+class KeptWatch(msgspec.Struct):
+    """A watch as its client has opened it. `told`: the incarnation and version told last."""
+
+    key: _Key
+    command: BaseCommand
+    is_told: bool = False  # a node has it
+    told: tuple[int, int] = (0, 0)
+    is_moved: bool = False  # and the node may be behind the one before
+
+
+class KeptWatches:
+    """Layout watches (70) and watches of scalable topics (76), and the ids of list watchers (64).
+
+    A layout watch goes on with what is newer than what was told. That of scalable topics begins
+    with a whole list, which takes the place of the client's. One of a topic list cannot be moved:
+    its client has to compare the list with its own.
+    """
+
+    def __init__(self, addresses: ProxyAddresses) -> None:
+        self.list_watchers: set[int] = set()
+        self._addresses = addresses
+        self._kept: dict[_Key, KeptWatch] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def open(self, command: BaseCommand) -> KeptWatch:
+        """Keeps a watch that is to be opened. Raises RefusedError for too many."""
+        if len(self._kept) >= _WATCHES_MAX:
+            raise RefusedError(ServerError.TooManyRequests, "too many watches")
+        key = _key_of(command)
+        kept = self._kept[key] = KeptWatch(key, command)
+        return kept
+
+    def is_kept(self, watch: KeptWatch) -> bool:
+        """Whether it was neither closed nor opened anew."""
+        return self._kept.get(watch.key) is watch
+
+    def close(self, command: BaseCommand) -> None:
+        """The watch that the command closes, or has opened, is wanted no more."""
+        self._kept.pop(_key_of(command), None)
+
+    def is_news(self, update: CommandScalableTopicUpdate) -> bool:
+        """Whether the client is to hear of it; if so it has the proxy's addresses then."""
+        kept = self._kept.get((BaseCommand.SCALABLE_TOPIC_LOOKUP, update.session_id))
+        if update.HasField("error"):
+            if kept is not None:
+                del self._kept[kept.key]
+            return True
+        dag = update.dag
+        self._addresses.in_layout(dag)
+        if kept is None:
+            return True
+        version = (dag.incarnation, dag.version if dag.HasField("version") else dag.epoch)
+        if kept.is_moved:
+            if version <= kept.told:
+                return False
+            kept.is_moved = False
+        kept.told = version
+        return True
+
+    def list_passed(self, data: bytes) -> None:
+        """A list, or a change of one, was passed on, undecoded; an error among these ends it."""
+        if len(data) > _DECODED_BYTES_MAX:
+            return
+        update = commands.parse(data).watchScalableTopicsUpdate
+        if update.HasField("error"):
+            self._kept.pop((BaseCommand.WATCH_SCALABLE_TOPICS, update.watch_id), None)
+
+    def moved(self) -> Iterator[BaseCommand]:
+        """What opens all of them at another node."""
+        for kept in list(self._kept.values()):
+            kept.is_told = kept.is_moved = True
+            if kept.key[0] == BaseCommand.WATCH_SCALABLE_TOPICS:
+                # The client's list has changed since it gave the hash, if it gave one.
+                kept.command.watchScalableTopics.ClearField("current_hash")
+            yield kept.command
+
+    def give_up(self) -> Iterator[BaseCommand]:
+        """What had opened them, as no node serves them any more."""
+        kept, self._kept = list(self._kept.values()), {}
+        for each in kept:
+            yield each.command
+
+
+def _key_of(command: BaseCommand) -> _Key:
+    kind = command.type
+    payload: Any = commands.payload_of(command)
+    opens = _CLOSED_BY.get(kind, kind)
+    if opens == BaseCommand.SCALABLE_TOPIC_LOOKUP:
+        return opens, payload.session_id
+    return opens, payload.watch_id

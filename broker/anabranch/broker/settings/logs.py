@@ -1,0 +1,16 @@
+"""The settings of log lines."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+
+class LogFields(BaseModel):
+    """Which events are logged, and how."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severity that is logged."
+    )
+    log_format: Literal["json", "text"] = Field("text", description="How log lines are written.")

@@ -1,0 +1,59 @@
+"""`anabranch proxy` as a process of its own."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.processes import COMMAND, HOST, START_S_MAX, STOP_S_MAX
+
+_STARTED = re.compile(r"proxy\.started web_url=(\S+) service_url=(\S+)")
+
+
+class ProxyProcess:
+    """Listens on whichever ports are free, and says which."""
+
+    def __init__(self, name: str, nodes: Sequence[str], folder: Path) -> None:
+        self.output = folder / f"{name}.out"
+        command = [*COMMAND, "proxy", "--nodes", "http://" + ",".join(nodes)]
+        command += ["--http-port", "0", "--service-port", "0"]
+        for setting in (f"bindAddress={HOST}", f"advertisedAddress={HOST}"):
+            command += ["--set", setting]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        self.web_url, self.service_url = self._ports()
+
+    def _ports(self) -> tuple[str, str]:
+        deadline = time.monotonic() + START_S_MAX
+        while time.monotonic() < deadline:
+            found = _STARTED.search(self.text())
+            if found is not None:
+                return found[1], found[2]
+            assert self.process.poll() is None, self.text()
+            time.sleep(0.02)
+        raise AssertionError(f"the proxy did not start in time: {self.text()}")
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_S_MAX)
+
+
+@contextmanager
+def proxy_process(name: str, nodes: Sequence[str], folder: Path) -> Iterator[ProxyProcess]:
+    proxy = ProxyProcess(name, nodes, folder)
+    try:
+        yield proxy
+    finally:
+        if proxy.process.poll() is None:
+            proxy.process.kill()
+            proxy.process.wait(STOP_S_MAX)
