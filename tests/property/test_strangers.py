@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from anabranch.core.strangers import (
     AccountLimits,
     PortAccount,
-    Refusal,
+    PortRefusal,
     stranger_of,
 )
 
@@ -56,9 +56,9 @@ class Clients(RuleBasedStateMachine):
         counted = f"{address} {member}" if exempt else address
         here = sum(each == counted for each in self.address.values())
         if here >= 4:
-            assert found.refusal is Refusal.CONNECTIONS_PER_IP
+            assert found.refusal is PortRefusal.CONNECTIONS_PER_IP
         elif len(self.address) >= 7 and not self.silent:
-            assert found.refusal is Refusal.CONNECTIONS
+            assert found.refusal is PortRefusal.CONNECTIONS
         else:
             wanted = self.silent[0] if len(self.address) >= 7 else None
             assert (found.refusal, found.gives_way) == (None, wanted)
@@ -93,11 +93,11 @@ class Clients(RuleBasedStateMachine):
         if member not in self.address:
             assert refusal is None
         elif self.watches[member] >= 3:
-            assert refusal is Refusal.WATCHES_PER_CONNECTION
+            assert refusal is PortRefusal.WATCHES_PER_CONNECTION
         elif member not in self.exempt and self.of(member, lambda each: self.watches[each]) >= 6:
-            assert refusal is Refusal.WATCHES_PER_IP
+            assert refusal is PortRefusal.WATCHES_PER_IP
         elif self.watches.total() >= 9:
-            assert refusal is Refusal.WATCHES
+            assert refusal is PortRefusal.WATCHES
         else:
             assert refusal is None
             self.watches[member] += 1
@@ -119,7 +119,7 @@ class Clients(RuleBasedStateMachine):
             return
         for victim, refusal in self.account.overflow():
             mine = self.of(victim, lambda each: self.memory[each])
-            if refusal is Refusal.MEMORY_PER_IP:
+            if refusal is PortRefusal.MEMORY_PER_IP:
                 assert victim not in self.exempt
                 assert mine > 60
             else:  # whoever uses less than another address keeps what it has

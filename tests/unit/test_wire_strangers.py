@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from anabranch.broker.settings import SETTING_NAMES
-from anabranch.core.strangers import AccountLimits, Refusal
+from anabranch.core.strangers import AccountLimits, PortRefusal
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
@@ -89,7 +89,7 @@ def test_connections_that_say_nothing_keep_nobody_out() -> None:
                 silent += await flood(server, 1_000)
                 assert await is_served(client)  # it has shaken hands, so it stays
                 assert server.gate.account.connections <= 200
-            assert server.gate.counts[Refusal.CONNECTIONS] >= 1_800
+            assert server.gate.counts[PortRefusal.CONNECTIONS] >= 1_800
             end(silent)
             await all_left(server)
 
@@ -109,7 +109,7 @@ def test_an_address_has_no_more_connections_than_its_limit_and_others_have_their
                 assert told.error.error == pb.TooManyRequests
                 assert "20 connections from your address, which is broker" in told.error.message
                 writer.close()
-            assert server.gate.counts[Refusal.CONNECTIONS_PER_IP] == 50
+            assert server.gate.counts[PortRefusal.CONNECTIONS_PER_IP] == 50
             assert await is_served(await stack.enter_async_context(honest(server)))
 
     run(test)
@@ -147,7 +147,7 @@ def test_who_connects_and_uses_nothing_is_told_to_come_again() -> None:
             told = await watching.answer()
             assert told is not None
             assert "nothing is watched" in told.error.message
-            assert server.gate.counts[Refusal.IDLE] == 2
+            assert server.gate.counts[PortRefusal.IDLE] == 2
 
     run(test)
 
@@ -163,7 +163,7 @@ def test_half_frames_of_one_address_cost_nobody_else_anything() -> None:
             client.writer.write(BEGUN + b"x" * 300_000)
             await until(lambda: mine.unfinished_bytes > 300_000)
             silent = await flood(server, 30, BEGUN + b"x" * 100_000)
-            await until(lambda: server.gate.counts[Refusal.MEMORY_PER_IP] >= 20)
+            await until(lambda: server.gate.counts[PortRefusal.MEMORY_PER_IP] >= 20)
             assert mine.is_open
             assert server.gate.memory <= 1_300_008 + 100_008
             async with honest(server, "127.0.0.3") as other:
@@ -210,9 +210,9 @@ def test_slow_readers_of_one_address_share_its_memory_however_many_connections_t
                 await greedy.writer.drain()
                 assert await is_served(client)
                 most = max(most, server.gate.memory)
-            await until(lambda: server.gate.counts[Refusal.MEMORY_PER_IP] >= 5)
+            await until(lambda: server.gate.counts[PortRefusal.MEMORY_PER_IP] >= 5)
             assert most <= 10_000_000 + 4_100_000  # one turn of the loop may add what one asks for
-            assert server.gate.counts[Refusal.NOT_READ] == 0
+            assert server.gate.counts[PortRefusal.NOT_READ] == 0
             assert await is_served(client)
             await stack.aclose()
             client.writer.close()
@@ -255,7 +255,7 @@ def test_a_frame_may_be_as_large_as_the_setting_says_and_no_larger() -> None:
             assert told is not None
             assert told.error.error == pb.NotAllowedError
             assert "must have 4 to 70000; brokerMaxFrameSize" in told.error.message
-            assert server.gate.counts[Refusal.FRAME_SIZE] == 1
+            assert server.gate.counts[PortRefusal.FRAME_SIZE] == 1
 
     run(test)
 
@@ -268,14 +268,14 @@ class Guest:
     def __init__(self) -> None:
         self.held = 0
         self.looks = 0
-        self.refusals: list[Refusal] = []
+        self.refusals: list[PortRefusal] = []
 
     @property
     def memory(self) -> int:
         self.looks += 1
         return self.held
 
-    def turn_away(self, refusal: Refusal, reason: str) -> None:
+    def turn_away(self, refusal: PortRefusal, reason: str) -> None:
         self.refusals.append(refusal)
         self.held = 0
 
@@ -316,19 +316,19 @@ def test_a_flood_of_refusals_does_not_fill_the_log(caplog: pytest.LogCaptureFixt
     async def body() -> None:
         gate = Gate(AccountLimits(), ())
         for _ in range(1_000):
-            gate.note(Refusal.CONNECTIONS_PER_IP, Guest(), "too many")
-        assert gate.counts[Refusal.CONNECTIONS_PER_IP] == 1_000
+            gate.note(PortRefusal.CONNECTIONS_PER_IP, Guest(), "too many")
+        assert gate.counts[PortRefusal.CONNECTIONS_PER_IP] == 1_000
 
     steady.run(body())
     (line,) = [each.getMessage() for each in caplog.records]
     assert "wire.turned_away reason=connections_per_ip" in line
 
 
-OF_THE_ACCOUNT = [each for each in Refusal if each.value.startswith(("conn", "watch", "mem"))]
+OF_THE_ACCOUNT = [each for each in PortRefusal if each.value.startswith(("conn", "watch", "mem"))]
 
 
 @pytest.mark.parametrize("refusal", OF_THE_ACCOUNT)
-def test_each_limit_says_its_setting_and_its_number(refusal: Refusal) -> None:
+def test_each_limit_says_its_setting_and_its_number(refusal: PortRefusal) -> None:
     async def body() -> None:
         limits = AccountLimits(*[4_242] * 7)
         words = Gate(limits, ()).words(refusal)

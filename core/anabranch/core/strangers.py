@@ -21,7 +21,7 @@ Member = TypeVar("Member", bound=Hashable)
 
 
 @unique
-class Refusal(Enum):
+class PortRefusal(Enum):
     """Why a client of the binary port is refused something, or disconnected; a counter's label."""
 
     CONNECTIONS = "connections"
@@ -55,7 +55,7 @@ class AccountLimits(msgspec.Struct, frozen=True):
 class Joined(msgspec.Struct, Generic[Member], frozen=True):
     """What becomes of one that connects: refused, or let in, where another one may give way."""
 
-    refusal: Refusal | None = None
+    refusal: PortRefusal | None = None
     gives_way: Member | None = None
 
 
@@ -114,11 +114,11 @@ class PortAccount(Generic[Member]):
         key: object = ("", member) if is_exempt else address
         stranger = self._strangers.get(key)
         if stranger is not None and _is_at(len(stranger.members), self.limits.connections_per_ip):
-            return Joined(Refusal.CONNECTIONS_PER_IP)
+            return Joined(PortRefusal.CONNECTIONS_PER_IP)
         gives_way: Member | None = None
         if _is_at(len(self._uses), self.limits.connections):
             if not self._ungreeted:
-                return Joined(Refusal.CONNECTIONS)
+                return Joined(PortRefusal.CONNECTIONS)
             gives_way = next(iter(self._ungreeted))
             self.leave(gives_way)
         stranger = self._strangers.setdefault(key, _Stranger(key, is_exempt))
@@ -149,18 +149,18 @@ class PortAccount(Generic[Member]):
         use = self._uses.get(member)
         return use.watches if use is not None else 0
 
-    def open_watch(self, member: Member) -> Refusal | None:
+    def open_watch(self, member: Member) -> PortRefusal | None:
         """One more of a member, unless it is refused."""
         use = self._uses.get(member)
         if use is None:
             return None
         if _is_at(use.watches, self.limits.watches_per_connection):
-            return Refusal.WATCHES_PER_CONNECTION
+            return PortRefusal.WATCHES_PER_CONNECTION
         stranger = use.stranger
         if not stranger.is_exempt and _is_at(stranger.watches, self.limits.watches_per_ip):
-            return Refusal.WATCHES_PER_IP
+            return PortRefusal.WATCHES_PER_IP
         if _is_at(self.watches, self.limits.watches):
-            return Refusal.WATCHES
+            return PortRefusal.WATCHES
         use.watches += 1
         stranger.watches += 1
         self.watches += 1
@@ -184,18 +184,18 @@ class PortAccount(Generic[Member]):
         self._keep(use, memory)
         return self._is_over(use.stranger) or self._is_full()
 
-    def overflow(self) -> list[tuple[Member, Refusal]]:
+    def overflow(self) -> list[tuple[Member, PortRefusal]]:
         """Who has to go until nothing is too much any more; what they have counts no longer.
 
         Of an address its greatest connection, of a full port the greatest of the greatest address.
         """
-        out: list[tuple[Member, Refusal]] = []
+        out: list[tuple[Member, PortRefusal]] = []
         for stranger in [each for each in self._strangers.values() if self._is_over(each)]:
             while self._is_over(stranger):
-                out.append((self._put_out(stranger), Refusal.MEMORY_PER_IP))
+                out.append((self._put_out(stranger), PortRefusal.MEMORY_PER_IP))
         while self._is_full():
             greatest = max(self._strangers.values(), key=lambda each: each.memory)
-            out.append((self._put_out(greatest), Refusal.MEMORY))
+            out.append((self._put_out(greatest), PortRefusal.MEMORY))
         return out
 
     def _put_out(self, stranger: _Stranger[Member]) -> Member:

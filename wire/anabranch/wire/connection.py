@@ -34,7 +34,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 from google.protobuf.message import Message
 
-from anabranch.core.strangers import AccountLimits, Refusal
+from anabranch.core.strangers import AccountLimits, PortRefusal
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandPing, CommandPong
 from anabranch.wire.errors import FrameError, FrameSizeError
@@ -47,11 +47,11 @@ _LOW_WATER_BYTES: Final = _HIGH_WATER_BYTES // 4
 _PING: Final = commands.envelope(CommandPing())
 _PONG: Final = commands.envelope(CommandPong())
 _EVENTS: Final = {
-    Refusal.FRAME_SIZE: "wire.garbage",
-    Refusal.MALFORMED: "wire.garbage",
-    Refusal.FRAME_TIME: "wire.unfinished",
-    Refusal.SILENT: "wire.silent",
-    Refusal.NOT_READ: "wire.not_read",
+    PortRefusal.FRAME_SIZE: "wire.garbage",
+    PortRefusal.MALFORMED: "wire.garbage",
+    PortRefusal.FRAME_TIME: "wire.unfinished",
+    PortRefusal.SILENT: "wire.silent",
+    PortRefusal.NOT_READ: "wire.not_read",
 }
 
 
@@ -188,10 +188,10 @@ class Connection(asyncio.Protocol):
     def ended(self, reason: str) -> None:
         """Takes leave; called once, when the connection is gone."""
 
-    def give_up(self, refusal: Refusal, reason: str) -> None:
+    def give_up(self, refusal: PortRefusal, reason: str) -> None:
         """Ends the connection because the other side does not do its part."""
         self._logger.warning(_EVENTS.get(refusal, "wire.given_up"), why=reason)
-        if refusal in (Refusal.FRAME_SIZE, Refusal.MALFORMED):
+        if refusal in (PortRefusal.FRAME_SIZE, PortRefusal.MALFORMED):
             self.close(reason)
         else:
             self.abort(reason)
@@ -308,7 +308,9 @@ class Connection(asyncio.Protocol):
                 self._take(commands.parse(data))
         except FrameError as error:
             is_too_large = isinstance(error, FrameSizeError)
-            self.give_up(Refusal.FRAME_SIZE if is_too_large else Refusal.MALFORMED, str(error))
+            self.give_up(
+                PortRefusal.FRAME_SIZE if is_too_large else PortRefusal.MALFORMED, str(error)
+            )
 
     def _take(self, command: BaseCommand) -> None:
         match commands.type_of(command):
@@ -334,7 +336,7 @@ class Connection(asyncio.Protocol):
             return
         if self._frames == frames and not self._holding:
             self.give_up(
-                Refusal.FRAME_TIME,
+                PortRefusal.FRAME_TIME,
                 f"a frame was not there whole within {self.limits.frame_s_max:g} s, after "
                 f"{unfinished} bytes of it",
             )
@@ -346,7 +348,7 @@ class Connection(asyncio.Protocol):
             self._heard = self._pinged = False
         elif self._pinged:
             reason = f"no answer to a PING within {self.limits.keep_alive_s:g} s"
-            self.give_up(Refusal.SILENT, reason)
+            self.give_up(PortRefusal.SILENT, reason)
             return
         else:
             self._pinged = True
@@ -359,6 +361,6 @@ class Connection(asyncio.Protocol):
         unsent = self._transport.get_write_buffer_size()
         if self.is_open:
             reason = f"the other side does not read: {unsent} bytes wait for it"
-            self.give_up(Refusal.NOT_READ, reason)
+            self.give_up(PortRefusal.NOT_READ, reason)
         else:
             self._transport.abort()

@@ -14,7 +14,7 @@ from anabranch.core.strangers import (
     AccountLimits,
     ExemptAddresses,
     PortAccount,
-    Refusal,
+    PortRefusal,
     stranger_of,
 )
 from anabranch.wire.anabranch_pb2 import ServerError
@@ -23,11 +23,11 @@ from anabranch.wire.logging import get_logger
 
 _SILENT_S: Final = 10.0  # after a refusal of one kind was logged
 _CODES: Final = {  # TooManyRequests for what is too much
-    Refusal.HANDSHAKE: ServerError.NotAllowedError,
-    Refusal.IDLE: ServerError.ServiceNotReady,
-    Refusal.FRAME_SIZE: ServerError.NotAllowedError,
-    Refusal.FRAME_TIME: ServerError.NotAllowedError,
-    Refusal.MALFORMED: ServerError.NotAllowedError,
+    PortRefusal.HANDSHAKE: ServerError.NotAllowedError,
+    PortRefusal.IDLE: ServerError.ServiceNotReady,
+    PortRefusal.FRAME_SIZE: ServerError.NotAllowedError,
+    PortRefusal.FRAME_TIME: ServerError.NotAllowedError,
+    PortRefusal.MALFORMED: ServerError.NotAllowedError,
 }
 
 
@@ -42,7 +42,7 @@ class Guest(Protocol):
     def memory(self) -> int:
         """Bytes that are kept for it now: sent and not taken, or of a frame that is not whole."""
 
-    def turn_away(self, refusal: Refusal, reason: str) -> None:
+    def turn_away(self, refusal: PortRefusal, reason: str) -> None:
         """Ends its connection, with a word if it can hear one."""
 
     def __hash__(self) -> int: ...
@@ -52,7 +52,7 @@ class Gate:
     """Of one port."""
 
     def __init__(self, limits: AccountLimits, exempt: tuple[str, ...]) -> None:
-        self.counts: dict[Refusal, int] = dict.fromkeys(Refusal, 0)
+        self.counts: dict[PortRefusal, int] = dict.fromkeys(PortRefusal, 0)
         self.account: PortAccount[Guest] = PortAccount(limits)
         self._exempt = ExemptAddresses(exempt)
         self._keeps: set[Guest] = set()  # for whom anything was kept when it was looked
@@ -72,7 +72,7 @@ class Gate:
         is_exempt = self._exempt.holds(guest.host)
         found = self.account.join(guest, stranger_of(guest.host), is_exempt=is_exempt)
         if found.gives_way is not None:
-            found.gives_way.turn_away(Refusal.CONNECTIONS, self.words(Refusal.CONNECTIONS))
+            found.gives_way.turn_away(PortRefusal.CONNECTIONS, self.words(PortRefusal.CONNECTIONS))
         if found.refusal is not None:
             guest.turn_away(found.refusal, self.words(found.refusal))
 
@@ -99,7 +99,7 @@ class Gate:
             self._is_due = True
             self._loop.call_soon(self._judge)
 
-    def note(self, refusal: Refusal, guest: Guest, reason: str) -> None:
+    def note(self, refusal: PortRefusal, guest: Guest, reason: str) -> None:
         """Counts a refusal; of each kind one is logged in a while, or floods would fill the log."""
         self.counts[refusal] += 1
         if self._logged.due(refusal, self._loop.time()):
@@ -112,25 +112,25 @@ class Gate:
                 count=count,
             )
 
-    def words(self, refusal: Refusal) -> str:
+    def words(self, refusal: PortRefusal) -> str:
         """What a client is told of a limit of the account, with the setting's name."""
         limits = self.account.limits
         return {
-            Refusal.CONNECTIONS: f"this node has {limits.connections} clients, which is "
+            PortRefusal.CONNECTIONS: f"this node has {limits.connections} clients, which is "
             "brokerMaxConnections; try another one",
-            Refusal.CONNECTIONS_PER_IP: f"this node has {limits.connections_per_ip} connections "
+            PortRefusal.CONNECTIONS_PER_IP: f"this node has {limits.connections_per_ip} connections "
             "from your address, which is brokerMaxConnectionsPerIp; close some",
-            Refusal.WATCHES: f"this node has {limits.watches} watches and consumers, which is "
+            PortRefusal.WATCHES: f"this node has {limits.watches} watches and consumers, which is "
             "brokerMaxWatches; try another one",
-            Refusal.WATCHES_PER_IP: f"this node has {limits.watches_per_ip} watches and consumers "
+            PortRefusal.WATCHES_PER_IP: f"this node has {limits.watches_per_ip} watches and consumers "
             "of your address, which is brokerMaxWatchesPerIp; close some",
-            Refusal.WATCHES_PER_CONNECTION: f"too many watches: this connection has "
+            PortRefusal.WATCHES_PER_CONNECTION: f"too many watches: this connection has "
             f"{limits.watches_per_connection} watches and consumers, which is "
             "brokerMaxWatchesPerConnection; close some, or connect once more",
-            Refusal.MEMORY: f"what clients have not taken, and the frames that they have begun, "
+            PortRefusal.MEMORY: f"what clients have not taken, and the frames that they have begun, "
             f"fill {limits.memory} bytes, which is brokerMaxMemoryInFlight, and this connection "
             "has most of it",
-            Refusal.MEMORY_PER_IP: "what the clients of your address have not taken, and the "
+            PortRefusal.MEMORY_PER_IP: "what the clients of your address have not taken, and the "
             f"frames that they have begun, fill {limits.memory_per_ip} bytes, which is "
             "brokerMaxMemoryInFlightPerIp, and this connection has most of it",
         }[refusal]
@@ -149,6 +149,6 @@ class Gate:
             guest.turn_away(refusal, self.words(refusal))
 
 
-def code_of(refusal: Refusal) -> ServerError:
+def code_of(refusal: PortRefusal) -> ServerError:
     """The protocol's number for a refusal."""
     return _CODES.get(refusal, ServerError.TooManyRequests)

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from anabranch.core.strangers import Refusal
+from anabranch.core.strangers import PortRefusal
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
@@ -26,10 +26,10 @@ from anabranch.wire.refusals import refusal
 _BACKLOG: Final = 1024
 _SDK: Final = "anabranch"  # as its versions before the flag say who they are
 _SETTINGS: Final = {
-    Refusal.HANDSHAKE: "brokerHandshakeTimeoutMillis",
-    Refusal.IDLE: "brokerConnectionMaxIdleSeconds",
-    Refusal.FRAME_SIZE: "brokerMaxFrameSize",
-    Refusal.FRAME_TIME: "brokerFrameTimeoutMillis",
+    PortRefusal.HANDSHAKE: "brokerHandshakeTimeoutMillis",
+    PortRefusal.IDLE: "brokerConnectionMaxIdleSeconds",
+    PortRefusal.FRAME_SIZE: "brokerMaxFrameSize",
+    PortRefusal.FRAME_TIME: "brokerFrameTimeoutMillis",
 }
 KAFKA_CLIENTS: Final = "use Anabranch's SDK or its command line, or a client of Kafka"
 
@@ -60,10 +60,10 @@ class Peer(Connection):
         """Answers a command with an error, in the form that its client expects."""
         self._send(refusal(command, code, reason))
 
-    def turn_away(self, refusal: Refusal, reason: str) -> None:
+    def turn_away(self, refusal: PortRefusal, reason: str) -> None:
         """Ends the connection, with a word about it to a client that reads."""
         self._gate.note(refusal, self, reason)
-        if self._unsent or refusal in (Refusal.NOT_READ, Refusal.SILENT):
+        if self._unsent or refusal in (PortRefusal.NOT_READ, PortRefusal.SILENT):
             self.abort(reason)
             if self._transport is not None:
                 self._transport.abort()  # also where it was closing, and waits for what is unsent
@@ -74,7 +74,7 @@ class Peer(Connection):
         self.close(reason)
         self._forget_frame()
 
-    def give_up(self, refusal: Refusal, reason: str) -> None:
+    def give_up(self, refusal: PortRefusal, reason: str) -> None:
         if not self.is_open:
             return
         setting = _SETTINGS.get(refusal)
@@ -111,7 +111,7 @@ class Peer(Connection):
 
     def looked(self, unsent: int) -> None:
         memory = unsent + self.unfinished_bytes
-        if memory != self._kept:
+        if memory or self._kept:  # what the gate has seen meanwhile may be less
             self._kept = memory
             self._gate.keeps(self, memory)
 
@@ -194,7 +194,9 @@ class Peer(Connection):
         self._expect_use(self._asked_at)
 
     def _not_greeted(self) -> None:
-        self.give_up(Refusal.HANDSHAKE, f"no CONNECT came within {self.limits.handshake_s_max:g} s")
+        self.give_up(
+            PortRefusal.HANDSHAKE, f"no CONNECT came within {self.limits.handshake_s_max:g} s"
+        )
 
     def _expect_use(self, since: float) -> None:
         if self.limits.idle_s_max:
@@ -208,14 +210,14 @@ class Peer(Connection):
             self._expect_use(self._asked_at)
         else:
             self.give_up(
-                Refusal.IDLE,
+                PortRefusal.IDLE,
                 f"nothing was asked for {self.limits.idle_s_max:g} s, and nothing is watched: "
                 "connect again when there is something to ask",
             )
 
     def _too_early(self, command: BaseCommand, name: str) -> None:
         reason = f"{name} came before CONNECT"
-        self._gate.note(Refusal.HANDSHAKE, self, reason)
+        self._gate.note(PortRefusal.HANDSHAKE, self, reason)
         self.refuse(command, ServerError.NotAllowedError, reason)
         self.close(reason)
 
