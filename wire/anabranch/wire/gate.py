@@ -118,17 +118,17 @@ class Gate:
         return {
             PortRefusal.CONNECTIONS: f"this node has {limits.connections} clients, which is "
             "brokerMaxConnections; try another one",
-            PortRefusal.CONNECTIONS_PER_IP: f"this node has {limits.connections_per_ip} connections "
-            "from your address, which is brokerMaxConnectionsPerIp; close some",
+            PortRefusal.CONNECTIONS_PER_IP: f"this node has {limits.connections_per_ip} "
+            "connections from your address, which is brokerMaxConnectionsPerIp; close some",
             PortRefusal.WATCHES: f"this node has {limits.watches} watches and consumers, which is "
             "brokerMaxWatches; try another one",
-            PortRefusal.WATCHES_PER_IP: f"this node has {limits.watches_per_ip} watches and consumers "
-            "of your address, which is brokerMaxWatchesPerIp; close some",
+            PortRefusal.WATCHES_PER_IP: f"this node has {limits.watches_per_ip} watches "
+            "and consumers of your address, which is brokerMaxWatchesPerIp; close some",
             PortRefusal.WATCHES_PER_CONNECTION: f"too many watches: this connection has "
             f"{limits.watches_per_connection} watches and consumers, which is "
             "brokerMaxWatchesPerConnection; close some, or connect once more",
-            PortRefusal.MEMORY: f"what clients have not taken, and the frames that they have begun, "
-            f"fill {limits.memory} bytes, which is brokerMaxMemoryInFlight, and this connection "
+            PortRefusal.MEMORY: "what clients have not taken, and the frames that they have "
+            f"begun, fill {limits.memory} bytes, which is brokerMaxMemoryInFlight, and this connection "
             "has most of it",
             PortRefusal.MEMORY_PER_IP: "what the clients of your address have not taken, and the "
             f"frames that they have begun, fill {limits.memory_per_ip} bytes, which is "
