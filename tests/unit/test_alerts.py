@@ -176,6 +176,15 @@ CASES: Final = (
         5,
         *_each("anabranch_http_refused_total", _NODE, "0+3x20", "0+0.5x20"),
     ),
+    Case(
+        "AnabranchClientsRefused",
+        5,
+        {f'anabranch_wire_refusals_total{{{_NODE},reason="watches_per_ip"}}': "0+3x20"},
+        {
+            f'anabranch_wire_refusals_total{{{_NODE},reason="watches_per_ip"}}': "0+0.5x20",
+            f'anabranch_wire_refusals_total{{{_NODE},reason="idle"}}': "0+9x20",
+        },
+    ),
     Case("AnabranchDigestMismatch", 1, *_each("anabranch_digest_mismatch_total", _NODE, "1", "0")),
     Case(
         "AnabranchUnreadableRecords",

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch.broker.binary.sessions import sessions
+from anabranch.core.strangers import AccountLimits
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
@@ -284,5 +285,35 @@ def test_a_watch_of_a_wide_layout_sees_the_newest_and_never_goes_back() -> None:
             assert versions == sorted(versions)
             ends = client.updates[-1].dag
             assert sum(part.state == pb.SegmentState.SEALED for part in ends.segments) == 2
+
+    run(test)
+
+
+def test_one_watch_too_many_is_refused_by_the_settings_name_and_the_others_go_on() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await node.operations.topics.create(NAME, 1, {})
+        limits = ConnectionLimits(account=AccountLimits(watches_per_connection=2))
+        async with client_of(node, limits) as client:
+            for number in range(10):  # what is refused for another reason takes no place
+                client.watch("topic://public/default/gone", number)
+                await client.got(number + 1)
+            for session in (1, 2, 3):
+                client.watch(session=session)
+            await client.got(13)
+            (refused,) = [each for each in client.updates[10:] if each.HasField("error")]
+            assert refused.session_id == 3
+            assert refused.error == pb.TooManyRequests
+            assert "2 watches and consumers, which is brokerMaxWatchesPer" in refused.message
+            client.send(pb.CommandScalableTopicClose(session_id=1))
+            client.watch(session=3)
+            assert (await client.got(14)).dag.segments
+            await node.operations.topics.split(NAME, 0)
+            await until(
+                lambda: (
+                    {each.session_id for each in client.updates if len(each.dag.segments) == 3}
+                    == {2, 3}
+                )
+            )
 
     run(test)

@@ -24,7 +24,7 @@ def test_both_ports_get_a_share_of_what_there_is() -> None:
     found = fitted(settings, RESERVED + 2_000)
     assert (found.max_http_server_connections, found.broker_max_connections) == (500, 1_500)
     assert found.http_limits.connections_max == 500
-    assert found.wire_limits.connections_max == 1_500
+    assert found.wire_limits.account.connections == 1_500
 
 
 @pytest.mark.parametrize("most", [3, RESERVED, RESERVED + 20])

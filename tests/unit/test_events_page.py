@@ -13,6 +13,7 @@ from anabranch.core.bundles.unit import Move
 
 ROOT = Path(__file__).parents[2]
 _PARTS = ("broker", "channel")
+_OF_THE_WIRE = ("server.py", "gate.py")  # the node's side; the rest is a client's, too
 _LEVELS = ("debug", "info", "warning", "error", "log")
 _EVENT = re.compile(r"[a-z_]+\.[a-z_]+")
 _ROW = re.compile(r"\| `([a-z_]+\.[a-zA-Z_]+)` \| (.+) \|")
@@ -51,12 +52,11 @@ def _named_otherwise() -> set[str]:
 
 
 def test_the_page_has_each_event_of_a_node_and_no_other() -> None:
-    logged = {
-        event
-        for part in _PARTS
-        for path in (ROOT / part / "anabranch" / part).rglob("*.py")
-        for event in _logged(path)
-    }
+    paths = [
+        *(path for part in _PARTS for path in (ROOT / part / "anabranch" / part).rglob("*.py")),
+        *(ROOT / "wire" / "anabranch" / "wire" / name for name in _OF_THE_WIRE),
+    ]
+    logged = {event for path in paths for event in _logged(path)}
     assert len(logged) > 40
     wanted = logged | _named_otherwise()
     assert wanted - documented().keys() == set(), "put these into docs/events.md"

@@ -289,3 +289,34 @@ def test_what_is_no_http_is_told_so() -> None:
                     assert (status, "no HTTP request" in said) == (400, True)
 
     run(test)
+
+
+def test_an_address_has_no_more_connections_than_its_limit_unless_it_is_exempt() -> None:
+    async def body() -> None:
+        one = {"maxHttpServerConnectionsPerIp": 1}
+        async with (
+            serving(**one) as (server, port),
+            connected(port) as first,
+            connected(port) as second,
+        ):
+            status, reason = await second.answer()
+            assert (status, "maxHttpServerConnectionsPerIp" in str(reason)) == (503, True)
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, local_addr=("127.0.0.2", 0)
+            )
+            for client in (first, Raw(reader, writer)):
+                client.send(GET + b"\r\n")
+                assert (await client.answer())[0] == 200
+            writer.close()
+            first.writer.close()
+            await until(lambda: server.connections.count == 0)
+            async with connected(port) as again:
+                again.send(GET + b"\r\n")
+                assert (await again.answer())[0] == 200
+        exempt = {**one, "perIpLimitExemptAddresses": "127.0.0.0/8"}
+        async with serving(**exempt) as (_, port), connected(port) as it, connected(port) as other:
+            for client in (it, other):
+                client.send(GET + b"\r\n")
+                assert (await client.answer())[0] == 200
+
+    uvloop.run(body())

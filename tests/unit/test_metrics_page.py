@@ -23,6 +23,7 @@ from anabranch.broker.proxy.proxy import Proxy
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
+from anabranch.wire.gate import Gate
 from support import steady
 from support.balance import Outbox
 from support.memory_cluster import MemoryNode, memory_cluster
@@ -54,7 +55,8 @@ class _Unused:
 def _measure_all(node: MemoryNode) -> None:
     """What a node with Kafka and a port for clients registers besides."""
     measure_node(node.runtime, node.operations, node.metrics)
-    measure_connections(lambda: 0, Connections(node.settings.http_limits), node.metrics)
+    http, wire = Connections(node.settings.http_limits), node.settings.wire_limits
+    measure_connections(lambda: 0, Gate(wire.account, wire.exempt), http, node.metrics)
     service, reports = node.operations.topics.access.service, node.operations.traffic
     counts = build_counts(node.operations, node.runtime)
     table = LoadTable()

@@ -40,6 +40,12 @@ class Reader:
     async def drained(self) -> None:
         """At once."""
 
+    def open_watch(self) -> None:
+        """As many as it likes."""
+
+    def close_watch(self) -> None:
+        """As often as it likes."""
+
     def send(self, _: object) -> None:
         self.told += 1
 

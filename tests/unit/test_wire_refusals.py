@@ -192,6 +192,10 @@ def test_who_never_says_connect_is_disconnected() -> None:
             serving(limits=ConnectionLimits(handshake_s_max=0.01)) as server,
             raw(server.port) as it,
         ):
+            told = await it.answer()
+            assert told is not None
+            assert told.error.error == pb.NotAllowedError
+            assert "no CONNECT came within 0.01 s; brokerHandshakeTimeout" in told.error.message
             assert await it.answer() is None
 
     run(test)
@@ -201,7 +205,10 @@ def test_who_never_says_connect_is_disconnected() -> None:
     ("sent", "reason"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", "not this protocol: it begins with 'GET ', as HTTP does"),
-        (b"\x00\x50\x00\x01\x00\x00\x00\x00", "a frame of 5242881 bytes"),
+        (
+            b"\x00\x50\x00\x01\x00\x00\x00\x00",
+            "a frame of 5242881 bytes: it must have 4 to 5242880; brokerMaxFrameSize",
+        ),
         (b"\x00\x00\x00\x03abcd", "a frame of 3 bytes"),
         (b"\x00\x00\x00\x06\x00\x00\x00\x09", "says its command has 9"),
         (encode_frame(b"\xff\xff\xff"), "3 bytes that are no command"),
@@ -215,6 +222,9 @@ def test_garbage_ends_only_the_connection_that_it_came_on(sent: bytes, reason: s
                 await client.handshake()
                 (peer,) = [peer for peer in server.peers if peer.client_version == "raw"]
                 client.writer.write(sent)
+                told = await client.answer()
+                assert told is not None
+                assert reason in told.error.message
                 assert await client.answer() is None
                 assert reason in await peer.closed
             answer = await other.request(pb.CommandLookupTopic(topic="t"), WAIT_S)

@@ -35,9 +35,10 @@ from typing import Final, NamedTuple, cast
 import msgspec
 from google.protobuf.message import Message
 
+from anabranch.core.strangers import AccountLimits, PortRefusal
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandPing, CommandPong
-from anabranch.wire.errors import FrameError
+from anabranch.wire.errors import FrameError, FrameSizeError
 from anabranch.wire.framing import (
     FRAME_BYTES_MAX,
     LIST_FRAME_BYTES_MAX,
@@ -52,22 +53,31 @@ _LOW_WATER_BYTES: Final = _HIGH_WATER_BYTES // 4
 _TAKEN_BYTES_MIN: Final = 1024 * 1024  # in `unread_s_max`, by a side that reads at all
 _PING: Final = commands.envelope(CommandPing())
 _PONG: Final = commands.envelope(CommandPong())
+_EVENTS: Final = {
+    PortRefusal.FRAME_SIZE: "wire.garbage",
+    PortRefusal.MALFORMED: "wire.garbage",
+    PortRefusal.FRAME_TIME: "wire.unfinished",
+    PortRefusal.SILENT: "wire.silent",
+    PortRefusal.NOT_READ: "wire.not_read",
+}
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
     """What a connection may use up; times in seconds."""
 
-    frame_bytes_max: int = FRAME_BYTES_MAX  # of any frame but a list
+    frame_bytes_max: int = FRAME_BYTES_MAX  # that is sent, of any but a list
     list_bytes_max: int = LIST_FRAME_BYTES_MAX  # of one that a node sends and a client accepts
+    received_frame_bytes_max: int = FRAME_BYTES_MAX
     unsent_bytes_max: int = 2 * FRAME_BYTES_MAX
     unread_s_max: float = 10.0
     keep_alive_s: float = 30.0  # silence before a PING, and again before giving up
     handshake_s_max: float = 10.0
     requests_max: int = 1_000  # under way at once
     frame_s_max: float = 30.0  # from its first byte to its last
-    # Of a node, over all connections.
-    connections_max: int = 10_000
-    unfinished_bytes_max: int = 256 * 1024 * 1024  # of frames that are not there yet
+    # Of a node.
+    idle_s_max: float = 0.0  # nothing asked, and nothing watched; 0: for ever
+    account: AccountLimits = AccountLimits()
+    exempt: tuple[str, ...] = ()  # networks to which no limit of an address applies
 
 
 DEFAULT_LIMITS: Final = ConnectionLimits()
@@ -88,11 +98,12 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self.limits = limits
         self.address = "?"  # host:port of the other side
+        self.host = "?"
         self._loop = asyncio.get_running_loop()
         # Says why it ended. Wait with asyncio.wait, or shield it: it is everybody's.
         self.closed: asyncio.Future[str] = self._loop.create_future()
         self._logger = get_logger(__name__)
-        self._decoder = FrameDecoder(max(accepted_bytes_max, limits.frame_bytes_max))
+        self._decoder = FrameDecoder(max(accepted_bytes_max, limits.received_frame_bytes_max))
         self._transport: asyncio.Transport | None = None
         self._reason = ""  # once the end has been decided
         self._heard = True
@@ -199,6 +210,17 @@ class Connection(asyncio.Protocol):
     def ended(self, reason: str) -> None:
         """Takes leave; called once, when the connection is gone."""
 
+    def give_up(self, refusal: PortRefusal, reason: str) -> None:
+        """Ends the connection because the other side does not do its part."""
+        self._logger.warning(_EVENTS.get(refusal, "wire.given_up"), why=reason)
+        if refusal in (PortRefusal.FRAME_SIZE, PortRefusal.MALFORMED):
+            self.close(reason)
+        else:
+            self.abort(reason)
+
+    def looked(self, unsent: int) -> None:
+        """Takes note that so many bytes are not taken yet; fewer may be soon."""
+
     def hold(self) -> None:
         """Takes no more commands until `go_on`."""
         if not self._holding and self._transport is not None:
@@ -225,7 +247,8 @@ class Connection(asyncio.Protocol):
         self._transport = stream = cast(asyncio.Transport, transport)
         stream.set_write_buffer_limits(high=_HIGH_WATER_BYTES, low=_LOW_WATER_BYTES)
         name = transport.get_extra_info("peername")
-        self.address = f"{name[0]}:{name[1]}" if name else "?"
+        if name:
+            self.host, self.address = name[0], f"{name[0]}:{name[1]}"
         self._logger = self._logger.bind(peer=self.address)
         self._alarm = self._loop.call_later(self.limits.keep_alive_s, self._keep_alive)
 
@@ -279,6 +302,7 @@ class Connection(asyncio.Protocol):
             self._stalled.cancel()
             self._stalled = None
         self._wake_at(self._transport)
+        self.looked(unsent)
 
     def _watch_reader(self, unsent: int) -> None:
         """Sees to it that the other side takes what somebody waits for, if not all at once."""
@@ -322,8 +346,10 @@ class Connection(asyncio.Protocol):
                 self._frames += 1
                 self.arrived(data)
         except FrameError as error:
-            self._logger.warning("wire.garbage", why=str(error))
-            self.close(str(error))
+            is_too_large = isinstance(error, FrameSizeError)
+            self.give_up(
+                PortRefusal.FRAME_SIZE if is_too_large else PortRefusal.MALFORMED, str(error)
+            )
 
     def _take(self, command: BaseCommand) -> None:
         match commands.type_of(command):
@@ -348,10 +374,10 @@ class Connection(asyncio.Protocol):
         if not unfinished or not self.is_open:
             return
         if self._frames == frames and not self._holding:
-            self._logger.warning("wire.unfinished", bytes=unfinished)
-            self.abort(
+            self.give_up(
+                PortRefusal.FRAME_TIME,
                 f"a frame was not there whole within {self.limits.frame_s_max:g} s, after "
-                f"{unfinished} bytes of it"
+                f"{unfinished} bytes of it",
             )
         else:  # another one since, so later
             self._watch_frame()
@@ -360,8 +386,8 @@ class Connection(asyncio.Protocol):
         if self._heard or self._holding:
             self._heard = self._pinged = False
         elif self._pinged:
-            self._logger.warning("wire.silent", seconds=self.limits.keep_alive_s)
-            self.abort(f"no answer to a PING within {self.limits.keep_alive_s:g} s")
+            reason = f"no answer to a PING within {self.limits.keep_alive_s:g} s"
+            self.give_up(PortRefusal.SILENT, reason)
             return
         else:
             self._pinged = True
@@ -372,8 +398,8 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         unsent = self._transport.get_write_buffer_size()
-        self._logger.warning("wire.not_read", unsent_bytes=unsent)
         if self.is_open:
-            self.abort(f"the other side does not read: {unsent} bytes wait for it")
+            reason = f"the other side does not read: {unsent} bytes wait for it"
+            self.give_up(PortRefusal.NOT_READ, reason)
         else:
             self._transport.abort()

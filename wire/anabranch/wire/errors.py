@@ -14,6 +14,10 @@ class FrameError(WireError):
     """Bytes that are no frame of this protocol, or a command that does not fit into one."""
 
 
+class FrameSizeError(FrameError):
+    """A frame that says it is larger than what is taken."""
+
+
 class ConnectError(WireError):
     """No connection came about: nobody answers there, or what answers speaks something else."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from anabranch.wire.errors import FrameError
+from anabranch.wire.errors import FrameError, FrameSizeError
 
 FRAME_BYTES_MAX: Final = 5 * 1024 * 1024  # after the first four bytes
 _LARGE_BYTES: Final = 64 * 1024  # not copied twice
@@ -80,7 +80,7 @@ class FrameDecoder:
             return None
         (total,) = _SIZE.unpack_from(self._buffer, self._position)
         if not _SIZE.size <= total <= self._frame_bytes_max:
-            raise FrameError(self._no_frame(total))
+            raise self._no_frame(total)
         if left < _SIZES.size:
             return None
         _, size = _SIZES.unpack_from(self._buffer, self._position)
@@ -105,8 +105,11 @@ class FrameDecoder:
         if left:
             raise FrameError(f"the stream ends within a frame, after {left} bytes of it")
 
-    def _no_frame(self, total: int) -> str:
+    def _no_frame(self, total: int) -> FrameError:
         begins = bytes(self._buffer[self._position : self._position + _SIZE.size])
         if begins.isascii() and begins.strip().isalpha():
-            return f"not this protocol: it begins with {begins.decode()!r}, as HTTP does"
-        return f"a frame of {total} bytes: it must have 4 to {self._frame_bytes_max}"
+            return FrameError(
+                f"not this protocol: it begins with {begins.decode()!r}, as HTTP does"
+            )
+        reason = f"a frame of {total} bytes: it must have 4 to {self._frame_bytes_max}"
+        return FrameError(reason) if total < _SIZE.size else FrameSizeError(reason)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from anabranch.core.strangers import PortRefusal
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
@@ -18,10 +19,18 @@ from anabranch.wire.anabranch_pb2 import (
 )
 from anabranch.wire.connection import DEFAULT_LIMITS, PROTOCOL_VERSION, Connection, ConnectionLimits
 from anabranch.wire.errors import RefusedError
+from anabranch.wire.framing import FrameDecoder
+from anabranch.wire.gate import Gate, code_of
 from anabranch.wire.refusals import refusal
 
 _BACKLOG: Final = 1024
 _SDK: Final = "anabranch"  # as its versions before the flag say who they are
+_SETTINGS: Final = {
+    PortRefusal.HANDSHAKE: "brokerHandshakeTimeoutMillis",
+    PortRefusal.IDLE: "brokerConnectionMaxIdleSeconds",
+    PortRefusal.FRAME_SIZE: "brokerMaxFrameSize",
+    PortRefusal.FRAME_TIME: "brokerFrameTimeoutMillis",
+}
 KAFKA_CLIENTS: Final = "use Anabranch's SDK or its command line, or a client of Kafka"
 
 Route = Callable[[BaseCommand], Awaitable[None]]
@@ -37,26 +46,59 @@ class Peer(Connection):
         self.client_version = ""
         self.protocol_version = 0
         self.reads_kafka = False  # where the messages are: Pulsar's own clients do not
-        self.unfinished_bytes = 0  # as the server counts them
+        self.unfinished_bytes = 0  # of a frame that has begun
+        self._kept = 0  # of memory, as the gate was told last
+        self._gate = server.gate
         self._server = server
         self._routes: Routes | None = None  # None until the handshake is done
         self._running: set[asyncio.Task[None]] = set()
-        self._greeting = self._loop.call_later(
-            self.limits.handshake_s_max, self.close, "no CONNECT came"
-        )
+        self._greeting = self._loop.call_later(self.limits.handshake_s_max, self._not_greeted)
+        self._asked_at = 0.0  # by the loop's clock, the last command
+        self._idle: asyncio.TimerHandle | None = None
 
     def refuse(self, command: BaseCommand, code: ServerError, reason: str) -> None:
         """Answers a command with an error, in the form that its client expects."""
         self._send(refusal(command, code, reason))
 
-    def turn_away(self, reason: str) -> None:
-        """Ends the connection with a word, before anything was asked."""
+    def turn_away(self, refusal: PortRefusal, reason: str) -> None:
+        """Ends the connection, with a word about it to a client that reads."""
+        self._gate.note(refusal, self, reason)
+        if self._unsent or refusal in (PortRefusal.NOT_READ, PortRefusal.SILENT):
+            self.abort(reason)
+            if self._transport is not None:
+                self._transport.abort()  # also where it was closing, and waits for what is unsent
+            return
         self.send(
-            CommandError(
-                request_id=commands.NO_REQUEST, error=ServerError.TooManyRequests, message=reason
-            )
+            CommandError(request_id=commands.NO_REQUEST, error=code_of(refusal), message=reason)
         )
         self.close(reason)
+        self._forget_frame()
+
+    def give_up(self, refusal: PortRefusal, reason: str) -> None:
+        if not self.is_open:
+            return
+        setting = _SETTINGS.get(refusal)
+        self.turn_away(refusal, f"{reason}; {setting} says so" if setting else reason)
+
+    def open_watch(self) -> None:
+        """Counts one more watch, or consumer, of this client.
+
+        Each is to be closed, but not when the client is gone. Raises RefusedError.
+        """
+        self._gate.open_watch(self)
+
+    def close_watch(self) -> None:
+        """Counts one less."""
+        self._gate.account.close_watch(self)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that are kept for it: of what it has not taken, and of a frame it has begun."""
+        return self._unsent + self.unfinished_bytes
+
+    @property
+    def _unsent(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -64,13 +106,22 @@ class Peer(Connection):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._count(self._decoder.unfinished_bytes if self.is_open else 0)
+        self.unfinished_bytes = self._decoder.unfinished_bytes if self.is_open else 0
+        self.looked(self._unsent)
 
-    def _count(self, unfinished: int) -> None:
-        more, self.unfinished_bytes = unfinished - self.unfinished_bytes, unfinished
-        self._server.keeps(more)
+    def looked(self, unsent: int) -> None:
+        memory = unsent + self.unfinished_bytes
+        if memory or self._kept:  # what the gate has seen meanwhile may be less
+            self._kept = memory
+            self._gate.keeps(self, memory)
+
+    def _forget_frame(self) -> None:
+        self._decoder = FrameDecoder(self.limits.received_frame_bytes_max)
+        self.unfinished_bytes = 0
+        self.looked(self._unsent)
 
     def received(self, command: BaseCommand) -> None:
+        self._asked_at = self._loop.time()
         number = commands.type_of(command)
         name = commands.name_of(number)
         missing = commands.lacking(command)
@@ -108,8 +159,9 @@ class Peer(Connection):
         return False
 
     def ended(self, reason: str) -> None:
-        self._count(0)
         self._greeting.cancel()
+        if self._idle is not None:
+            self._idle.cancel()
         for task in self._running:
             task.cancel()
         self._server.left(self)
@@ -142,10 +194,35 @@ class Peer(Connection):
                 ),
             )
         )
+        self._gate.account.greet(self)
         self._routes = self._server.open_session(self)
+        self._expect_use(self._asked_at)
+
+    def _not_greeted(self) -> None:
+        self.give_up(
+            PortRefusal.HANDSHAKE, f"no CONNECT came within {self.limits.handshake_s_max:g} s"
+        )
+
+    def _expect_use(self, since: float) -> None:
+        if self.limits.idle_s_max:
+            self._idle = self._loop.call_at(since + self.limits.idle_s_max, self._idle_due)
+
+    def _idle_due(self) -> None:
+        now = self._loop.time()
+        if self._running or self._gate.account.watches_of(self):
+            self._expect_use(now)
+        elif self._asked_at + self.limits.idle_s_max > now:
+            self._expect_use(self._asked_at)
+        else:
+            self.give_up(
+                PortRefusal.IDLE,
+                f"nothing was asked for {self.limits.idle_s_max:g} s, and nothing is watched: "
+                "connect again when there is something to ask",
+            )
 
     def _too_early(self, command: BaseCommand, name: str) -> None:
         reason = f"{name} came before CONNECT"
+        self._gate.note(PortRefusal.HANDSHAKE, self, reason)
         self.refuse(command, ServerError.NotAllowedError, reason)
         self.close(reason)
 
@@ -180,8 +257,8 @@ class WireServer:
         self.open_session = open_session
         self.version = version
         self.limits = limits
+        self.gate = Gate(limits.account, limits.exempt)
         self.peers: set[Peer] = set()
-        self._unfinished_bytes = 0
         self._server: asyncio.Server | None = None
 
     @property
@@ -218,25 +295,12 @@ class WireServer:
     def joined(self, peer: Peer) -> None:
         """A client has connected."""
         self.peers.add(peer)
-        most = self.limits.connections_max
-        if len(self.peers) > most:
-            reason = f"this node has {most} clients, which is brokerMaxConnections; try another one"
-            peer.turn_away(reason)
+        self.gate.joined(peer)
 
     def left(self, peer: Peer) -> None:
         """A client is gone."""
         self.peers.discard(peer)
-
-    def keeps(self, more_bytes: int) -> None:
-        """So much more, or less, of frames that are not there yet is kept for clients."""
-        self._unfinished_bytes += more_bytes
-        if more_bytes > 0 and self._unfinished_bytes > self.limits.unfinished_bytes_max:
-            greatest = max(self.peers, key=lambda peer: peer.unfinished_bytes)
-            greatest.abort(
-                "the frames that clients have begun fill the node's memory for them, "
-                f"brokerMaxUnfinishedFramesMemory, and {greatest.unfinished_bytes} bytes are of "
-                "this one"
-            )
+        self.gate.left(peer)
 
     def peer(self) -> Peer:
         """One for a client that connects; a server of another kind makes its own."""

@@ -138,7 +138,16 @@ class _Client:
 
     async def subscribe(self, command: BaseCommand) -> None:
         """SCALABLE_TOPIC_SUBSCRIBE: answered by the first assignment, or with an error."""
-        asked = command.scalableTopicSubscribe
+        self.peer.open_watch()
+        is_there = False
+        try:
+            is_there = await self._subscribe(command.scalableTopicSubscribe)
+        finally:
+            if not is_there:
+                self.peer.close_watch()
+
+    async def _subscribe(self, asked: CommandScalableTopicSubscribe) -> bool:
+        """Whether the consumer was there, to be dropped when it is served no more."""
         try:
             wanted = self._wanted(asked)
             self.drop(asked.consumer_id, self._links.get(asked.consumer_id))
@@ -156,7 +165,7 @@ class _Client:
             link.session = await self._consumers.proposals.decided(register)
         except AnabranchError as error:
             self._answer(asked, _code(error), str(error))
-            return
+            return False
         self.drop(asked.consumer_id, self._links.get(asked.consumer_id))
         self._links[asked.consumer_id] = link
         if not link.is_answered:
@@ -165,6 +174,7 @@ class _Client:
                 self._answer(asked, ServerError.NotAllowedError, link.refusal)
             else:  # the lease lapsed, or the consumer was dropped, at this very moment
                 self._answer(asked, ServerError.ServiceNotReady, "the controller has just changed")
+        return True
 
     async def report(self, command: BaseCommand) -> None:
         """SCALABLE_CONSUMER_REPORT."""
@@ -208,6 +218,7 @@ class _Client:
         if link is None or self._links.get(consumer_id) is not link:
             return
         del self._links[consumer_id]
+        self.peer.close_watch()
         if link.session is not None:
             self._consumers.closed(link.session)
 

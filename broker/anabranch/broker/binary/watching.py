@@ -17,6 +17,7 @@ from anabranch.core.topics.topic import TopicState
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
+    CommandScalableTopicLookup,
     CommandScalableTopicUpdate,
     ScalableTopicDAG,
     ServerError,
@@ -24,7 +25,6 @@ from anabranch.wire.anabranch_pb2 import (
 from anabranch.wire.errors import FrameError
 from anabranch.wire.server import OpenSession, Peer, Routes
 
-_SESSIONS_MAX: Final = 10_000  # of one connection
 
 
 class _Session:
@@ -59,28 +59,35 @@ class _Pushes:
     async def open(self, command: BaseCommand) -> None:
         """SCALABLE_TOPIC_LOOKUP."""
         asked = command.scalableTopicLookup
+        self._peer.open_watch()
+        is_open = False
+        try:
+            is_open = await self._open(asked)
+        finally:
+            if not is_open:
+                self._peer.close_watch()
+
+    async def _open(self, asked: CommandScalableTopicLookup) -> bool:
         mark = self._opening[asked.session_id] = object()
         try:
             topic = parse_scalable_topic(asked.topic)
-            if len(self._sessions) >= _SESSIONS_MAX:
-                self._refuse(asked.session_id, ServerError.TooManyRequests, "too many watches")
-                return
             await self._watches.appears(topic)
         except AnabranchError as error:
             if self._opening.get(asked.session_id) is mark:  # else it was closed meanwhile
                 self._refuse(asked.session_id, code_of(error), str(error))
-            return
+            return False
         finally:
             wanted = self._opening.get(asked.session_id) is mark
             if wanted:
                 del self._opening[asked.session_id]
         if not wanted:
-            return  # it was closed, or opened anew, while it waited for the topic
+            return False  # it was closed, or opened anew, while it waited for the topic
         self._drop(asked.session_id)
         session = _Session(asked.session_id, topic, self)
         self._sessions[session.number] = session
         self._watches.add(topic, session.wake)
         self.due(session)
+        return True
 
     async def close(self, command: BaseCommand) -> None:
         """SCALABLE_TOPIC_CLOSE, which has no answer."""
@@ -163,6 +170,7 @@ class _Pushes:
     def _drop(self, number: int) -> None:
         session = self._sessions.pop(number, None)
         if session is not None:
+            self._peer.close_watch()
             self._watches.remove(session.topic, session.wake)
             self._due.pop(number, None)
 

@@ -10,6 +10,7 @@ from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Runtime
 from anabranch.core.effects import BrokerState
 from anabranch.wire import clock
+from anabranch.wire.gate import Gate
 
 
 def measure_node(runtime: Runtime, operations: Operations, metrics: Metrics) -> None:
@@ -62,7 +63,7 @@ def measure_node(runtime: Runtime, operations: Operations, metrics: Metrics) -> 
 
 
 def measure_connections(
-    connections: Callable[[], int], http: Connections, metrics: Metrics
+    connections: Callable[[], int], gate: Gate, http: Connections, metrics: Metrics
 ) -> None:
     """Registers how many clients are connected."""
     metrics.gauge("anabranch_http_connections", "Connections to the HTTP port.", lambda: http.count)
@@ -75,4 +76,25 @@ def measure_connections(
         "anabranch_client_connections",
         "Connections of clients to the binary port.",
         connections,
+    )
+    metrics.gauge(
+        "anabranch_client_addresses",
+        "Addresses that they come from; an exempt one counts for each connection.",
+        lambda: gate.account.strangers,
+    )
+    metrics.gauge(
+        "anabranch_client_watches",
+        "Watches and consumers of clients of the binary port.",
+        lambda: gate.account.watches,
+    )
+    metrics.gauge(
+        "anabranch_client_memory_bytes",
+        "What clients of the binary port have not taken, and frames that they have begun.",
+        lambda: gate.memory,
+    )
+    metrics.totals(
+        "anabranch_wire_refusals",
+        "What clients of the binary port were refused, or disconnected for.",
+        "reason",
+        lambda: {refusal.value: count for refusal, count in gate.counts.items()},
     )

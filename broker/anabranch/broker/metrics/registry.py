@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -102,6 +102,12 @@ class Metrics(Collector):
         """A count that is kept elsewhere and only grows; it is shown with `_total` at its end."""
         self.registry.register(_Total(name, text, value))
 
+    def totals(
+        self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]
+    ) -> None:
+        """As `total`, by the values of a label."""
+        self.registry.register(_Totals(name, text, label, values))
+
     def folded(self, entry: Folded) -> None:
         """An entry of the log was read."""
         outcome = entry.outcome
@@ -161,3 +167,16 @@ class _Total(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield CounterMetricFamily(self._name, self._text, self._value())
+
+
+class _Totals(Collector):
+    def __init__(
+        self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]
+    ) -> None:
+        self._name, self._text, self._label, self._values = name, text, label, values
+
+    def collect(self) -> Iterable[Metric]:
+        found = CounterMetricFamily(self._name, self._text, None, [self._label])
+        for value, count in self._values().items():
+            found.add_metric([value], count)
+        yield found

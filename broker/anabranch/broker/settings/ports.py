@@ -8,10 +8,13 @@ from typing import Final
 import msgspec
 from pydantic import BaseModel, Field, field_validator
 
+from anabranch.core.strangers import AccountLimits, ExemptAddresses
 from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.framing import FRAME_BYTES_MAX
 
 _ORIGIN: Final = re.compile(r"https?://[-.\w]+(:\d{1,5})?|https?://\[[0-9a-fA-F:]+\](:\d{1,5})?")
 _HOST: Final = re.compile(r"[-.\w]+", re.ASCII)
+_MEMORY_MIN: Final = 1 << 24  # a frame and what is unsent of one connection
 ANY: Final = "*"
 
 
@@ -19,6 +22,8 @@ class HttpLimits(msgspec.Struct, frozen=True):
     """What clients of the HTTP port may use up; sizes in bytes, times in seconds."""
 
     connections_max: int
+    connections_per_ip_max: int  # 0: any number
+    exempt: tuple[str, ...]  # networks to which that does not apply
     header_bytes_max: int
     body_bytes_max: int
     bodies_bytes_max: int  # of all requests together
@@ -34,6 +39,17 @@ class PortFields(BaseModel):
         le=1_000_000,
         description="HTTP connections at once; for one more, the one that has waited longest "
         "without a request is closed.",
+    )
+    max_http_server_connections_per_ip: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="HTTP connections of one address at once; one more is closed. 0: any number.",
+    )
+    per_ip_limit_exempt_addresses: str = Field(
+        "",
+        description="Addresses and networks (10.0.0.5,fd00::/8,...) to which no limit of an "
+        "address applies, on either port: those of proxies, behind which many clients have one.",
     )
     http_max_request_header_size: int = Field(
         8_192, ge=256, le=1 << 20, description="Most bytes of a request's line and headers."
@@ -65,10 +81,52 @@ class PortFields(BaseModel):
     broker_frame_timeout_millis: int = Field(
         30_000, ge=100, description="How long a frame of the binary port may take to arrive."
     )
-    broker_max_unfinished_frames_memory: int = Field(
+    broker_max_connections_per_ip: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Connections of one address to the binary port at once, where the clients of "
+        "a proxy all have its own; an IPv6 /64 is one address. 0: any number.",
+    )
+    broker_handshake_timeout_millis: int = Field(
+        10_000, ge=100, description="How long a client may take to say CONNECT."
+    )
+    broker_connection_max_idle_seconds: float = Field(
+        600.0,
+        ge=0,
+        description="How long a client may ask nothing of the binary port, and watch nothing; "
+        "0: for ever.",
+    )
+    broker_max_frame_size: int = Field(
+        FRAME_BYTES_MAX,
+        ge=1 << 16,
+        le=1 << 26,
+        description="Most bytes of a frame that a client may send to the binary port; no limit of "
+        "messages, which go to Kafka.",
+    )
+    broker_max_watches: int = Field(
+        1_000_000,
+        ge=1,
+        description="Watches of layouts and topic lists, and consumers, of all clients at once.",
+    )
+    broker_max_watches_per_ip: int = Field(
+        500_000,
+        ge=0,
+        description="Those of the clients of one address; 0: any number.",
+    )
+    broker_max_watches_per_connection: int = Field(
+        10_000, ge=1, description="Those of one connection."
+    )
+    broker_max_memory_in_flight: int = Field(
+        1 << 29,
+        ge=_MEMORY_MIN,
+        description="Most bytes that are kept for all clients of the binary port: what they have "
+        "not taken, and frames that they have begun.",
+    )
+    broker_max_memory_in_flight_per_ip: int = Field(
         1 << 28,
-        ge=1 << 23,
-        description="Most bytes of frames that have not arrived whole, of all connections.",
+        ge=0,
+        description="Those kept for the clients of one address; 0: any amount.",
     )
 
     @field_validator("web_service_allowed_origins")
@@ -87,11 +145,34 @@ class PortFields(BaseModel):
                 raise ValueError(f"{each!r} is no host name: write it without scheme and port")
         return value
 
+    @field_validator("per_ip_limit_exempt_addresses")
+    @classmethod
+    def _networks(cls, value: str) -> str:
+        for each in listed_words(value):
+            try:
+                ExemptAddresses((each,))
+            except ValueError as error:
+                raise ValueError(f"{each!r} is neither an address nor a network") from error
+        return value
+
+    @field_validator("broker_max_memory_in_flight_per_ip")
+    @classmethod
+    def _memory(cls, value: int) -> int:
+        if 0 < value < _MEMORY_MIN:
+            raise ValueError(f"at least {_MEMORY_MIN}, what one client may need; or 0 for no limit")
+        return value
+
+    @property
+    def _exempt(self) -> tuple[str, ...]:
+        return tuple(listed_words(self.per_ip_limit_exempt_addresses))
+
     @property
     def http_limits(self) -> HttpLimits:
         """What the HTTP server needs to know."""
         return HttpLimits(
             connections_max=self.max_http_server_connections,
+            connections_per_ip_max=self.max_http_server_connections_per_ip,
+            exempt=self._exempt,
             header_bytes_max=self.http_max_request_header_size,
             body_bytes_max=self.http_max_request_size,
             bodies_bytes_max=max(self.http_max_requests_memory, self.http_max_request_size),
@@ -103,8 +184,19 @@ class PortFields(BaseModel):
         """What the binary port needs to know."""
         return ConnectionLimits(
             frame_s_max=self.broker_frame_timeout_millis / 1000,
-            connections_max=self.broker_max_connections,
-            unfinished_bytes_max=self.broker_max_unfinished_frames_memory,
+            handshake_s_max=self.broker_handshake_timeout_millis / 1000,
+            received_frame_bytes_max=self.broker_max_frame_size,
+            idle_s_max=self.broker_connection_max_idle_seconds,
+            account=AccountLimits(
+                connections=self.broker_max_connections,
+                connections_per_ip=self.broker_max_connections_per_ip,
+                watches=self.broker_max_watches,
+                watches_per_ip=self.broker_max_watches_per_ip,
+                watches_per_connection=self.broker_max_watches_per_connection,
+                memory=self.broker_max_memory_in_flight,
+                memory_per_ip=self.broker_max_memory_in_flight_per_ip,
+            ),
+            exempt=self._exempt,
         )
 
 

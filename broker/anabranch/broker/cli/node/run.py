@@ -80,7 +80,9 @@ async def run(settings: Settings) -> int:
             await server.start()
             served = sessions(running.operations, settings)
             wire = await serve(served, held=binary, limits=settings.wire_limits)
-            measure_connections(lambda: len(wire.peers), server.connections, running.metrics)
+            measure_connections(
+                lambda: len(wire.peers), wire.gate, server.connections, running.metrics
+            )
             ended = asyncio.create_task(running.wait_ended())
             asked = asyncio.create_task(stopping.wait())
             await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)

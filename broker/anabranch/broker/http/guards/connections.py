@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from anabranch.broker.http.errors import refusal
 from anabranch.broker.http.guards.refused import Refused
 from anabranch.broker.settings.ports import HttpLimits
+from anabranch.core.strangers import AccountLimits, ExemptAddresses, PortAccount, stranger_of
 
 _PIECE: Final = 4_096  # bytes that are parsed between two looks at the limits
 _PER_HEADER: Final = 4  # colon, space, end of line
@@ -30,11 +31,28 @@ class Connections:
         self.count = 0
         self.refused = Refused()  # connections that ended by a limit, or by what came over them
         self._waiting: dict[BoundedProtocol, None] = {}  # for a request; longest first
+        self._account: PortAccount[BoundedProtocol] = PortAccount(
+            AccountLimits(connections_per_ip=limits.connections_per_ip_max)
+        )
+        self._exempt = ExemptAddresses(limits.exempt)
 
     def joined(self, connection: BoundedProtocol) -> None:
         """A client has connected."""
         self.count += 1
         self._waiting[connection] = None
+        host = connection.host
+        found = self._account.join(
+            connection, stranger_of(host), is_exempt=self._exempt.holds(host)
+        )
+        if found.refusal is not None:
+            del self._waiting[connection]
+            connection.give_up(
+                503,
+                found.refusal.value,
+                f"this node has {self.limits.connections_per_ip_max} HTTP connections from your "
+                "address, which is maxHttpServerConnectionsPerIp; close some",
+            )
+            return
         if self.count > self.limits.connections_max:
             longest = next(iter(self._waiting))
             del self._waiting[longest]  # more may come before it is gone: each needs another one
@@ -48,6 +66,7 @@ class Connections:
     def left(self, connection: BoundedProtocol) -> None:
         """A client is gone."""
         self.count -= 1
+        self._account.leave(connection)
         self._waiting.pop(connection, None)
 
     def waits(self, connection: BoundedProtocol) -> None:
@@ -73,6 +92,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since: float | None = None  # a request is expected
         self._deadline: asyncio.TimerHandle | None = None  # not cancelled by each request
         self._stalled: asyncio.TimerHandle | None = None  # an answer that is not taken
+
+    @property
+    def host(self) -> str:
+        """The client's address, without its port."""
+        return self.client[0] if self.client else "?"
 
     # --- what comes in ------------------------------------------------------------------
 

@@ -1,0 +1,340 @@
+"""What hostile clients can use up of a binary port, while others from elsewhere are served."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import resource
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from anabranch.broker.settings import SETTING_NAMES
+from anabranch.core.strangers import AccountLimits, PortRefusal
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.gate import Gate, code_of
+from anabranch.wire.server import Peer, Routes, WireServer
+from support import steady
+from support.waiting import until
+from support.wire import HOST, Raw, lookups, run, serving
+
+ELSEWHERE = "127.0.0.2"
+BEGUN = b"\x00\x50\x00\x00" + b"\x00\x4f\xff\xfc"  # a frame of 5 MiB
+LOOKUP = commands.envelope(pb.CommandLookupTopic(topic="t", request_id=5))
+
+
+@asynccontextmanager
+async def honest(server: WireServer, host: str = ELSEWHERE) -> AsyncIterator[Raw]:
+    """A client that has shaken hands, from that address."""
+    reader, writer = await asyncio.open_connection(HOST, server.port, local_addr=(host, 0))
+    try:
+        client = Raw(reader, writer)
+        await client.handshake()
+        yield client
+    finally:
+        writer.close()
+
+
+async def is_served(client: Raw) -> bool:
+    client.send(LOOKUP)
+    answer = await client.answer()
+    return answer is not None and answer.type == BaseCommand.LOOKUP_RESPONSE
+
+
+async def flood(server: WireServer, count: int, *said: bytes) -> list[asyncio.Transport]:
+    """So many connections that say this, and nothing more."""
+    loop = asyncio.get_running_loop()
+    made = []
+    for _ in range(count):
+        transport, _ = await loop.create_connection(asyncio.Protocol, HOST, server.port)
+        for each in said:
+            transport.write(each)
+        made.append(transport)
+    return made
+
+
+def end(transports: list[asyncio.Transport]) -> None:
+    for transport in transports:
+        transport.abort()
+
+
+async def all_left(server: WireServer) -> None:
+    await until(lambda: not server.peers)
+    found = server.gate.account
+    assert (found.connections, found.strangers, found.watches, server.gate.memory) == (0, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def _descriptors() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 8_192 if hard == resource.RLIM_INFINITY else min(8_192, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def test_connections_that_say_nothing_keep_nobody_out() -> None:
+    """Not even where each lasts: whoever shakes hands has the place of the longest silent one."""
+
+    async def test() -> None:
+        limits = ConnectionLimits(handshake_s_max=600, account=AccountLimits(connections=200))
+        async with serving(lookups, limits) as server:
+            silent = await flood(server, 1_000)
+            async with honest(server) as client:
+                assert await is_served(client)
+                silent += await flood(server, 1_000)
+                assert await is_served(client)  # it has shaken hands, so it stays
+                assert server.gate.account.connections <= 200
+            assert server.gate.counts[PortRefusal.CONNECTIONS] >= 1_800
+            end(silent)
+            await all_left(server)
+
+    run(test)
+
+
+def test_an_address_has_no_more_connections_than_its_limit_and_others_have_theirs() -> None:
+    async def test() -> None:
+        limits = ConnectionLimits(account=AccountLimits(connections_per_ip=20))
+        async with serving(lookups, limits) as server, AsyncExitStack() as stack:
+            for _ in range(20):
+                await stack.enter_async_context(honest(server, HOST))
+            for _ in range(50):
+                reader, writer = await asyncio.open_connection(HOST, server.port)
+                told = await Raw(reader, writer).answer()
+                assert told is not None
+                assert told.error.error == pb.TooManyRequests
+                assert "20 connections from your address, which is broker" in told.error.message
+                writer.close()
+            assert server.gate.counts[PortRefusal.CONNECTIONS_PER_IP] == 50
+            assert await is_served(await stack.enter_async_context(honest(server)))
+
+    run(test)
+
+
+def test_an_exempt_address_has_any_number_of_connections() -> None:
+    async def test() -> None:
+        account = AccountLimits(connections_per_ip=1)
+        limits = ConnectionLimits(account=account, exempt=("127.0.0.0/31",))
+        async with serving(lookups, limits) as server, AsyncExitStack() as stack:
+            for _ in range(5):
+                assert await is_served(await stack.enter_async_context(honest(server, HOST)))
+            assert server.gate.account.strangers == 5
+
+    run(test)
+
+
+def test_who_connects_and_uses_nothing_is_told_to_come_again() -> None:
+    """Whoever watches stays, until it watches no more."""
+
+    async def test() -> None:
+        limits = ConnectionLimits(idle_s_max=0.05)
+        async with serving(lookups, limits) as server, honest(server) as watching:
+            (watcher,) = server.peers
+            watcher.open_watch()
+            async with honest(server) as idle:
+                told = await idle.answer()
+                assert told is not None
+                assert told.error.error == pb.ServiceNotReady
+                assert "brokerConnectionMaxIdleSeconds" in told.error.message
+                assert await idle.answer() is None
+            await asyncio.sleep(0)
+            assert watcher.is_open
+            watcher.close_watch()
+            told = await watching.answer()
+            assert told is not None
+            assert "nothing is watched" in told.error.message
+            assert server.gate.counts[PortRefusal.IDLE] == 2
+
+    run(test)
+
+
+def test_half_frames_of_one_address_cost_nobody_else_anything() -> None:
+    async def test() -> None:
+        account = AccountLimits(memory=3_000_000, memory_per_ip=1_000_000)
+        async with (
+            serving(lookups, ConnectionLimits(account=account)) as server,
+            honest(server) as client,
+        ):
+            (mine,) = server.peers
+            client.writer.write(BEGUN + b"x" * 300_000)
+            await until(lambda: mine.unfinished_bytes > 300_000)
+            silent = await flood(server, 30, BEGUN + b"x" * 100_000)
+            await until(lambda: server.gate.counts[PortRefusal.MEMORY_PER_IP] >= 20)
+            assert mine.is_open
+            assert server.gate.memory <= 1_300_008 + 100_008
+            async with honest(server, "127.0.0.3") as other:
+                assert await is_served(other)
+            end(silent)
+            client.writer.close()
+            await all_left(server)
+
+    run(test)
+
+
+def large_answers(peer: Peer) -> Routes:
+    """Each look-up is answered by 100 kB; little of it fits the socket."""
+    assert peer._transport is not None
+    held = peer._transport.get_extra_info("socket")
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+
+    async def lookup(command: BaseCommand) -> None:
+        peer.send(
+            pb.CommandLookupTopicResponse(
+                request_id=command.lookupTopic.request_id, brokerServiceUrl="x" * 100_000
+            )
+        )
+
+    return {BaseCommand.LOOKUP: lookup}
+
+
+def test_slow_readers_of_one_address_share_its_memory_however_many_connections_they_have() -> None:
+    """Each of them is far below what one connection may have."""
+
+    async def test() -> None:
+        account = AccountLimits(memory=60_000_000, memory_per_ip=10_000_000)
+        limits = ConnectionLimits(unread_s_max=600, account=account)
+        async with (
+            serving(large_answers, limits) as server,
+            honest(server) as client,
+            AsyncExitStack() as stack,
+        ):
+            most = 0
+            for _ in range(20):
+                greedy = await stack.enter_async_context(honest(server, HOST))
+                for _ in range(40):  # 4 MB, of which nothing is read
+                    greedy.send(LOOKUP)
+                await greedy.writer.drain()
+                assert await is_served(client)
+                most = max(most, server.gate.memory)
+            await until(lambda: server.gate.counts[PortRefusal.MEMORY_PER_IP] >= 5)
+            assert most <= 10_000_000 + 4_100_000  # one turn of the loop may add what one asks for
+            assert server.gate.counts[PortRefusal.NOT_READ] == 0
+            assert await is_served(client)
+            await stack.aclose()
+            client.writer.close()
+            await all_left(server)
+
+    run(test)
+
+
+def test_those_who_come_and_go_leave_nothing_behind() -> None:
+    async def test() -> None:
+        connect = pb.CommandConnect(client_version="raw", protocol_version=15)
+        frame = len(commands.envelope(connect).SerializeToString())
+        said = (4 + frame).to_bytes(4, "big") + frame.to_bytes(4, "big")
+        said += commands.envelope(connect).SerializeToString()
+        async with serving(lookups) as server:
+            async with honest(server) as client:
+                for _ in range(20):
+                    end(await flood(server, 20))
+                    end(await flood(server, 20, said, BEGUN))
+                    assert await is_served(client)
+            await all_left(server)
+            assert not server.gate._keeps
+
+    run(test)
+
+
+def test_a_frame_may_be_as_large_as_the_setting_says_and_no_larger() -> None:
+    async def test() -> None:
+        limits = ConnectionLimits(received_frame_bytes_max=70_000)
+        async with serving(lookups, limits) as server, honest(server) as client:
+            topic = "t" * 69_950
+            client.send(commands.envelope(pb.CommandLookupTopic(topic=topic, request_id=1)))
+            answer = await client.answer()
+            assert answer is not None
+            assert answer.lookupTopicResponse.brokerServiceUrl == topic
+            client.send(
+                commands.envelope(pb.CommandLookupTopic(topic=topic + "t" * 60, request_id=2))
+            )
+            told = await client.answer()
+            assert told is not None
+            assert told.error.error == pb.NotAllowedError
+            assert "must have 4 to 70000; brokerMaxFrameSize" in told.error.message
+            assert server.gate.counts[PortRefusal.FRAME_SIZE] == 1
+
+    run(test)
+
+
+class Guest:
+    """A client that reads as much as a test says."""
+
+    host = HOST
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.looks = 0
+        self.refusals: list[PortRefusal] = []
+
+    @property
+    def memory(self) -> int:
+        self.looks += 1
+        return self.held
+
+    def turn_away(self, refusal: PortRefusal, reason: str) -> None:
+        self.refusals.append(refusal)
+        self.held = 0
+
+
+def test_however_much_is_sent_in_one_turn_clients_are_looked_at_once() -> None:
+    """So a full port costs a node at most one look at each client between two heartbeats' turns."""
+
+    async def body() -> None:
+        gate = Gate(AccountLimits(memory=1_000, memory_per_ip=500), ())
+        guests = [Guest() for _ in range(1_000)]
+        for guest in guests:
+            gate.joined(guest)
+        for _ in range(10):
+            for guest in guests:
+                guest.held += 10
+                gate.keeps(guest, guest.held)
+        await asyncio.sleep(0)
+        assert {guest.looks for guest in guests} == {1}
+        assert sum(bool(guest.refusals) for guest in guests) == 995  # 5 of 100 bytes may stay
+
+    steady.run(body())
+
+
+def test_what_was_read_before_the_judgement_costs_no_connection() -> None:
+    async def body() -> None:
+        gate = Gate(AccountLimits(memory_per_ip=500), ())
+        guest = Guest()
+        gate.joined(guest)
+        gate.keeps(guest, 1_000)
+        await asyncio.sleep(0)
+        assert guest.refusals == []
+        assert gate.memory == 0
+
+    steady.run(body())
+
+
+def test_a_flood_of_refusals_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        gate = Gate(AccountLimits(), ())
+        for _ in range(1_000):
+            gate.note(PortRefusal.CONNECTIONS_PER_IP, Guest(), "too many")
+        assert gate.counts[PortRefusal.CONNECTIONS_PER_IP] == 1_000
+
+    steady.run(body())
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert "wire.turned_away reason=connections_per_ip" in line
+
+
+OF_THE_ACCOUNT = [each for each in PortRefusal if each.value.startswith(("conn", "watch", "mem"))]
+
+
+@pytest.mark.parametrize("refusal", OF_THE_ACCOUNT)
+def test_each_limit_says_its_setting_and_its_number(refusal: PortRefusal) -> None:
+    async def body() -> None:
+        limits = AccountLimits(*[4_242] * 7)
+        words = Gate(limits, ()).words(refusal)
+        (named,) = re.findall(r"\bbroker[A-Z]\w+", words)
+        assert named in SETTING_NAMES
+        assert "4242" in words
+        assert code_of(refusal) == pb.TooManyRequests
+
+    steady.run(body())
