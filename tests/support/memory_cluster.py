@@ -201,4 +201,5 @@ async def memory_cluster(count: int = 3, **settings: object) -> AsyncIterator[Me
             ticking.cancel()
             await asyncio.gather(ticking, return_exceptions=True)
             for node in cluster.nodes:
+                node.operations.topic_list_limiter.close()
                 await node.operations.topics.stop()

@@ -53,7 +53,92 @@ _MERGES: Final = "pulsar_scalable_topic_auto_merges_total"
 _DEEP: Final = "pulsar_scalable_topic_merge_suppressed_max_depth_total"
 _FULL: Final = "pulsar_scalable_topic_split_suppressed_max_segments_total"
 
+_LISTS: Final = ("pulsar_broker_topic_list_heap", "pulsar_proxy_topic_list_direct")
+_CLUSTER: Final = 'job="anabranch",instance="n1",cluster="river"'
+
+
+def _lists(
+    alert: str, minute: int, loud: dict[str, str], quiet: dict[str, str]
+) -> tuple[Case, ...]:
+    """The alert of each kind of memory by itself: a node's heap, a proxy's direct memory."""
+
+    def of(metric: str, values: dict[str, str]) -> dict[str, str]:
+        return {
+            f"{metric}_{name}{{{_CLUSTER}{labels}}}": each
+            for (name, _, labels), each in ((key.partition("|"), v) for key, v in values.items())
+        }
+
+    return tuple(Case(alert, minute, of(each, loud), of(each, quiet)) for each in _LISTS)
+
+
+_TOPIC_LISTS: Final = (
+    *_lists(
+        "AnabranchTopicListMemoryFills",
+        3,
+        {"memory_used_bytes|": "81x12", "memory_limit_bytes|": "100x12"},
+        {"memory_used_bytes|": "80x12", "memory_limit_bytes|": "100x12"},
+    ),
+    *_lists(
+        "AnabranchTopicListQueueFills",
+        2,
+        {"queue_size|": "91x8", "queue_max_size|": "100x8"},
+        {"queue_size|": "90x8", "queue_max_size|": "100x8"},
+    ),
+    *_lists(
+        "AnabranchTopicListsTimeOut",
+        8,
+        {"timeout_total|": "0+18x32"},
+        {"timeout_total|": "0+12x32"},
+    ),
+    *_lists(
+        "AnabranchTopicListsWait",
+        8,
+        {
+            'wait_time_ms_bucket|,le="10000"': "0+97x32",
+            'wait_time_ms_bucket|,le="15000"': "0+100x32",
+            'wait_time_ms_bucket|,le="+Inf"': "0+100x32",
+        },
+        {
+            'wait_time_ms_bucket|,le="5000"': "0+97x32",
+            'wait_time_ms_bucket|,le="10000"': "0+100x32",
+            'wait_time_ms_bucket|,le="+Inf"': "0+100x32",
+        },
+    ),
+    # Without a limit there is nothing to fill.
+    Case(
+        "AnabranchTopicListMemoryFills",
+        3,
+        {},
+        {
+            f"{_LISTS[0]}_memory_used_bytes{{{_CLUSTER}}}": "9x12",
+            f"{_LISTS[0]}_memory_limit_bytes{{{_CLUSTER}}}": "0x12",
+        },
+        0,
+    ),
+    Case(
+        "AnabranchTopicListQueueFills",
+        2,
+        {},
+        {
+            f"{_LISTS[0]}_queue_size{{{_CLUSTER}}}": "9x12",
+            f"{_LISTS[0]}_queue_max_size{{{_CLUSTER}}}": "0x12",
+        },
+        0,
+    ),
+    # Both kinds of one instance are told.
+    Case(
+        "AnabranchTopicListsTimeOut",
+        8,
+        {
+            f"pulsar_broker_topic_list_{each}_timeout_total{{{_CLUSTER}}}": "0+18x32"
+            for each in ("heap", "direct")
+        },
+        {},
+        2,
+    ),
+)
 CASES: Final = (
+    *_TOPIC_LISTS,
     Case("AnabranchNodeDown", 2, *_each("up", _NODE, "1 1 0x8", "1 1 1 1 1 1 1 0x1")),
     Case("AnabranchNotServing", 2, *_each("anabranch_serving", _NODE, "1 0x8", "0 0 1x8")),
     Case(

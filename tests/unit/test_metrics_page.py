@@ -19,6 +19,8 @@ from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import Probe
 from anabranch.broker.metrics.node import measure_connections, measure_node
+from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
+from anabranch.broker.settings import load_settings
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
 from support import steady
@@ -82,14 +84,25 @@ def _of_a_node() -> list[Row]:
     return sorted(found)
 
 
-def test_the_page_has_each_metric_of_a_node_with_kind_labels_and_meaning() -> None:
-    found = _of_a_node()
+def _of_a_proxy() -> list[Row]:
+    registry = CollectorRegistry()
+
+    async def body() -> None:
+        limits = load_settings(None, {}, {}).topic_list_limits
+        measured_limiter(limits, TopicListPrefix.PROXY, "river", registry).close()
+
+    steady.run(body())
+    return sorted(_described(registry))
+
+
+def test_the_page_has_each_metric_with_kind_labels_and_meaning() -> None:
+    found = [*_of_a_node(), *_of_a_proxy()]
     assert len(found) > 30
     wanted = {row: row.line() for row in found}
     missing = [line for row, line in wanted.items() if row not in documented()]
     assert not missing, "paste into docs/metrics.md:\n" + "\n".join(missing)
     too_many = [row.name for row in documented() if row not in wanted]
-    assert not too_many, f"docs/metrics.md describes what no node has: {too_many}"
+    assert not too_many, f"docs/metrics.md describes what nobody has: {too_many}"
 
 
 def test_no_metric_is_registered_where_the_page_would_not_be_asked_for_it() -> None:

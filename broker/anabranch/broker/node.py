@@ -247,6 +247,7 @@ class Node:
             await self._reporter.close()
         if self._wal is not None:  # else there are no operations yet
             self.runtime.proposals.log_end.stop()
+            self.operations.topic_list_limiter.close()
             await self.operations.topics.stop()
         feeds = [*self._feeds, *([self._wal] if self._wal else [])]
         for feed in feeds:

@@ -22,6 +22,7 @@ from anabranch.broker.errors import (
     PreconditionError,
 )
 from anabranch.broker.load.build import traffic_inbox
+from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
 from anabranch.broker.placements import PlacementPolicies
 from anabranch.broker.proposals import RACES_MAX
 from anabranch.broker.runtime import Runtime
@@ -80,6 +81,12 @@ class Operations:
         self._cuts = BundleCuts(runtime, settings.balance_settings(), parts.load)
         self.topics = build_topics(runtime, self.lookups, settings, parts)
         self.kafka = KafkaDrains(runtime, parts.placement, self.placements)
+        self.topic_list_limiter = measured_limiter(
+            settings.topic_list_limits,
+            TopicListPrefix.BROKER,
+            settings.cluster_name,
+            runtime.metrics.registry,
+        )
         self.decided = self._proposals.decided
         self.traffic = traffic_inbox(settings)
         self._timeout_s = settings.operation_timeout_millis / 1000

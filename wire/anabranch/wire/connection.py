@@ -18,13 +18,18 @@ How it is used:
 `send` never waits. What the other side has not taken yet is kept, up to `unsent_bytes_max` of the
 `ConnectionLimits`. A side that takes nothing for `unread_s_max`, or that lets more than that pile
 up, is disconnected. Who has much to send, or only wants to send the newest, awaits `drained()`
-first.
+first. Who must know when what was sent is out of memory awaits `taken()` afterwards.
+
+How far the other side is, is known to the byte: what was written, less what the transport still
+has. `_look` compares that with whatever is waited for, and places the transport's low-water mark so
+that `resume_writing` comes at the next place of interest; it comes for that only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, cast
+from collections import deque
+from typing import Final, NamedTuple, cast
 
 import msgspec
 from google.protobuf.message import Message
@@ -37,6 +42,7 @@ from anabranch.wire.logging import get_logger
 
 PROTOCOL_VERSION: Final = 21  # the newest that Pulsar's protocol has
 _HIGH_WATER_BYTES: Final = 256 * 1024
+_LOW_WATER_BYTES: Final = _HIGH_WATER_BYTES // 4
 _PING: Final = commands.envelope(CommandPing())
 _PONG: Final = commands.envelope(CommandPong())
 
@@ -59,6 +65,14 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 DEFAULT_LIMITS: Final = ConnectionLimits()
 
 
+class _Mark(NamedTuple):
+    """A place in what is written, and who waits until the other side has taken it."""
+
+    position: int
+    taken: asyncio.Future[bool]
+    alarm: asyncio.TimerHandle
+
+
 class Connection(asyncio.Protocol):
     """What both sides have in common: frames in and out, keep-alive, one end with one reason."""
 
@@ -75,6 +89,9 @@ class Connection(asyncio.Protocol):
         self._heard = True
         self._pinged = False
         self._holding = False  # reads nothing more for now
+        self._written = 0  # bytes, since the beginning
+        self._marks: deque[_Mark] = deque()
+        self._water_marks = (_LOW_WATER_BYTES, _HIGH_WATER_BYTES)  # as the transport has them
         self._drained = asyncio.Event()
         self._drained.set()
         self._alarm: asyncio.TimerHandle | None = None
@@ -104,6 +121,32 @@ class Connection(asyncio.Protocol):
     def is_drained(self) -> bool:
         """Whether the other side has taken nearly all that was sent, or is gone."""
         return self._drained.is_set()
+
+    def send_frame(self, frame: bytes) -> None:
+        """Sends what `encode_frame` made; does nothing once the connection is over."""
+        if not self.is_open or self._transport is None:
+            return
+        if self._transport.get_write_buffer_size() + len(frame) > self.limits.unsent_bytes_max:
+            self._does_not_read()
+            return
+        self._written += len(frame)
+        self._transport.write(frame)
+        self._look()
+
+    def taken(self) -> asyncio.Future[bool]:
+        """Is done when all that was sent up to now has left this process: True.
+
+        False: the connection is gone, and what was left of it with it. A side that has not taken it
+        within `unread_s_max` is disconnected. Shield it: who waits may be cancelled, it goes on.
+        """
+        future: asyncio.Future[bool] = self._loop.create_future()
+        if self._transport is None or not self._transport.get_write_buffer_size():
+            future.set_result(self.is_open)
+        else:
+            alarm = self._loop.call_later(self.limits.unread_s_max, self._does_not_read)
+            self._marks.append(_Mark(self._written, future, alarm))
+            self._look()
+        return future
 
     def close(self, why: str) -> None:
         """Ends the connection once what was sent is out, in any case after a while."""
@@ -150,20 +193,15 @@ class Connection(asyncio.Protocol):
                 self._watch_frame()
 
     def _send(self, command: BaseCommand) -> None:
-        if not self.is_open or self._transport is None:
-            return
-        frame = encode_frame(command.SerializeToString(), self.limits.frame_bytes_max)
-        if self._transport.get_write_buffer_size() + len(frame) > self.limits.unsent_bytes_max:
-            self._does_not_read()
-            return
-        self._transport.write(frame)
+        if self.is_open:
+            self.send_frame(encode_frame(command.SerializeToString(), self.limits.frame_bytes_max))
 
     # --- asyncio.Protocol ---------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # No subclass in uvloop, which has the methods all the same.
         self._transport = stream = cast(asyncio.Transport, transport)
-        stream.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        stream.set_write_buffer_limits(high=_HIGH_WATER_BYTES, low=_LOW_WATER_BYTES)
         name = transport.get_extra_info("peername")
         self.address = f"{name[0]}:{name[1]}" if name else "?"
         self._logger = self._logger.bind(peer=self.address)
@@ -183,16 +221,8 @@ class Connection(asyncio.Protocol):
             self._reason = self._reason or str(error)
         return False  # the transport closes itself
 
-    def pause_writing(self) -> None:
-        self._drained.clear()
-        if self._stalled is None:
-            self._stalled = self._loop.call_later(self.limits.unread_s_max, self._does_not_read)
-
     def resume_writing(self) -> None:
-        self._drained.set()
-        if self._stalled is not None and self.is_open:
-            self._stalled.cancel()
-            self._stalled = None
+        self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._reason:
@@ -202,11 +232,47 @@ class Connection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._drained.set()
+        while self._marks:
+            self._pass(self._marks.popleft(), False)
         if not self.closed.done():
             self.closed.set_result(self._reason)
         self.ended(self._reason)
 
     # --- inside -------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Looks how far the other side is, and when to look again."""
+        if self._transport is None:
+            return
+        unsent = self._transport.get_write_buffer_size()
+        if unsent > _HIGH_WATER_BYTES and self._drained.is_set():
+            self._drained.clear()
+            if self._stalled is None:
+                self._stalled = self._loop.call_later(self.limits.unread_s_max, self._does_not_read)
+        elif unsent <= _LOW_WATER_BYTES and not self._drained.is_set():
+            self._drained.set()
+            if self._stalled is not None and self.is_open:
+                self._stalled.cancel()
+                self._stalled = None
+        while self._marks and self._marks[0].position <= self._written - unsent:
+            self._pass(self._marks.popleft(), True)
+        self._wake_at(self._transport)
+
+    def _wake_at(self, transport: asyncio.Transport) -> None:
+        """Places the mark at which `resume_writing` comes: the next that anybody waits for."""
+        due = [] if self._drained.is_set() else [_LOW_WATER_BYTES]
+        if self._marks:
+            due.append(self._written - self._marks[0].position)
+        low = max(due, default=_LOW_WATER_BYTES)
+        high = low if due else _HIGH_WATER_BYTES
+        if (low, high) != self._water_marks:
+            self._water_marks = (low, high)
+            transport.set_write_buffer_limits(high=high, low=low)
+
+    def _pass(self, mark: _Mark, taken: bool) -> None:
+        mark.alarm.cancel()
+        if not mark.taken.done():
+            mark.taken.set_result(taken)
 
     def _take_commands(self) -> None:
         try:

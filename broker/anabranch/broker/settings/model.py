@@ -20,6 +20,7 @@ from anabranch.broker.settings.autoscale import AutoScaleFields
 from anabranch.broker.settings.balance import BalanceFields
 from anabranch.broker.settings.environment import from_environment
 from anabranch.broker.settings.ports import PortFields
+from anabranch.broker.settings.topic_lists import TopicListFields
 from anabranch.core.effects import NodeSettings
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.core.names import BrokerId, broker_id
@@ -39,7 +40,7 @@ class SettingsError(AnabranchError):
         super().__init__("the settings cannot be used:\n" + "\n".join(f"  {p}" for p in problems))
 
 
-class Settings(PortFields, AutoScaleFields, BalanceFields):
+class Settings(PortFields, TopicListFields, AutoScaleFields, BalanceFields):
     """What a node can be told. People write the names in camelCase: `name_of`."""
 
     cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")

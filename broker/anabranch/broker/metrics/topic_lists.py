@@ -1,0 +1,128 @@
+"""What a node or a proxy shows of the memory of topic lists (seed 003, "Metrics")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, unique
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from anabranch.core.topic_lists.semaphore import LARGEST
+from anabranch.wire.limiter import AsyncDualMemoryLimiter, DualMemoryLimits, LimitType
+from anabranch.wire.semaphore import AsyncSemaphore
+
+_NS_PER_MS: Final = 1_000_000
+_WAITS_MS: Final = (
+    1.0,
+    5.0,
+    10.0,
+    50.0,
+    100.0,
+    250.0,
+    500.0,
+    1_000.0,
+    2_500.0,
+    5_000.0,
+    10_000.0,
+    15_000.0,
+    20_000.0,
+    25_000.0,  # the default of the time-outs
+    30_000.0,
+    60_000.0,
+)
+_LABELS: Final = ("cluster",)
+_USES: Final = {
+    LimitType.HEAP_MEMORY: "that are assembled",
+    LimitType.DIRECT_MEMORY: "that wait on connections",
+}
+
+
+@unique
+class TopicListPrefix(Enum):
+    """How the names of the metrics begin, by whose they are."""
+
+    BROKER = "pulsar_broker_topic_list_"
+    PROXY = "pulsar_proxy_topic_list_"
+
+
+class TopicListMetrics(Collector):
+    """Twelve metrics of one limiter, which is made with `waited` as its latency."""
+
+    def __init__(self, prefix: TopicListPrefix, cluster: str, registry: CollectorRegistry) -> None:
+        self._prefix = prefix.value
+        self._cluster = cluster
+        self._limiter: AsyncDualMemoryLimiter | None = None
+        self._timeouts = dict.fromkeys(LimitType, 0)
+        self._waits = {
+            each: Histogram(
+                f"{self._prefix}{_name(each)}_wait_time_ms",
+                f"Milliseconds until there was memory of topic lists {use}, or the time was over.",
+                _LABELS,
+                buckets=_WAITS_MS,
+                registry=registry,
+            ).labels(cluster)
+            for each, use in _USES.items()
+        }
+
+    def waited(self, limit_type: LimitType, latency_ns: int) -> None:
+        """A request has queued; before that of a time-out comes the largest number."""
+        if latency_ns == LARGEST:
+            self._timeouts[limit_type] += 1
+        else:
+            self._waits[limit_type].observe(latency_ns / _NS_PER_MS)
+
+    def show(self, limiter: AsyncDualMemoryLimiter, registry: CollectorRegistry) -> None:
+        """Registers what is asked of the limiter whenever the metrics are read."""
+        self._limiter = limiter
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        for limit_type, use in _USES.items():
+            if self._limiter is not None:
+                yield from self._of(limit_type, use, self._limiter.side(limit_type))
+
+    def _of(self, limit_type: LimitType, use: str, side: AsyncSemaphore) -> Iterable[Metric]:
+        name, limits = _name(limit_type), side.limits
+        gauges = (
+            ("memory_used_bytes", f"Memory of topic lists {use}.", side.acquired),
+            (
+                "memory_limit_bytes",
+                f"Most memory of topic lists {use}; 0: any.",
+                max(0, limits.permits_max),
+            ),
+            ("queue_size", f"Requests that wait for memory of topic lists {use}.", side.queue_size),
+            (
+                "queue_max_size",
+                f"Most requests that may wait for memory of topic lists {use}; 0: any number.",
+                max(0, limits.queue_max),
+            ),
+        )
+        for what, text, value in gauges:
+            gauge = GaugeMetricFamily(f"{self._prefix}{name}_{what}", text, None, _LABELS)
+            gauge.add_metric([self._cluster], value)
+            yield gauge
+        timeouts = CounterMetricFamily(
+            f"{self._prefix}{name}_timeout",
+            f"Requests that waited for memory of topic lists {use} for too long.",
+            None,
+            _LABELS,
+        )
+        timeouts.add_metric([self._cluster], self._timeouts[limit_type])
+        yield timeouts
+
+
+def _name(limit_type: LimitType) -> str:
+    return limit_type.value.lower()
+
+
+def measured_limiter(
+    limits: DualMemoryLimits, prefix: TopicListPrefix, cluster: str, registry: CollectorRegistry
+) -> AsyncDualMemoryLimiter:
+    """A limiter whose metrics are in the registry; to be made in its event loop."""
+    metrics = TopicListMetrics(prefix, cluster, registry)
+    limiter = AsyncDualMemoryLimiter(limits, metrics.waited)
+    metrics.show(limiter, registry)
+    return limiter

@@ -1,0 +1,84 @@
+"""The settings of the memory that topic lists may take, by the seed's names; for nodes and proxies.
+
+What becomes of those who wait and hold when one changes is said in `core.topic_lists.semaphore`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel, Field
+
+from anabranch.core.topic_lists.semaphore import SemaphoreLimits
+from anabranch.wire.limiter import DualMemoryLimits
+
+_MB: Final = 1 << 20
+_MB_MAX: Final = 1 << 24  # more is a number of bytes by mistake
+_TIMEOUT_MAX: Final = 3_600_000
+_QUEUE_MAX: Final = 1_000_000
+_NS_PER_MS: Final = 1_000_000
+
+
+class TopicListFields(BaseModel):
+    """Named as in Pulsar's broker.conf and proxy.conf."""
+
+    max_topic_list_in_flight_heap_mem_size_mb: int = Field(
+        100,
+        ge=0,
+        le=_MB_MAX,
+        alias="maxTopicListInFlightHeapMemSizeMB",
+        description="Most memory of topic lists that are assembled, in MB of 1048576 bytes; "
+        "0: any.",
+    )
+    max_topic_list_in_flight_direct_mem_size_mb: int = Field(
+        100,
+        ge=0,
+        le=_MB_MAX,
+        alias="maxTopicListInFlightDirectMemSizeMB",
+        description="Most memory of topic lists that wait on connections, in MB of 1048576 bytes; "
+        "0: any.",
+    )
+    max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis: int = Field(
+        25_000,
+        ge=1,
+        le=_TIMEOUT_MAX,
+        description="How long a request for a topic list waits for memory to assemble it.",
+    )
+    max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size: int = Field(
+        1_000,
+        ge=0,
+        le=_QUEUE_MAX,
+        description="Requests that may wait for that at once; 0: any number.",
+    )
+    max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis: int = Field(
+        25_000,
+        ge=1,
+        le=_TIMEOUT_MAX,
+        description="How long an assembled topic list waits for memory to be sent.",
+    )
+    max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size: int = Field(
+        1_000,
+        ge=0,
+        le=_QUEUE_MAX,
+        description="Assembled topic lists that may wait for that at once; 0: any number.",
+    )
+
+    @property
+    def topic_list_limits(self) -> DualMemoryLimits:
+        """What the limiter needs to know."""
+        return DualMemoryLimits(
+            heap=_limits(
+                self.max_topic_list_in_flight_heap_mem_size_mb,
+                self.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,
+                self.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis,
+            ),
+            direct=_limits(
+                self.max_topic_list_in_flight_direct_mem_size_mb,
+                self.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,
+                self.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis,
+            ),
+        )
+
+
+def _limits(megabytes: int, queue_max: int, timeout_ms: int) -> SemaphoreLimits:
+    return SemaphoreLimits(megabytes * _MB, queue_max, timeout_ms * _NS_PER_MS)
