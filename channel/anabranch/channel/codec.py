@@ -20,9 +20,9 @@ from anabranch.core.log.records import (
     ClusterSettings,
     NamespaceChange,
     PlacementPolicyChange,
-    SettingChange,
     Record,
     SessionChange,
+    SettingChange,
     SubscriptionChange,
     TenantChange,
     TopicChange,
@@ -30,9 +30,9 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.state import Entity
 from anabranch.core.policies.policy import PlacementPolicy
-from anabranch.core.settings.override import SettingOverride
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
+from anabranch.core.settings.override import SettingOverride
 from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 from anabranch.core.topics.topic import ScalableTopic

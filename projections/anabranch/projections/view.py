@@ -28,8 +28,8 @@ from anabranch.core.log.fold import UNREADABLE, evolve
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.policies.policy import PlacementPolicy
-from anabranch.core.settings.override import SettingOverride
 from anabranch.core.sessions.session import Session
+from anabranch.core.settings.override import SettingOverride
 from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections import owners
 from anabranch.projections.bulk import bulk_load

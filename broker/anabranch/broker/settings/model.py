@@ -77,10 +77,10 @@ class Settings(PortFields, TopicListFields, AutoScaleFields, BalanceFields):
         le=65535,
         description="Port of the binary protocol, which clients speak; 0: any free one.",
     )
-    default_number_of_namespace_bundles: int = Field(
+    default_number_of_namespace_bundles: AtRunTime[int] = Field(
         4, ge=1, le=BUNDLES_MAX, description="Bundles of a namespace that is created without any."
     )
-    broker_shutdown_timeout_ms: int = Field(
+    broker_shutdown_timeout_ms: AtRunTime[int] = Field(
         60_000, ge=0, description="How long a graceful stop may take before the node just ends."
     )
     heartbeat_interval_millis: int = Field(
@@ -92,19 +92,19 @@ class Settings(PortFields, TopicListFields, AutoScaleFields, BalanceFields):
     liveness_timeout_millis: int = Field(
         6_000, ge=200, description="Silence after which a node counts as dead; the same everywhere."
     )
-    lookup_timeout_millis: int = Field(
+    lookup_timeout_millis: AtRunTime[int] = Field(
         10_000, ge=1, description="How long a look-up waits for a bundle that is moving."
     )
-    operation_timeout_millis: int = Field(
+    operation_timeout_millis: AtRunTime[int] = Field(
         30_000, ge=1, description="How long an administrative request waits to be done."
     )
-    max_concurrent_lookup_request: int = Field(
+    max_concurrent_lookup_request: AtRunTime[int] = Field(
         50_000, ge=1, description="Look-ups that may wait for a bundle at once; more are refused."
     )
-    snapshot_interval_records: int = Field(
+    snapshot_interval_records: AtRunTime[int] = Field(
         10_000, ge=1, description="Log records after which the leader writes a snapshot."
     )
-    snapshot_interval_seconds: float = Field(
+    snapshot_interval_seconds: AtRunTime[float] = Field(
         60.0, ge=0.1, description="Time after which the leader writes a snapshot of what changed."
     )
     archive_stalled_seconds: float = Field(
@@ -169,7 +169,7 @@ class Settings(PortFields, TopicListFields, AutoScaleFields, BalanceFields):
         le=1 << 30,
         description="Most bytes of a batch of messages that Kafka takes on a scalable topic.",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
+    log_level: AtRunTime[Literal["debug", "info", "warning", "error"]] = Field(
         "info", description="Least severity that is logged."
     )
     log_format: Literal["json", "text"] = Field("text", description="How log lines are written.")

@@ -237,7 +237,6 @@ class FoldedState:
             if found is not None:
                 yield name, found
 
-
     def override(self, setting: str) -> SettingOverride | None:
         found = self.entities.get(override_key(setting))
         return found if isinstance(found, SettingOverride) else None
