@@ -99,3 +99,27 @@ def test_any_command_that_can_be_parsed_has_a_type_and_an_answer(data: bytes) ->
 def test_a_command_that_fits_no_frame_is_refused() -> None:
     with pytest.raises(FrameError, match="a frame holds 64"):
         encode_frame(b"x" * 61, _MAX)
+
+
+@given(_COMMANDS.filter(bool), st.lists(st.integers(0, 600), max_size=20), st.data())
+def test_a_frame_that_is_left_out_takes_nothing_else_with_it(
+    sent: list[bytes], cuts: list[int], data: st.DataObject
+) -> None:
+    unwanted = data.draw(st.integers(0, len(sent) - 1))
+    stream = b"".join(encode_frame(command, _MAX) for command in sent)
+    decoder = FrameDecoder(_MAX)
+    found: list[bytes] = []
+    count = 0
+    for chunk in _cut(stream, cuts):
+        decoder.feed(chunk)
+        while True:
+            if count == unwanted and decoder.begun(0) is not None:
+                decoder.skip()
+                count += 1
+            command = decoder.next_command()
+            if command is None:
+                break
+            found.append(command)
+            count += 1
+    assert found == sent[:unwanted] + sent[unwanted + 1 :]
+    decoder.end()

@@ -7,20 +7,24 @@ is kept below what the process may have, with some left over.
 from __future__ import annotations
 
 import resource
-from typing import Final
+from typing import Final, TypeVar
 
 from anabranch.broker.errors import StartError
 from anabranch.broker.logging import get_logger
-from anabranch.broker.settings import Settings
+from anabranch.broker.settings.ports import PortFields
 
 RESERVED: Final = 512  # for Kafka, the view, and what is just being opened
 _LEAST: Final = 16  # connections to a port, below which a node is of no use
+_PortsT = TypeVar("_PortsT", bound=PortFields)
 
 
-def fitted(settings: Settings, most: int) -> Settings:
-    """The settings with as many connections as `most` descriptors allow. Raises StartError."""
+def fitted(settings: _PortsT, most: int, each: int = 1) -> _PortsT:
+    """The settings with as many connections as `most` descriptors allow. Raises StartError.
+
+    `each`: descriptors that a connection takes.
+    """
     http, clients = settings.max_http_server_connections, settings.broker_max_connections
-    left = most - RESERVED
+    left = (most - RESERVED) // each
     if http + clients <= left:
         return settings
     share = max(0, left) / (http + clients)
@@ -39,19 +43,20 @@ def fitted(settings: Settings, most: int) -> Settings:
     )
 
 
-def fit_connections(settings: Settings) -> Settings:
+def fit_connections(settings: _PortsT, each: int = 1) -> _PortsT:
     """Raises this process's limit as far as needed and allowed, and fits the settings to it.
 
-    Raises StartError.
+    `each`: descriptors that a connection takes. Raises StartError.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = RESERVED + settings.max_http_server_connections + settings.broker_max_connections
+    connections = settings.max_http_server_connections + settings.broker_max_connections
+    wanted = RESERVED + each * connections
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY:
         return settings
-    found = fitted(settings, soft)
+    found = fitted(settings, soft, each)
     if found is not settings:
         get_logger().warning(
             "node.few_descriptors",

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict
 
-from anabranch.broker.settings import Settings
+from anabranch.broker.settings.logs import LogFields
 from anabranch.wire.logging import ROOT as LOG_ROOT
 from anabranch.wire.logging import plain
 
@@ -26,7 +26,7 @@ _LEVELS: Final = {
 }
 
 
-def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
+def configure_logging(settings: LogFields, stream: TextIO | None = None) -> None:
     """Sends every event to `stream` (standard error if left), as the settings say."""
     # One function does the work of the usual chain: a busy node writes thousands of lines a second.
     structlog.configure(

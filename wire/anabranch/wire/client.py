@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
@@ -109,6 +109,9 @@ class ClientConnection(Connection):
         self.close(f"it did not answer CONNECT with CONNECTED: {why}")
 
 
+_ConnectionT = TypeVar("_ConnectionT", bound=ClientConnection)
+
+
 async def connect(
     host: str,
     port: int,
@@ -119,21 +122,29 @@ async def connect(
     limits: ConnectionLimits = DEFAULT_LIMITS,
 ) -> ClientConnection:
     """A connection on which the handshake is done. Raises ConnectError."""
+    hello = CommandConnect(
+        client_version=client_version,
+        protocol_version=PROTOCOL_VERSION,
+        feature_flags=FeatureFlags(supports_scalable_topics=True, reads_kafka=True),
+    )
+    return await join(lambda: ClientConnection(on_push, limits), host, port, hello, timeout_s)
+
+
+async def join(
+    make: Callable[[], _ConnectionT],
+    host: str,
+    port: int,
+    hello: CommandConnect,
+    timeout_s: float = _CONNECT_S_MAX,
+) -> _ConnectionT:
+    """The connection that `make` makes, once the node has answered `hello`. Raises ConnectError."""
     loop = asyncio.get_running_loop()
     where = f"{host}:{port}"
-    connection: ClientConnection | None = None
+    connection: _ConnectionT | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(
-                lambda: ClientConnection(on_push, limits), host, port
-            )
-            connection.send(
-                CommandConnect(
-                    client_version=client_version,
-                    protocol_version=PROTOCOL_VERSION,
-                    feature_flags=FeatureFlags(supports_scalable_topics=True, reads_kafka=True),
-                )
-            )
+            _, connection = await loop.create_connection(make, host, port)
+            connection.send(hello)
             await connection.welcomed
     except TimeoutError:
         what = "does not answer CONNECT" if connection else "cannot be reached"

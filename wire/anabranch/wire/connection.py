@@ -170,6 +170,14 @@ class Connection(asyncio.Protocol):
         """Takes the next command that is no part of the keep-alive. May raise FrameError."""
         raise NotImplementedError
 
+    def next_command(self) -> bytes | None:
+        """The next whole command of what has arrived; None to wait for more, or for `go_on`."""
+        return self._decoder.next_command()
+
+    def arrived(self, data: bytes) -> None:
+        """Takes a whole command as it came. May raise FrameError."""
+        self._take(commands.parse(data))
+
     def pinged(self) -> bool:
         """Whether a PING that has come is to be answered."""
         return True
@@ -277,11 +285,11 @@ class Connection(asyncio.Protocol):
     def _take_commands(self) -> None:
         try:
             while not self._holding and self.is_open:
-                data = self._decoder.next_command()
+                data = self.next_command()
                 if data is None:
                     return
                 self._frames += 1
-                self._take(commands.parse(data))
+                self.arrived(data)
         except FrameError as error:
             self._logger.warning("wire.garbage", why=str(error))
             self.close(str(error))

@@ -35,13 +35,36 @@ class FrameDecoder:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
         self._position = 0  # of the first byte that was not returned yet
+        self._skipped = 0  # bytes that are still to come and nobody wants
 
     def feed(self, data: bytes) -> None:
         """Takes the next bytes; call `next_command` until it returns None before feeding more."""
         if self._position:
             del self._buffer[: self._position]
             self._position = 0
+        if self._skipped:
+            left_out = min(self._skipped, len(data))
+            self._skipped -= left_out
+            data = data[left_out:]
         self._buffer += data
+
+    def begun(self, count: int) -> tuple[int, bytes] | None:
+        """The total of the frame that has begun, and the first `count` bytes of its command.
+
+        None while they are not there.
+        """
+        start = self._position + _SIZES.size
+        if len(self._buffer) < start + count:
+            return None
+        (total,) = _SIZE.unpack_from(self._buffer, self._position)
+        return total, bytes(self._buffer[start : start + count])
+
+    def skip(self) -> None:
+        """Leaves out the frame that has begun, whether or not all of it is there."""
+        (total,) = _SIZE.unpack_from(self._buffer, self._position)
+        end = self._position + _SIZE.size + total
+        self._skipped = max(0, end - len(self._buffer))
+        self._position = min(end, len(self._buffer))
 
     @property
     def unfinished_bytes(self) -> int:
@@ -64,8 +87,13 @@ class FrameDecoder:
         if left < _SIZE.size + total:
             return None
         start = self._position + _SIZES.size
+        with memoryview(self._buffer) as view:
+            command = bytes(view[start : start + size])
         self._position += _SIZE.size + total
-        return bytes(self._buffer[start : start + size])
+        if self._position == len(self._buffer):  # a large frame's memory is not kept for the next
+            self._buffer = bytearray()
+            self._position = 0
+        return command
 
     def end(self) -> None:
         """The stream is over. Raises FrameError when it ends within a frame."""

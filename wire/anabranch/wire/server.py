@@ -190,14 +190,18 @@ class WireServer:
         loop = asyncio.get_running_loop()
         if held is not None:
             held.setblocking(False)
-            self._server = await loop.create_server(self._accept, sock=held, backlog=_BACKLOG)
+            self._server = await loop.create_server(self.peer, sock=held, backlog=_BACKLOG)
         else:
-            self._server = await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
+            self._server = await loop.create_server(self.peer, host, port, backlog=_BACKLOG)
+
+    def stop_accepting(self) -> None:
+        """Accepts no more; who is connected stays so."""
+        if self._server is not None:
+            self._server.close()
 
     async def stop(self) -> None:
         """Accepts no more, tells every client, and returns when all are gone."""
-        if self._server is not None:
-            self._server.close()
+        self.stop_accepting()
         peers = list(self.peers)
         for peer in peers:
             peer.close("the node is stopping")
@@ -229,7 +233,8 @@ class WireServer:
                 "this one"
             )
 
-    def _accept(self) -> Peer:
+    def peer(self) -> Peer:
+        """One for a client that connects; a server of another kind makes its own."""
         return Peer(self)
 
 

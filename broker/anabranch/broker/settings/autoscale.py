@@ -10,6 +10,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from anabranch.broker.settings.changes import AtRunTime
 from anabranch.core.autoscale.policy import AutoScalePolicy, fault_of
 from anabranch.core.autoscale.schedule import AutoScaleSettings
 from anabranch.core.topics.segment import BUCKETS_MAX, SEGMENTS_MAX

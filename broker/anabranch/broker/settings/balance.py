@@ -11,6 +11,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from anabranch.broker.settings.changes import AtRunTime
 from anabranch.core.balance.settings import BalanceSettings, SplitAlgorithm, fault_of
 
 _DEFAULT: Final = BalanceSettings()

@@ -1,30 +1,28 @@
 """A node's settings: a TOML file, overruled by the environment, overruled by flags.
 
 Names are those of PIP-192 and of Pulsar's broker.conf where those have one; ours are written the
-same way. `load_settings` is pure but for reading the file; it reports every problem at once.
+same way.
 """
 
 from __future__ import annotations
 
-import difflib
 import socket
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from pydantic import Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from anabranch.broker.settings.autoscale import AutoScaleFields
 from anabranch.broker.settings.balance import BalanceFields
-from anabranch.broker.settings.environment import from_environment
+from anabranch.broker.settings.changes import AtRunTime
+from anabranch.broker.settings.logs import LogFields
 from anabranch.broker.settings.ports import PortFields
+from anabranch.broker.settings.sources import SettingsError as SettingsError
+from anabranch.broker.settings.sources import names_of, read_settings, written_name
 from anabranch.broker.settings.topic_lists import TopicListFields
 from anabranch.core.effects import NodeSettings
-from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.core.names import BrokerId, broker_id
-from anabranch.core.quantities import durations, plain_form, without_unit
 from anabranch.core.ring import BUNDLES_MAX
 
 # Clocks may differ by this in rate, and a heartbeat may be late by this share of the lease.
@@ -32,15 +30,7 @@ _LIVENESS_MARGIN: Final = 1.2
 _BEATS_PER_LEASE_MIN: Final = 3
 
 
-class SettingsError(AnabranchError):
-    """Settings that cannot be used; `problems` has a sentence for each, with its remedy."""
-
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
-        super().__init__("the settings cannot be used:\n" + "\n".join(f"  {p}" for p in problems))
-
-
-class Settings(PortFields, TopicListFields, AutoScaleFields, BalanceFields):
+class Settings(PortFields, LogFields, TopicListFields, AutoScaleFields, BalanceFields):
     """What a node can be told. People write the names in camelCase: `name_of`."""
 
     cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")
@@ -169,10 +159,6 @@ class Settings(PortFields, TopicListFields, AutoScaleFields, BalanceFields):
         le=1 << 30,
         description="Most bytes of a batch of messages that Kafka takes on a scalable topic.",
     )
-    log_level: AtRunTime[Literal["debug", "info", "warning", "error"]] = Field(
-        "info", description="Least severity that is logged."
-    )
-    log_format: Literal["json", "text"] = Field("text", description="How log lines are written.")
 
     @property
     def broker_id(self) -> BrokerId:
@@ -190,6 +176,16 @@ class Settings(PortFields, TopicListFields, AutoScaleFields, BalanceFields):
         if not self.broker_service_port:
             return ""
         return f"pulsar://{self.advertised_address}:{self.broker_service_port}"
+
+    @property
+    def lookup_timeout_s(self) -> float:
+        """How long a look-up waits."""
+        return self.lookup_timeout_millis / 1000
+
+    @property
+    def operation_timeout_s(self) -> float:
+        """How long an administrative request waits."""
+        return self.operation_timeout_millis / 1000
 
     @property
     def view_dir(self) -> Path:
@@ -224,12 +220,10 @@ class Settings(PortFields, TopicListFields, AutoScaleFields, BalanceFields):
 
 def name_of(field: str) -> str:
     """The name by which people write a field of the settings."""
-    return Settings.model_fields[field].alias or to_camel(field)
+    return written_name(Settings, field)
 
 
-SETTING_NAMES: Final = tuple(map(name_of, Settings.model_fields))
-_NAMES: Final = frozenset(SETTING_NAMES)
-_SPELLINGS: Final = (*SETTING_NAMES, *map(without_unit, durations(SETTING_NAMES)))
+SETTING_NAMES: Final = names_of(Settings)
 _TOMBSTONE_DELAY: Final = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
 _GRACE: Final = "scalableTopicConsumerSessionGracePeriodSeconds"
 _SESSION: Final = "scalableTopicConsumerSessionTimeoutSeconds"
@@ -246,76 +240,10 @@ def load_settings(
 
     Raises SettingsError with every problem found.
     """
-    problems: list[str] = []
-    given: dict[str, object] = {}
-    origin: dict[str, str] = {}
-    sources = (
-        (str(file), _from_file(file, problems)),
-        ("environment", from_environment(environment, _SPELLINGS, problems, _near)),
-        ("flag", overrides),
-    )
-    for source, values in sources:
-        here: set[str] = set()
-        for written, said in values.items():
-            try:
-                name, value = plain_form(written, said, _NAMES)
-            except InvalidInputError as error:
-                problems.append(f"{written} ({source}): {error}")
-                continue
-            if name not in _NAMES:
-                problems.append(f"{name} ({source}) is no setting{_near(name)}")
-                continue
-            if name in here:
-                problems.append(f"{name} ({source}) is given twice, by either of its names")
-            here.add(name)
-            given[name], origin[name] = value, source
-    settings, invalid = _validated(given, origin, problems)
-    for names, problem in _contradictions(settings):
-        if invalid.isdisjoint(names):
-            problems.append(problem)
-    if problems:
-        raise SettingsError(problems)
-    return settings
+    return read_settings(Settings, file, environment, overrides, contradictions)
 
 
-def _from_file(file: Path | None, problems: list[str]) -> Mapping[str, object]:
-    if file is None:
-        return {}
-    try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except OSError as error:
-        problems.append(f"the settings file {file} cannot be read: {error.strerror}")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problems.append(f"the settings file {file} is not TOML: {error}")
-    return {}
-
-
-def _near(name: str, prefix: str = "") -> str:
-    plain = {known.lower(): known for known in SETTING_NAMES}
-    wanted = name.lower().replace("_", "").replace("-", "")
-    matches = difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)
-    if not matches:
-        return "; remove it"
-    return "; did you mean " + " or ".join(prefix + plain[match] for match in matches) + "?"
-
-
-def _validated(
-    given: Mapping[str, object], origin: Mapping[str, str], problems: list[str]
-) -> tuple[Settings, set[str]]:
-    """The settings with defaults in place of what is invalid, and the names of that."""
-    try:
-        return Settings.model_validate(given), set()
-    except ValidationError as error:
-        invalid = set()
-        for found in error.errors(include_url=False):
-            name = str(found["loc"][0])
-            invalid.add(name)
-            problems.append(f"{name} ({origin[name]}) is {given[name]!r}: {found['msg']}")
-        valid = {name: value for name, value in given.items() if name not in invalid}
-        return Settings.model_validate(valid), invalid
-
-
-def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+def contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """Settings that are fine alone but not together: the names involved and what to do."""
     beat = settings.heartbeat_interval_millis
     lease = settings.lease_millis

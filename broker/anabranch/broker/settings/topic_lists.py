@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import BaseModel, Field
 
+from anabranch.broker.settings.changes import AtRunTime
 from anabranch.core.topic_lists.semaphore import SemaphoreLimits
 from anabranch.wire.limiter import DualMemoryLimits
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import ipaddress
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.http.errors import refusal
 from anabranch.broker.http.guards.refused import Refused
-from anabranch.broker.settings import Settings
 from anabranch.broker.settings.ports import ANY, listed_words
 
 _SAFE: Final = ("GET", "HEAD")
@@ -31,10 +30,23 @@ _REMEMBERED_MAX: Final = 1_024
 _Reason = tuple[HTTPStatus, str]
 
 
+class SiteSettings(Protocol):
+    """What is needed of a node's settings, or a proxy's."""
+
+    @property
+    def web_service_allowed_origins(self) -> str: ...
+    @property
+    def web_service_allowed_hosts(self) -> str: ...
+    @property
+    def advertised_address(self) -> str: ...
+    @property
+    def bind_address(self) -> str: ...
+
+
 class OriginRules:
     """What is the node's own, and what is allowed besides."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SiteSettings) -> None:
         self.origins: Final = frozenset(listed_words(settings.web_service_allowed_origins))
         hosts = listed_words(settings.web_service_allowed_hosts)
         self._is_listed = bool(hosts)

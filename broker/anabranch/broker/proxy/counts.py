@@ -1,0 +1,83 @@
+"""What a proxy counts and measures, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+
+class ProxyCounts:
+    """Plain numbers, which cost nothing where they are counted; shown by `registry`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.connections = 0
+        self.lookups = 0
+        self.requests = 0
+        self.refusals = 0
+        self.moved_watches = 0
+        self.lost_links = 0
+        self.http_requests = 0
+        self.http_failures = 0
+
+    def register(self) -> None:
+        """Shows the counts."""
+        self.total(
+            "pulsar_proxy_new_connections",
+            "Connections that clients have made to the binary port.",
+            lambda: self.connections,
+        )
+        self.total(
+            "anabranch_proxy_lookups",
+            "Look-ups by the binary protocol that were passed on to nodes.",
+            lambda: self.lookups,
+        )
+        self.total(
+            "anabranch_proxy_commands",
+            "Other commands of clients that were passed on to nodes.",
+            lambda: self.requests,
+        )
+        self.total(
+            "anabranch_proxy_refusals",
+            "Commands that the proxy itself refused: no node answered, or the limits of lists.",
+            lambda: self.refusals,
+        )
+        self.total(
+            "anabranch_proxy_moved_watches",
+            "Watches that were taken to another node when theirs had gone.",
+            lambda: self.moved_watches,
+        )
+        self.total(
+            "anabranch_proxy_lost_node_connections",
+            "Connections to nodes that ended before those of their clients.",
+            lambda: self.lost_links,
+        )
+        self.total(
+            "anabranch_proxy_http_requests",
+            "HTTP requests that were passed on to nodes.",
+            lambda: self.http_requests,
+        )
+        self.total(
+            "anabranch_proxy_http_failures",
+            "HTTP requests that no node answered, or not to the end.",
+            lambda: self.http_failures,
+        )
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """A value that is asked for when the metrics are read."""
+        Gauge(name, text, registry=self.registry).set_function(value)
+
+    def total(self, name: str, text: str, value: Callable[[], int]) -> None:
+        """A count that only grows; it is shown with `_total` at its end."""
+        self.registry.register(_Count(name, text, value))
+
+
+class _Count(Collector):
+    def __init__(self, name: str, text: str, value: Callable[[], int]) -> None:
+        self._name, self._text, self._value = name, text, value
+
+    def collect(self) -> list[CounterMetricFamily]:
+        return [CounterMetricFamily(self._name, self._text, self._value())]
