@@ -14,7 +14,8 @@ import msgspec
 from pydantic import ValidationError
 
 from anabranch.broker.settings.changes import Changes, changes_of
-from anabranch.broker.settings.model import Settings, contradictions, name_of, near
+from anabranch.broker.settings.model import SETTING_NAMES, Settings, contradictions, name_of
+from anabranch.broker.settings.sources import near_names
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.quantities import plain_form
 from anabranch.core.settings.override import SettingOverride, value_fault
@@ -88,11 +89,11 @@ def checked_override(written: str, text: str) -> tuple[str, str]:
 
 def run_time_name(written: str) -> str:
     """The name of a setting that may change while nodes run. Raises InvalidInputError."""
-    found = next(
-        (n for n in (written, f"{written}Seconds", f"{written}InSeconds") if n in _NAMES), ""
-    )
+    spelt = (written, f"{written}Seconds", f"{written}InSeconds")
+    found = next((each for each in spelt if each in _NAMES), "")
     if not found:
-        raise InvalidInputError(f"{_NOT_CHANGING}: {written!a:.200} is no setting{near(written)}")
+        hint = near_names(SETTING_NAMES, written[:100])
+        raise InvalidInputError(f"{_NOT_CHANGING}: {written[:100]!a} is no setting{hint}")
     if found not in _CHANGING:
         raise InvalidInputError(
             f"{_NOT_CHANGING}: {found} changes when a node starts; give it to each node in its "
@@ -151,7 +152,7 @@ def _culprit(
 ) -> str:
     """The newest override without which nothing contradicts itself; else the newest involved."""
     involved = {name for names, _ in wrong for name in names}
-    candidates = [name for name in reversed(used) if name in involved]
+    candidates = [name for name in reversed(tuple(used)) if name in involved]
     for name in candidates:
         rest = {other: value for other, value in used.items() if other != name}
         if not _together(given, rest)[1]:
