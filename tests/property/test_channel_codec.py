@@ -29,6 +29,7 @@ from anabranch.core.log.records import (
     NamespaceChange,
     PlacementPolicyChange,
     SessionChange,
+    SettingChange,
     SubscriptionChange,
     TenantChange,
     TopicChange,
@@ -37,6 +38,7 @@ from anabranch.core.log.records import (
 from anabranch.core.policies.policy import PlacementPolicy
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
+from anabranch.core.settings.override import SettingOverride
 from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 from anabranch.core.topics.topic import ScalableTopic
@@ -109,6 +111,7 @@ RECORDS: dict[type[Any], str] = {
     SubscriptionChange: "subscription-change",
     ArchiveChange: "archive-change",
     PlacementPolicyChange: "placement-policy-change",
+    SettingChange: "setting-change",
 }
 ENTITIES: dict[type[Any], str] = {
     Unit: "unit",
@@ -120,6 +123,7 @@ ENTITIES: dict[type[Any], str] = {
     Subscription: "subscription",
     Archive: "archive",
     PlacementPolicy: "placement-policy",
+    SettingOverride: "setting-override",
 }
 NEWEST: dict[type[Any], str] = {
     **RECORDS,

@@ -25,6 +25,7 @@ from anabranch.core.log.state import Entity, live_bundles
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.policy import PlacementPolicy, PolicyKind
 from anabranch.core.ring import FULL_RING, split_bundle_name, tiles
+from anabranch.core.settings.override import SettingOverride
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 from anabranch.core.topics.segment import tile
@@ -59,6 +60,7 @@ def same(left: MemoryReplica, right: MemoryReplica) -> None:
         assert list(left.subscriptions(topic)) == list(right.subscriptions(topic))
     for kind in PolicyKind:
         assert list(left.placements(kind)) == list(right.placements(kind))
+    assert list(left.overrides()) == list(right.overrides())
     assert list(left.restless_topics()) == list(right.restless_topics())
 
 
@@ -141,6 +143,7 @@ def followed(before: Entity | None, record: Record | None, after: ScalableTopic)
 def continues(before: Entity | None, after: Entity | None, offset: int) -> None:
     unit_born = isinstance(after, Unit) and after.move is Move.CREATE
     named = Tenant | NamespaceInfo | ScalableTopic | Subscription | Archive | PlacementPolicy
+    named |= SettingOverride
     if isinstance(before, Subscription) and isinstance(after, Subscription):
         # A prune takes back what was said of the pruned; it is not a change of the subscription.
         pruned = set(after.drained) < set(before.drained)

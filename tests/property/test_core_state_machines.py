@@ -18,6 +18,7 @@ from anabranch.core.log.records import (
     NamespaceChange,
     PlacementPolicyChange,
     SessionChange,
+    SettingChange,
     SubscriptionChange,
     TenantChange,
 )
@@ -26,6 +27,7 @@ from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.machine import PLACEMENTS
 from anabranch.core.sessions.machine import SESSIONS
 from anabranch.core.sessions.session import Session, SessionState
+from anabranch.core.settings.machine import OVERRIDES
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
 from anabranch.core.tenants.machine import NAMESPACES, TENANTS
 from support.random_log import random_record
@@ -43,6 +45,7 @@ BEFORE = (
     Verdict.UNKNOWN_SUBSCRIPTION,
     Verdict.OTHER_INCARNATION,
     Verdict.UNKNOWN_POLICY,
+    Verdict.UNKNOWN_OVERRIDE,
 )
 MACHINES: dict[type[Any], StateMachine[Any]] = {
     SessionChange: SESSIONS,
@@ -50,6 +53,7 @@ MACHINES: dict[type[Any], StateMachine[Any]] = {
     NamespaceChange: NAMESPACES,
     SubscriptionChange: SUBSCRIPTIONS,
     PlacementPolicyChange: PLACEMENTS,
+    SettingChange: OVERRIDES,
 }
 
 

@@ -42,6 +42,8 @@ def random_record(world: World, rng: random.Random) -> Record | None:
         return world.archive(rng.choice(("a", "b")), rng.choice(list(ArchiveOp)))
     if what < 0.05:
         return random_placement_record(world, rng, broker)
+    if rng.random() < 0.05:
+        return random_setting_record(world, rng, broker)
     if what < 0.15:
         whose = rng.choice((*(broker,) * 9, "nobody"))
         return world.session(whose, rng.choice(list(SessionOp)), rng.choice((whose, A, B)))
@@ -77,6 +79,15 @@ def random_placement_record(world: World, rng: random.Random, broker: str) -> Re
     likely = (PolicyOp.UPDATE, PolicyOp.UPDATE, PolicyOp.DELETE) if known else (PolicyOp.CREATE,)
     op = rng.choice((*likely * 2, *PolicyOp))
     return world.placement(kind, name, op, broker, **(fields if rng.random() < 0.9 else {}))
+
+
+def random_setting_record(world: World, rng: random.Random, broker: str) -> Record:
+    """Mostly one that is accepted."""
+    name = rng.choice(("retries", "retries", "wait", "not one"))
+    known = world.replica.override(name) is not None
+    op = rng.choice((PolicyOp.UPDATE, PolicyOp.UPDATE, PolicyOp.DELETE) if known else [*PolicyOp])
+    value = "" if op is PolicyOp.DELETE else rng.choice(("1", "2", "", "a\nb"))
+    return world.setting(name, op, broker, value=value)
 
 
 def random_topic_record(world: World, rng: random.Random) -> Record:

@@ -17,6 +17,7 @@ from anabranch.core.log.records import (
     Record,
     SessionChange,
     SessionOp,
+    SettingChange,
     SubscriptionChange,
     TenantChange,
     TopicChange,
@@ -185,6 +186,18 @@ class World:
             "session": actor.session,
         }
         return PlacementPolicyChange(**{**wanted, **fields})
+
+    def setting(self, name: str, op: PolicyOp, by: str = A, **fields: Any) -> SettingChange:
+        before, actor = self.replica.override(name), self.actor(by)
+        wanted = {
+            "proposal_id": self.new_id(),
+            "name": name,
+            "op": op,
+            "version": (before.version if before else 0) + 1,
+            "actor": actor.broker,
+            "session": actor.session,
+        }
+        return SettingChange(**{**wanted, **fields})
 
     def topic(self, move: TopicMove, by: str = A, name: str = TOPIC, **fields: Any) -> TopicChange:
         before, actor = self.replica.topic(name), self.actor(by)

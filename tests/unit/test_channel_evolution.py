@@ -229,7 +229,7 @@ def _headers(value: bytes) -> Callable[[], list[tuple[str, bytes | None]]]:
     return lambda: [("trace", None), ("anabranch-schema", value)]
 
 
-@pytest.mark.parametrize("header", [b"unit-move/3", b"log/3", b"layout-change/12 log/3"])
+@pytest.mark.parametrize("header", [b"unit-move/3", b"log/4", b"layout-change/12 log/3"])
 def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> None:
     with pytest.raises(NewerSchemaError, match=f"'{header.decode()}'.*upgrade"):
         codec.read_entry(KEY, NEWER, _headers(header))

@@ -8,6 +8,7 @@ from anabranch.core.bundles.machine import BUNDLES, LEADING
 from anabranch.core.bundles.unit import Move
 from anabranch.core.policies.machine import PLACEMENTS
 from anabranch.core.sessions.machine import SESSIONS
+from anabranch.core.settings.machine import OVERRIDES
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
 from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.tenants.machine import NAMESPACES, TENANTS
@@ -19,7 +20,7 @@ PAGE = (ROOT / "docs" / "state-machine.md").read_text()
 
 
 def test_the_pictures_are_drawn_from_the_machines() -> None:
-    nouns = (SESSIONS, TENANTS, NAMESPACES, LAYOUTS, SUBSCRIPTIONS, PLACEMENTS)
+    nouns = (SESSIONS, TENANTS, NAMESPACES, LAYOUTS, SUBSCRIPTIONS, PLACEMENTS, OVERRIDES)
     for machine in (BUNDLES, LEADING, *nouns):
         picture = machine.mermaid()
         assert f"```mermaid\n{picture}```\n" in PAGE, f"paste this:\n{picture}"

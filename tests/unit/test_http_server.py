@@ -84,6 +84,7 @@ ROUTES = {
     "/admin/v2/brokers/configuration": {"get"},
     "/admin/v2/brokers/configuration/values": {"get"},
     "/admin/v2/brokers/configuration/runtime": {"get"},
+    "/admin/v2/brokers/configuration/overrides": {"get"},
     "/admin/v2/brokers/configuration/{setting}/{value}": {"post"},
     "/admin/v2/brokers/configuration/{setting}": {"delete"},
     "/admin/v2/brokers/leaderBroker": {"get"},

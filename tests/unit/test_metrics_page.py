@@ -63,8 +63,7 @@ def _measure_all(node: MemoryNode) -> None:
     segments = build_reporter(service, reports, node.settings, table, _Unused(), _Unused().probe)
     build_balance(
         node.operations,
-        node.settings,
-        LoadBoard(node.runtime, node.settings.balance_settings()),
+        LoadBoard(node.runtime),
         counts,
         segments,
         table,

@@ -7,6 +7,7 @@ import io
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -30,15 +31,36 @@ def configure_logging(settings: LogFields, stream: TextIO | None = None) -> None
     """Sends every event to `stream` (standard error if left), as the settings say."""
     # One function does the work of the usual chain: a busy node writes thousands of lines a second.
     structlog.configure(
-        processors=[_json_line if settings.log_format == "json" else _text_line],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log_level]),
+        processors=[_Lines(_json_line if settings.log_format == "json" else _text_line)],
+        # Loggers that are bound keep their class, and the level may change: `_Lines` drops.
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.WriteLoggerFactory(file=_Lasting(stream or sys.stderr)),
         cache_logger_on_first_use=False,
     )
     root = logging.getLogger()
     root.handlers[:] = [_Bridge()]
     root.setLevel(logging.WARNING)
-    logging.getLogger(LOG_ROOT).setLevel(_LEVELS[settings.log_level])
+    set_log_level(settings.log_level)
+
+
+def set_log_level(level: str) -> None:
+    """Logs what is as severe as this, and nothing less, from now on: by every logger."""
+    _Lines.least = _LEVELS[level]
+    logging.getLogger(LOG_ROOT).setLevel(_LEVELS[level])
+
+
+class _Lines:
+    """The lines of events that are severe enough."""
+
+    least = logging.INFO
+
+    def __init__(self, line: Callable[[object, str, EventDict], str]) -> None:
+        self._line = line
+
+    def __call__(self, logger: object, level: str, event: EventDict) -> str:
+        if _LEVELS.get(level, logging.ERROR) < self.least:
+            raise structlog.DropEvent
+        return self._line(logger, level, event)
 
 
 def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:

@@ -146,7 +146,7 @@ class Node:
             self.runtime,
             self._the_view,
             lambda: Compactor(self._connection, self._topics),
-            settings,
+            self.operations.configuration.current,
             self.metrics,
         )
         measure_node(self.runtime, self.operations, self.metrics)
@@ -227,14 +227,15 @@ class Node:
     async def stop(self) -> Ended:
         """Gives every bundle away, then ends; gives up after brokerShutdownTimeoutMs."""
         self.runtime.drain()
-        timeout_s = self.settings.broker_shutdown_timeout_ms / 1000
+        timeout_ms = self.operations.configuration.current.now.broker_shutdown_timeout_ms
+        timeout_s = timeout_ms / 1000
         try:
             return await asyncio.wait_for(asyncio.shield(self.runtime.ended), timeout_s)
         except TimeoutError:
             left = len(self.operations.owned(self.settings.broker_id))
             self.runtime.fail(
                 f"{left} bundles were not handed over within brokerShutdownTimeoutMs, "
-                f"{self.settings.broker_shutdown_timeout_ms}; others take them when they notice"
+                f"{timeout_ms}; others take them when they notice"
             )
             return self.runtime.ended.result()
 
@@ -319,7 +320,6 @@ class Node:
         )
         balance = build_balance(
             operations,
-            self.settings,
             board,
             self._counts,
             self._reporter,

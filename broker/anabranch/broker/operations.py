@@ -16,6 +16,7 @@ import msgspec
 from anabranch.broker.balance.forecasts import BalanceForecasts
 from anabranch.broker.bundles.cuts import BundleCuts, BundleWord
 from anabranch.broker.bundles.lookups import LookupService
+from anabranch.broker.configuration import Configuration
 from anabranch.broker.errors import (
     ConflictError,
     NotFoundError,
@@ -74,22 +75,24 @@ class Operations:
     def __init__(self, runtime: Runtime, settings: Settings, parts: TopicParts) -> None:
         self._runtime = runtime
         self._proposals = runtime.proposals
-        self.lookups = LookupService(runtime, settings)
-        self.tenancy = Tenancy(runtime, settings)
-        self.placements = PlacementPolicies(runtime, settings)
-        self.balance = BalanceForecasts(runtime, settings, self.lookups)
-        self._cuts = BundleCuts(runtime, settings.balance_settings(), parts.load)
-        self.topics = build_topics(runtime, self.lookups, settings, parts)
+        self.configuration = Configuration(runtime, settings)
+        current = self._settings = self.configuration.current
+        self.lookups = LookupService(runtime, current)
+        self.tenancy = Tenancy(runtime, current)
+        self.placements = PlacementPolicies(runtime, current)
+        self.balance = BalanceForecasts(runtime, current, self.lookups)
+        self._cuts = BundleCuts(runtime, parts.load)
+        self.topics = build_topics(runtime, self.lookups, current, parts)
         self.kafka = KafkaDrains(runtime, parts.placement, self.placements)
         self.topic_list_limiter = measured_limiter(
-            settings.topic_list_limits,
+            current.now.topic_list_limits,
             TopicListPrefix.BROKER,
             settings.cluster_name,
             runtime.metrics.registry,
         )
+        current.subscribe(lambda now: self.topic_list_limiter.configure(now.topic_list_limits))
         self.decided = self._proposals.decided
         self.traffic = traffic_inbox(settings)
-        self._timeout_s = settings.operation_timeout_millis / 1000
 
     # --- bundles ------------------------------------------------------------------------
 
@@ -98,7 +101,7 @@ class Operations:
 
         Nothing happens to a bundle that nobody owns, or that the target owns already.
         """
-        deadline = self._proposals.deadline(self._timeout_s)
+        deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
         self._bundle(unit)
         takers = self._runtime.core.candidates(clock.now())
         if target and target not in takers:
@@ -173,7 +176,7 @@ class Operations:
 
         A bundle that nobody owns is assigned first. With `unload` the owner then gives them up.
         """
-        deadline = self._proposals.deadline(self._timeout_s)
+        deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
 
         def build() -> UnitMove | None:
             actor, new_id = self._proposals.actor(), self._proposals.new_id()

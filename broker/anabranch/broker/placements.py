@@ -9,7 +9,7 @@ import msgspec
 
 from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError
 from anabranch.broker.runtime import Runtime
-from anabranch.broker.settings import Settings
+from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.balance.policies import IsolationPolicy, Standing, policies_of
 from anabranch.core.log.records import Cause, NamespaceChange, PlacementPolicyChange, PolicyOp
 from anabranch.core.log.verdicts import Verdict
@@ -42,10 +42,10 @@ class BrokerIsolation(msgspec.Struct, frozen=True):
 class PlacementPolicies:
     """The requests about where things may be placed; words and codes are Pulsar's."""
 
-    def __init__(self, runtime: Runtime, settings: Settings) -> None:
+    def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
         self._proposals = runtime.proposals
         self._runtime = runtime
-        self._timeout_s = settings.operation_timeout_millis / 1000
+        self._settings = settings
 
     # --- policies -----------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class PlacementPolicies:
             op = PolicyOp.UPDATE if before else PolicyOp.CREATE
             return self._change(kind, name, op, (before.version if before else 0) + 1, **fields)
 
-        await self._proposals.settle(build, {}, self._proposals.deadline(self._timeout_s))
+        await self._proposals.settle(build, {}, self._deadline())
 
     async def delete(self, kind: PolicyKind, name: str) -> None:
         """Raises NotFoundError for one that is not there."""
@@ -118,7 +118,10 @@ class PlacementPolicies:
             version = self.policy(kind, name).version + 1
             return self._change(kind, name, PolicyOp.DELETE, version)
 
-        await self._proposals.settle(build, {}, self._proposals.deadline(self._timeout_s))
+        await self._proposals.settle(build, {}, self._deadline())
+
+    def _deadline(self) -> float:
+        return self._proposals.deadline(self._settings.now.operation_timeout_s)
 
     def _change(
         self, kind: PolicyKind, name: str, op: PolicyOp, version: int, **fields: Any
@@ -187,7 +190,7 @@ class PlacementPolicies:
         await self._proposals.settle(
             build,
             {Verdict.UNKNOWN_NAMESPACE: gone, Verdict.UNKNOWN_TENANT: gone},
-            self._proposals.deadline(self._timeout_s),
+            self._proposals.deadline(self._settings.now.operation_timeout_s),
         )
 
     def _namespace(self, ns: Namespace) -> NamespaceInfo:

@@ -41,6 +41,7 @@ from anabranch.core.log.verdicts import Verdict
 from anabranch.core.node import NodeCore
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
+from anabranch.core.settings.override import OVERRIDES_PREFIX
 from anabranch.wire import clock
 
 Publish = Callable[[Heartbeat, Callable[[Heartbeat], None]], None]
@@ -89,6 +90,10 @@ def _nobody_asks(seconds: float) -> None:
     return None
 
 
+def _nothing_to_configure() -> None:
+    return None
+
+
 class Runtime:
     """A node's state and all who wait for it to change. To be used in the event loop only."""
 
@@ -110,8 +115,10 @@ class Runtime:
         self.server: UnitServer | None = None  # of what lies in bundles; it makes itself known
         self.metrics = metrics
         self.waiting_max = waiting_max
+        # Called when overrides of settings have changed.
+        self.reconfigure: Callable[[], None] = _nothing_to_configure
         self._publish = publish
-        self._verbose = verbose
+        self.verbose = verbose
         self._loop = asyncio.get_running_loop()
         self._log = get_logger(broker=settings.broker)
         self.digests = DigestWatch(settings.broker, self._is_member)
@@ -160,6 +167,7 @@ class Runtime:
         """The view was built anew, because the log no longer leads on from the old one."""
         self.view = self.core.state = view
         self.routes = Routes(view)
+        self.reconfigure()
         self.generation += 1
         if self.server is not None:
             self.server.replaced()
@@ -177,6 +185,8 @@ class Runtime:
         self.routes.changed(changes)
         if any(isinstance(entity, Session) for _, entity in changes):
             self.generation += 1
+        if any(key.startswith(OVERRIDES_PREFIX) for key, _ in changes):
+            self.reconfigure()  # before anything is decided by this state
         effects = self.core.folded(folded, clock.now())
         self._do(effects)
         for entry in folded:
@@ -246,7 +256,7 @@ class Runtime:
             self.proposals.read_back(record.proposal_id, entry)
             if entry.outcome.verdict is not Verdict.ACCEPTED:
                 self._wake_one(record.key)
-        if mine or self._verbose:
+        if mine or self.verbose:
             self._explain(record, entry)
 
     def _explain(self, record: Record, entry: Folded) -> None:
@@ -342,7 +352,7 @@ class Runtime:
                 else:
                     self.server.close(effect.unit)
             else:
-                if self._verbose:
+                if self.verbose:
                     self._log.info("unit.served", key=effect.unit)
                 if self.server is not None and effect.unit != LEADERSHIP:
                     self.server.opened(effect.unit)

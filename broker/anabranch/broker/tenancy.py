@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError
 from anabranch.broker.runtime import Runtime
-from anabranch.broker.settings import Settings
+from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
 from anabranch.core.log.verdicts import Verdict
@@ -18,12 +18,11 @@ from anabranch.core.tenants.tenant import Tenant
 class Tenancy:
     """The requests about tenants and namespaces; words and codes are Pulsar's."""
 
-    def __init__(self, runtime: Runtime, settings: Settings) -> None:
+    def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
         self._proposals = runtime.proposals
         self._runtime = runtime
-        self._cluster = settings.cluster_name
-        self._default_bundles = settings.default_number_of_namespace_bundles
-        self._timeout_s = settings.operation_timeout_millis / 1000
+        self._cluster = settings.own.cluster_name
+        self._settings = settings
 
     def tenants(self) -> list[str]:
         return list(self._runtime.view.tenants())
@@ -77,7 +76,7 @@ class Tenancy:
 
     async def create_namespace(self, ns: Namespace, bundles: int = 0) -> None:
         """`bundles` of 0 stands for defaultNumberOfNamespaceBundles."""
-        number = bundles or self._default_bundles
+        number = bundles or self._settings.now.default_number_of_namespace_bundles
         try:
             even_ranges(number)
         except InvalidInputError as error:
@@ -119,7 +118,7 @@ class Tenancy:
         build: Callable[[], Record],
         refusals: Mapping[Verdict, Exception | None] | None = None,
     ) -> Record | None:
-        deadline = self._proposals.deadline(self._timeout_s)
+        deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
         return await self._proposals.settle(build, refusals or {}, deadline)
 
     def _tenant_change(

@@ -22,6 +22,7 @@ from anabranch.core.log.records import (
     PlacementPolicyChange,
     Record,
     SessionChange,
+    SettingChange,
     SubscriptionChange,
     TenantChange,
     TopicChange,
@@ -31,6 +32,7 @@ from anabranch.core.log.state import Entity
 from anabranch.core.policies.policy import PlacementPolicy
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
+from anabranch.core.settings.override import SettingOverride
 from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 from anabranch.core.topics.topic import ScalableTopic
@@ -126,6 +128,7 @@ _RECORDS: Final = SchemaSet(
             },
         ),
         stored_family("placement-policy-change", PlacementPolicyChange, {}, edition=2),
+        stored_family("setting-change", SettingChange, {}, edition=3),
     )
 )
 _ENTITIES: Final = SchemaSet(
@@ -139,6 +142,7 @@ _ENTITIES: Final = SchemaSet(
         stored_family("scalable-topic", ScalableTopic, {1: _with_clocks, 2: _off_no_broker}),
         stored_family("subscription", Subscription, {1: _with_positions, 2: _without_dead_letters}),
         stored_family("placement-policy", PlacementPolicy, {}),
+        stored_family("setting-override", SettingOverride, {}),
     )
 )
 ENTITY_PREFIXES: Final = tuple(map(_ENTITIES.prefix, get_args(Entity)))

@@ -15,6 +15,7 @@ from anabranch.admin.brokers import (
     MoveNow,
     NamespaceOwnershipStatus,
     NodeStatus,
+    SettingOverrideData,
 )
 from anabranch.admin.bundles import BundleOwnership, NamespaceOwnership, TopicHashPositions
 from anabranch.admin.errors import (
@@ -109,6 +110,7 @@ __all__ = [
     "Segment",
     "SegmentDetail",
     "SegmentStats",
+    "SettingOverrideData",
     "SubscriptionStats",
     "SubscriptionType",
     "TenantInfo",

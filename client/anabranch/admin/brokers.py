@@ -14,6 +14,7 @@ from anabranch.admin.calls import (
     Resource,
     RestMethod,
     TransportT,
+    nothing,
     path,
 )
 from anabranch.core import names
@@ -68,6 +69,17 @@ class NodeStatus(Answer, frozen=True):
     concerns: list[str]  # what people should look at, though it serves
 
 
+class SettingOverrideData(Answer, frozen=True):
+    """A setting that the cluster overrides, and what the node that was asked makes of it."""
+
+    value: str
+    before: str | None  # the override that this one replaced
+    since_ms: int
+    broker: str  # which was asked to
+    ignored: str  # why it does not count there; empty: it does
+
+
+_OVERRIDES: Final = msgspec.json.Decoder(dict[str, SettingOverrideData]).decode
 _LEADER: Final = msgspec.json.Decoder(LeaderBroker).decode
 _OWNED: Final = msgspec.json.Decoder(dict[str, NamespaceOwnershipStatus]).decode
 _EXPLANATION: Final = msgspec.json.Decoder(Explanation).decode
@@ -121,13 +133,28 @@ class Brokers(Resource[TransportT]):
 
     @RestMethod
     def get_dynamic_configuration_names(self) -> Call[list[str]]:
-        """Settings that can be changed while a node runs: none in this version."""
+        """Settings that the cluster may override while its nodes run."""
         return Call("GET", _brokers("configuration"), NAMES)
 
     @RestMethod
     def get_all_dynamic_configurations(self) -> Call[dict[str, str]]:
-        """Settings that were changed while nodes run: none in this version."""
+        """The settings that are overridden, and their values."""
         return Call("GET", _brokers("configuration", "values"), STRINGS)
+
+    @RestMethod
+    def get_setting_overrides(self) -> Call[dict[str, SettingOverrideData]]:
+        """The same with what was before, since when, and by whom."""
+        return Call("GET", _brokers("configuration", "overrides"), _OVERRIDES)
+
+    @RestMethod
+    def update_dynamic_configuration(self, name: str, value: str) -> Call[None]:
+        """Overrides a setting for all nodes. PreconditionError for what cannot be used."""
+        return Call("POST", _brokers("configuration", name, value), nothing)
+
+    @RestMethod
+    def delete_dynamic_configuration(self, name: str) -> Call[None]:
+        """Lets every node go by its own setting again."""
+        return Call("DELETE", _brokers("configuration", name), nothing)
 
     @RestMethod
     def get_version(self) -> Call[str]:

@@ -30,7 +30,10 @@ class Balancer:
     def __init__(self, node: NodeCore, new_id: NewId) -> None:
         self._node = node
         self._new_id = new_id
-        self._settings = node.settings.balance
+
+    @property
+    def _settings(self) -> BalanceSettings:
+        return self._node.settings.balance
 
     def seen(
         self,
@@ -89,7 +92,9 @@ class Balancer:
 
     def shed_in(self, now: float) -> float | None:
         """Seconds until the next cycle of shedding; None where that is not known yet."""
-        return self._node.balance.due_in(_SHEDDING, now)
+        return self._node.balance.due_in(
+            _SHEDDING, self._settings.shedding_interval_minutes * 60, now
+        )
 
     def split(
         self,

@@ -174,6 +174,11 @@ class NodeCore:
 
     # --- inputs -------------------------------------------------------------------------
 
+    def configure(self, settings: NodeSettings, now: float) -> None:
+        """The settings are these from now on, by the log; who and where it is stays as it was."""
+        self.settings = settings
+        self._duties.configure(settings, now)
+
     def joined(self, now: float) -> list[Effect]:
         """The view has caught up with the log: at the start, or after it was built anew."""
         self._policies = None

@@ -2,8 +2,8 @@
 
 Decoded entities are kept in a bounded cache, topics by how many segments they have; what has
 changed in a batch stays in it until the batch is written. Sessions, the cluster's settings,
-leadership and placement policies, which every verdict or assignment asks for, are few and stay in
-memory.
+leadership and placement policies, which every verdict or assignment asks for, and overrides of
+settings are few and stay in memory.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from anabranch.core.policies.policy import (
 )
 from anabranch.core.ring import after_bundles, split_bundle_name
 from anabranch.core.sessions.session import Session
+from anabranch.core.settings.override import OVERRIDES_PREFIX, SettingOverride, override_key
 from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 from anabranch.core.topics.topic import ScalableTopic
@@ -78,6 +79,10 @@ class StoredState:
         for key, entity in self._range(PLACEMENTS_PREFIX):
             if isinstance(entity, PlacementPolicy):
                 self._placements[key] = entity
+        self._overrides: dict[str, SettingOverride] = {}
+        for key, entity in self._range(OVERRIDES_PREFIX):
+            if isinstance(entity, SettingOverride):
+                self._overrides[key] = entity
         cluster = self._entity(CLUSTER_KEY)
         self._cluster = cluster if isinstance(cluster, Cluster) else None
         leadership = self._entity(LEADERSHIP)
@@ -154,6 +159,9 @@ class StoredState:
     def placement(self, kind: PolicyKind, name: str) -> PlacementPolicy | None:
         return self._placements.get(policy_key(kind, name))
 
+    def override(self, setting: str) -> SettingOverride | None:
+        return self._overrides.get(override_key(setting))
+
     # --- ranges -------------------------------------------------------------------------
 
     def _range(self, prefix: str) -> Iterator[tuple[str, Entity]]:
@@ -217,6 +225,10 @@ class StoredState:
         prefix = policy_key(kind, "")
         for key in sorted(key for key in self._placements if key.startswith(prefix)):
             yield key.removeprefix(prefix), self._placements[key]
+
+    def overrides(self) -> Iterator[tuple[str, SettingOverride]]:
+        for key in sorted(self._overrides):
+            yield key.removeprefix(OVERRIDES_PREFIX), self._overrides[key]
 
     def sessions(self) -> Iterator[tuple[str, Session]]:
         yield from sorted(self._sessions.items())

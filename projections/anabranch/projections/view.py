@@ -29,6 +29,7 @@ from anabranch.core.log.outcome import Folded
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.policies.policy import PlacementPolicy
 from anabranch.core.sessions.session import Session
+from anabranch.core.settings.override import SettingOverride
 from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections import owners
 from anabranch.projections.bulk import bulk_load
@@ -219,8 +220,11 @@ class View(StoredState):
             self._weigh(key, after)
         elif isinstance(after, PlacementPolicy):
             self._placements[key] = after
+        elif isinstance(after, SettingOverride):
+            self._overrides[key] = after
         elif after is None:
             self._placements.pop(key, None)
+            self._overrides.pop(key, None)
 
     def _write(self, touched: dict[str, int]) -> None:
         batch = new_batch()

@@ -23,6 +23,7 @@ from anabranch.core.log.records import (
     Record,
     SessionChange,
     SessionOp,
+    SettingChange,
     SubscriptionChange,
     TenantChange,
     TopicChange,
@@ -48,6 +49,7 @@ _KINDS: Final[tuple[str, ...]] = (
     *(f"subscription {op.name}" for op in SubscriptionOp),
     *(f"archive {op.name}" for op in ArchiveOp),
     *(f"placement {op.name}" for op in PolicyOp),
+    *(f"setting {op.name}" for op in PolicyOp),
     "cluster settings",
     "unreadable",
 )
@@ -58,7 +60,8 @@ _TOPIC: Final = _NAMESPACE + len(PolicyOp)
 _SUBSCRIPTION: Final = _TOPIC + len(TopicMove)
 _ARCHIVE: Final = _SUBSCRIPTION + len(SubscriptionOp)
 _PLACEMENT: Final = _ARCHIVE + len(ArchiveOp)
-_CLUSTER: Final = _PLACEMENT + len(PolicyOp)
+_SETTING: Final = _PLACEMENT + len(PolicyOp)
+_CLUSTER: Final = _SETTING + len(PolicyOp)
 _UNREADABLE: Final = _CLUSTER + 1
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.
 _OWN, _RELEASE, _HAND_OVER = Move.OWN, Move.RELEASE, Move.HAND_OVER
@@ -139,6 +142,8 @@ def kind_of(record: Record | None) -> int:
             return _ARCHIVE + record.op
         case PlacementPolicyChange():
             return _PLACEMENT + record.op
+        case SettingChange():
+            return _SETTING + record.op
         case ClusterSettings():
             return _CLUSTER
         case _:

@@ -33,8 +33,7 @@ class Ignored(StrEnum):
 class LoadBoard:
     """One node's. To be used in its event loop."""
 
-    def __init__(self, runtime: Runtime, settings: BalanceSettings) -> None:
-        self.settings = settings
+    def __init__(self, runtime: Runtime) -> None:
         self.ignored: Counter[Ignored] = Counter()
         self._runtime = runtime
         self._loads: dict[str, ToldLoad] = {}
@@ -42,6 +41,11 @@ class LoadBoard:
         self._rate_limit = LogRateLimit(_APART_S)
         self._log = get_logger(broker=runtime.core.me)
         runtime.core.load_of = self.of
+
+    @property
+    def settings(self) -> BalanceSettings:
+        """What this node goes by at this moment."""
+        return self._runtime.core.settings.balance
 
     def __len__(self) -> int:
         return len(self._loads)

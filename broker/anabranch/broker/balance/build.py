@@ -34,7 +34,6 @@ def resource_meter(settings: Settings) -> ResourceMeter:
 
 def build_balance(
     operations: Operations,
-    settings: Settings,
     board: LoadBoard,
     counts: BalanceCounts,
     segments: SegmentLoadReporter,
@@ -44,7 +43,7 @@ def build_balance(
     meter: ResourceMeter,
 ) -> BalanceReporter:
     """What measures this node and its bundles, to be run, and what balances by it."""
-    topics = operations.topics
+    topics, current = operations.topics, operations.configuration.current
     service = topics.access.service
     bundles = BundleMeter(
         service,
@@ -61,15 +60,24 @@ def build_balance(
         bundles.read,
         loads,
         top,
-        settings.load_balancer_report_update_min_interval_millis / 1000,
-        settings.load_manager_class_name,
+        _interval_s(current.now),
+        current.own.load_manager_class_name,
     )
+
+    def follow(now: Settings) -> None:
+        reporter.interval_s = _interval_s(now)
+
+    current.subscribe(follow)
     service.runtime.metrics.registry.register(LoadMetrics(service.runtime.core.me, reporter, board))
     balancer = BalanceRunner(
         service.runtime, board, counts, lambda: reporter.bundles, bundles.topics
     )
     service.tickers.append(balancer.ticked)
     return reporter
+
+
+def _interval_s(settings: Settings) -> float:
+    return settings.load_balancer_report_update_min_interval_millis / 1000
 
 
 def build_counts(operations: Operations, runtime: Runtime) -> BalanceCounts:

@@ -15,7 +15,7 @@ from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.errors import ElsewhereError, UnavailableError
 from anabranch.broker.runtime import Runtime
-from anabranch.broker.settings import Settings
+from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.settings.trial import SettingValue, shown, tried
 from anabranch.core.balance.forecast import Outlook, forecast
 from anabranch.core.balancer import Balancer
@@ -40,8 +40,8 @@ class ToldOutlook(msgspec.Struct, frozen=True):
 class BalanceForecasts:
     """One node's. To be used in its event loop."""
 
-    def __init__(self, runtime: Runtime, settings: Settings, lookups: LookupService) -> None:
-        self.board = LoadBoard(runtime, settings.balance_settings())
+    def __init__(self, runtime: Runtime, settings: CurrentSettings, lookups: LookupService) -> None:
+        self.board = LoadBoard(runtime)
         self._runtime = runtime
         self._settings = settings
         self._lookups = lookups
@@ -53,7 +53,8 @@ class BalanceForecasts:
         Raises InvalidInputError for settings that cannot be meant, ElsewhereError where another
         node leads, UnavailableError where nobody does.
         """
-        fields = tried(self._settings, given)
+        mine = self._settings.now
+        fields = tried(mine, given)
         self._must_lead()
         runtime, settings = self._runtime, fields.balance_settings()
         now = runtime.now()
@@ -61,7 +62,7 @@ class BalanceForecasts:
         due_in_s = self._balancer.shed_in(now)
         # With many brokers and cycles it takes seconds, in which this node has to go on.
         outlook = await asyncio.to_thread(forecast, begin, cycles)
-        wanted, own = shown(fields), shown(self._settings)
+        wanted, own = shown(fields), shown(mine)
         return ToldOutlook(
             runtime.core.me,
             begin.now_ms,

@@ -75,7 +75,7 @@ class BalanceReporter:
         self._measure_bundles = measure_bundles
         self._loads = loads
         self._top = top
-        self._interval_s = interval_s
+        self.interval_s = interval_s  # its owner may change it
         self._class = load_manager_class
         self._told = BrokerReports(board.settings)
         self._measured_at = runtime.now()
@@ -88,16 +88,17 @@ class BalanceReporter:
 
     async def run(self) -> None:
         """Measures until it is cancelled. The first interval has what starting takes: no load."""
-        await asyncio.sleep(self._interval_s)
+        await asyncio.sleep(self.interval_s)
         await asyncio.to_thread(self._measure_node)
         while True:
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self.interval_s)
             await self.round()
 
     async def round(self) -> None:
         """Measures once, and writes what is due."""
         now = self._runtime.now()
         elapsed_s, self._measured_at = now - self._measured_at, now
+        self._told.settings = self._board.settings
         resources = await asyncio.to_thread(self._measure_node)
         self.bundles = await self._measure_bundles(elapsed_s)
         if not self._runtime.has_lease:

@@ -34,10 +34,13 @@ class BundleWord(StrEnum):
 class BundleCuts:
     """One node's. To be used in its event loop. `load`: of segments, as far as they were read."""
 
-    def __init__(self, runtime: Runtime, settings: BalanceSettings, load: LoadOf) -> None:
+    def __init__(self, runtime: Runtime, load: LoadOf) -> None:
         self._runtime = runtime
-        self._settings = settings
         self._load = load
+
+    @property
+    def _settings(self) -> BalanceSettings:
+        return self._runtime.core.settings.balance
 
     async def meant(self, ns: Namespace, word: BundleWord) -> str:
         """The bundle of a namespace that the word stands for.

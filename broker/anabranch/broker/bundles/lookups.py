@@ -11,7 +11,7 @@ import msgspec
 from anabranch.broker.bundles.owners import owner_to_name
 from anabranch.broker.errors import DeadlineExceededError, NotFoundError, OperationError
 from anabranch.broker.runtime import Runtime
-from anabranch.broker.settings import Settings
+from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import Unit, UnitState
 from anabranch.core.names import Namespace, Topic
@@ -36,10 +36,10 @@ class Located(msgspec.Struct, frozen=True):
 class LookupService:
     """Answers look-ups from the view, and sees to it that there is an answer."""
 
-    def __init__(self, runtime: Runtime, settings: Settings) -> None:
+    def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
         self._proposals = runtime.proposals
         self._runtime = runtime
-        self._timeout_s = settings.lookup_timeout_millis / 1000
+        self._settings = settings
         self._located: dict[str, Located] = {}
         self._generation = -1
         self._assigning: set[str] = set()
@@ -92,7 +92,7 @@ class LookupService:
         located = self.locate_cached(topic, namespace)
         if located is not None:
             return located
-        deadline = self._proposals.deadline(self._timeout_s)
+        deadline = self._proposals.deadline(self._settings.now.lookup_timeout_s)
         position = topic_hash(topic)
         outcome, state = "failed", ""
         try:
@@ -160,7 +160,7 @@ class LookupService:
             self._assigning.discard(name)
             self._chosen[target] -= 1
 
-        self._proposals.cast(record, self._timeout_s, over)
+        self._proposals.cast(record, self._settings.now.lookup_timeout_s, over)
         runtime.claim(record)
         return True
 

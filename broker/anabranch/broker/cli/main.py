@@ -42,6 +42,7 @@ _COMMANDS: Final = {
         ".spark.backtest",
         "Try auto-scale policies, or the balancer, on loads of the past.",
     ),
+    "config": (".cluster.config", "Settings of all nodes while they run: list, set, unset."),
     "settings": (".node.settings", "List a node's settings, what they mean and default to."),
     "doctor": (".node.doctor", "Check Java, Kafka, settings, disk and port."),
 }

@@ -21,6 +21,7 @@ from anabranch.broker.http.routes import (
     brokers,
     bundle_backlogs,
     bundles,
+    configuration,
     kafka,
     namespaces,
     placements,
@@ -68,6 +69,7 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.include_router(segment_subscriptions.router(operations.topics))
     api.include_router(kafka.router(operations.kafka))
     api.include_router(balance.router(operations.balance))
+    api.include_router(configuration.router(operations.configuration))
     api.include_router(brokers.router(operations, settings, version))
     api.include_router(brokers.probes(operations))
 

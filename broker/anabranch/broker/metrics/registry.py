@@ -18,6 +18,7 @@ from anabranch.core.log.records import (
     PlacementPolicyChange,
     Record,
     SessionChange,
+    SettingChange,
     SubscriptionChange,
     TenantChange,
     TopicChange,
@@ -50,6 +51,8 @@ def record_kind(record: Record | None) -> str:
         return f"archive_{record.op.name.lower()}"
     if isinstance(record, PlacementPolicyChange):
         return f"placement_{record.op.name.lower()}"
+    if isinstance(record, SettingChange):
+        return f"setting_{record.op.name.lower()}"
     return "unreadable" if record is None else "cluster_settings"
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from anabranch.broker.settings.changes import AtRunTime
 from anabranch.core.autoscale.policy import AutoScalePolicy, fault_of
 from anabranch.core.autoscale.schedule import AutoScaleSettings
 from anabranch.core.topics.segment import BUCKETS_MAX, SEGMENTS_MAX
@@ -37,73 +38,73 @@ class AutoScaleFields(BaseModel):
         allow_inf_nan=False,
     )
 
-    scalable_topic_auto_scale_enabled: bool = Field(
+    scalable_topic_auto_scale_enabled: AtRunTime[bool] = Field(
         _DEFAULT.enabled, description="Whether topics split and merge their segments by themselves."
     )
-    scalable_topic_auto_scale_interval_seconds: float = Field(
+    scalable_topic_auto_scale_interval_seconds: AtRunTime[float] = Field(
         60.0, ge=0.1, le=86_400, description="Time between looks at the load of a topic."
     )
-    scalable_topic_max_segments: int = Field(
+    scalable_topic_max_segments: AtRunTime[int] = Field(
         _DEFAULT.max_segments, le=SEGMENTS_MAX, description="Most active segments of a topic."
     )
-    scalable_topic_min_segments: int = Field(
+    scalable_topic_min_segments: AtRunTime[int] = Field(
         _DEFAULT.min_segments, description="Fewest active segments of a topic."
     )
-    scalable_topic_max_dag_depth: int = Field(
+    scalable_topic_max_dag_depth: AtRunTime[int] = Field(
         _DEFAULT.max_dag_depth, description="Most merges in the lineage of a segment."
     )
-    scalable_topic_split_cooldown_seconds: float = Field(
+    scalable_topic_split_cooldown_seconds: AtRunTime[float] = Field(
         _DEFAULT.split_cooldown_seconds, description="Least time between two splits of a topic."
     )
-    scalable_topic_rebucket_cooldown_seconds: float = Field(
+    scalable_topic_rebucket_cooldown_seconds: AtRunTime[float] = Field(
         _DEFAULT.rebucket_cooldown_seconds,
         description="Least time between two rounds of more entry buckets for a topic.",
     )
-    scalable_topic_merge_cooldown_seconds: float = Field(
+    scalable_topic_merge_cooldown_seconds: AtRunTime[float] = Field(
         _DEFAULT.merge_cooldown_seconds, description="Least time between two merges of a topic."
     )
-    scalable_topic_merge_window_seconds: float = Field(
+    scalable_topic_merge_window_seconds: AtRunTime[float] = Field(
         _DEFAULT.merge_window_seconds, description="How long both must be cold before a merge."
     )
-    scalable_topic_rebucket_down_window_seconds: float = Field(
+    scalable_topic_rebucket_down_window_seconds: AtRunTime[float] = Field(
         _DEFAULT.rebucket_down_window_seconds,
         description="How long nothing must change before surplus entry buckets are given up.",
     )
-    scalable_topic_split_msg_rate_in_threshold: float = Field(
+    scalable_topic_split_msg_rate_in_threshold: AtRunTime[float] = Field(
         _DEFAULT.split_msg_rate_in_threshold, description="Messages/s in, above which to split."
     )
-    scalable_topic_split_bytes_rate_in_threshold: float = Field(
+    scalable_topic_split_bytes_rate_in_threshold: AtRunTime[float] = Field(
         _DEFAULT.split_bytes_rate_in_threshold, description="Bytes/s in, above which to split."
     )
-    scalable_topic_split_msg_rate_out_threshold: float = Field(
+    scalable_topic_split_msg_rate_out_threshold: AtRunTime[float] = Field(
         _DEFAULT.split_msg_rate_out_threshold, description="Messages/s out, above which to split."
     )
-    scalable_topic_split_bytes_rate_out_threshold: float = Field(
+    scalable_topic_split_bytes_rate_out_threshold: AtRunTime[float] = Field(
         _DEFAULT.split_bytes_rate_out_threshold, description="Bytes/s out, above which to split."
     )
-    scalable_topic_merge_msg_rate_in_threshold: float = Field(
+    scalable_topic_merge_msg_rate_in_threshold: AtRunTime[float] = Field(
         _DEFAULT.merge_msg_rate_in_threshold, description="Messages/s in, below which it is cold."
     )
-    scalable_topic_merge_bytes_rate_in_threshold: float = Field(
+    scalable_topic_merge_bytes_rate_in_threshold: AtRunTime[float] = Field(
         _DEFAULT.merge_bytes_rate_in_threshold, description="Bytes/s in, below which it is cold."
     )
-    scalable_topic_merge_msg_rate_out_threshold: float = Field(
+    scalable_topic_merge_msg_rate_out_threshold: AtRunTime[float] = Field(
         _DEFAULT.merge_msg_rate_out_threshold, description="Messages/s out, below which it is cold."
     )
-    scalable_topic_merge_bytes_rate_out_threshold: float = Field(
+    scalable_topic_merge_bytes_rate_out_threshold: AtRunTime[float] = Field(
         _DEFAULT.merge_bytes_rate_out_threshold, description="Bytes/s out, below which it is cold."
     )
-    scalable_topic_split_vs_rebucket_min_msg_rate_in_threshold: float = Field(
+    scalable_topic_split_vs_rebucket_min_msg_rate_in_threshold: AtRunTime[float] = Field(
         _DEFAULT.split_vs_rebucket_min_msg_rate_in_threshold,
         description="Messages/s in, from which a consumer too many gets a segment, not buckets.",
     )
-    scalable_topic_entry_bucket_budget: int = Field(
+    scalable_topic_entry_bucket_budget: AtRunTime[int] = Field(
         _DEFAULT.entry_bucket_budget,
         ge=1,
         le=1_000_000,
         description="Entry buckets of a new topic, all segments together.",
     )
-    scalable_topic_entry_bucket_max_per_segment: int = Field(
+    scalable_topic_entry_bucket_max_per_segment: AtRunTime[int] = Field(
         _DEFAULT.max_entry_buckets_per_segment,
         ge=1,
         le=BUCKETS_MAX,

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from anabranch.broker.settings.changes import AtRunTime
 from anabranch.core.balance.settings import BalanceSettings, SplitAlgorithm, fault_of
 
 _DEFAULT: Final = BalanceSettings()
@@ -40,17 +41,17 @@ class BalanceFields(BaseModel):
         allow_inf_nan=False,
     )
 
-    load_balancer_debug_mode_enabled: bool = Field(
+    load_balancer_debug_mode_enabled: AtRunTime[bool] = Field(
         _DEFAULT.debug_mode_enabled,
         description="Log every decision of the load balancer, not only what came of it.",
     )
-    load_balancer_service_unit_state_tombstone_delay_time_in_seconds: int = Field(
+    load_balancer_service_unit_state_tombstone_delay_time_in_seconds: AtRunTime[int] = Field(
         3600, ge=30, description="How long a bundle that was split stays on record as deleted."
     )
-    load_balancer_in_flight_service_unit_state_waiting_time_in_millis: int = Field(
+    load_balancer_in_flight_service_unit_state_waiting_time_in_millis: AtRunTime[int] = Field(
         30_000, ge=1, description="How long a bundle may be on the move before the leader acts."
     )
-    load_balancer_service_unit_state_monitor_interval_in_seconds: float = Field(
+    load_balancer_service_unit_state_monitor_interval_in_seconds: AtRunTime[float] = Field(
         60.0, gt=0, description="Time between the leader's searches for stuck or deleted bundles."
     )
     load_manager_class_name: str = Field(
@@ -58,7 +59,7 @@ class BalanceFields(BaseModel):
         min_length=1,
         description="Name of the load manager; bundles go only to brokers with the same one.",
     )
-    load_balancer_report_update_min_interval_millis: int = Field(
+    load_balancer_report_update_min_interval_millis: AtRunTime[int] = Field(
         5_000,
         ge=50,
         description="Time between two measurements of this node's load, each of which may be told.",
@@ -68,190 +69,190 @@ class BalanceFields(BaseModel):
         gt=0,
         description="Gbit/s of each network interface, where the kernel does not know them.",
     )
-    load_balancer_enabled: bool = Field(
+    load_balancer_enabled: AtRunTime[bool] = Field(
         _DEFAULT.enabled,
         description="Whether this node balances load at all, once it leads or owns bundles.",
     )
-    load_balancer_history_resource_percentage: float = Field(
+    load_balancer_history_resource_percentage: AtRunTime[float] = Field(
         _DEFAULT.history_resource_percentage,
         ge=0,
         lt=1,
         description="Share of a broker's average load that is history, not the newest measurement.",
     )
-    load_balancer_cpu_resource_weight: float = Field(
+    load_balancer_cpu_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.cpu_resource_weight,
         ge=0,
         alias="loadBalancerCPUResourceWeight",
         description="How much the use of processors counts in a broker's load.",
     )
-    load_balancer_memory_resource_weight: float = Field(
+    load_balancer_memory_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.memory_resource_weight, ge=0, description="How much the use of memory counts."
     )
-    load_balancer_direct_memory_resource_weight: float = Field(
+    load_balancer_direct_memory_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.direct_memory_resource_weight,
         ge=0,
         description="How much the memory that the node's process itself holds counts.",
     )
-    load_balancer_bandwidth_in_resource_weight: float = Field(
+    load_balancer_bandwidth_in_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwidth_in_resource_weight,
         ge=0,
         description="How much what the network receives counts.",
     )
-    load_balancer_bandwidth_out_resource_weight: float = Field(
+    load_balancer_bandwidth_out_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwidth_out_resource_weight,
         ge=0,
         description="How much what the network sends counts.",
     )
-    load_balancer_bandwith_in_resource_weight: float = Field(
+    load_balancer_bandwith_in_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwith_in_resource_weight,
         ge=0,
         description="The same by an older spelling; counts where the other one is 1.",
     )
-    load_balancer_bandwith_out_resource_weight: float = Field(
+    load_balancer_bandwith_out_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwith_out_resource_weight,
         ge=0,
         description="The same by an older spelling; counts where the other one is 1.",
     )
-    load_balancer_report_update_max_interval_minutes: float = Field(
+    load_balancer_report_update_max_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.report_update_max_interval_minutes,
         gt=0,
         description="Longest time between two reports of a broker's load.",
     )
-    load_balancer_report_update_threshold_percentage: float = Field(
+    load_balancer_report_update_threshold_percentage: AtRunTime[float] = Field(
         _DEFAULT.report_update_threshold_percentage,
         ge=0,
         description="Change of a broker's load, in percent, that is worth a report.",
     )
-    load_balancer_broker_load_data_ttl_in_seconds: float = Field(
+    load_balancer_broker_load_data_ttl_in_seconds: AtRunTime[float] = Field(
         _DEFAULT.broker_load_data_ttl_in_seconds,
         ge=0,
         alias="loadBalancerBrokerLoadDataTTLInSeconds",
         description="Age from which a broker's load is ignored, and taken away by the leader.",
     )
-    load_balancer_max_number_of_bundles_in_bundle_load_report: int = Field(
+    load_balancer_max_number_of_bundles_in_bundle_load_report: AtRunTime[int] = Field(
         _DEFAULT.max_number_of_bundles_in_bundle_load_report,
         ge=1,
         le=10_000,
         description="Most bundles that a broker reports to the leader, the highest loaded ones.",
     )
-    load_balancer_average_resource_usage_difference_threshold_percentage: float = Field(
+    load_balancer_average_resource_usage_difference_threshold_percentage: AtRunTime[float] = Field(
         _DEFAULT.average_resource_usage_difference_threshold_percentage,
         ge=0,
         description="Percent below the average load that a broker for a free bundle should have.",
     )
-    load_balancer_broker_overloaded_threshold_percentage: float = Field(
+    load_balancer_broker_overloaded_threshold_percentage: AtRunTime[float] = Field(
         _DEFAULT.broker_overloaded_threshold_percentage,
         gt=0,
         description="Load of a broker, in percent, from which it is overloaded.",
     )
-    load_balancer_broker_max_topics: int = Field(
+    load_balancer_broker_max_topics: AtRunTime[int] = Field(
         _DEFAULT.broker_max_topics,
         ge=1,
         description="Topics from which a broker is given no more bundles.",
     )
-    prefer_later_versions: bool = Field(
+    prefer_later_versions: AtRunTime[bool] = Field(
         _DEFAULT.prefer_later_versions,
         description="Whether bundles go only to brokers of the latest release among all.",
     )
-    failure_domains_enabled: bool = Field(
+    failure_domains_enabled: AtRunTime[bool] = Field(
         _DEFAULT.failure_domains_enabled,
         description="Whether anti-affinity groups are spread over failure domains first.",
     )
-    load_balancer_shedding_enabled: bool = Field(
+    load_balancer_shedding_enabled: AtRunTime[bool] = Field(
         _DEFAULT.shedding_enabled,
         description="Whether the leader moves bundles away from overloaded brokers.",
     )
-    load_balancer_shedding_interval_minutes: float = Field(
+    load_balancer_shedding_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.shedding_interval_minutes, gt=0, description="Time between two cycles of that."
     )
-    load_balancer_shedding_grace_period_minutes: float = Field(
+    load_balancer_shedding_grace_period_minutes: AtRunTime[float] = Field(
         _DEFAULT.shedding_grace_period_minutes,
         ge=0,
         description="How long a bundle that was moved is left where it is.",
     )
-    load_balance_shedding_delay_in_seconds: float = Field(
+    load_balance_shedding_delay_in_seconds: AtRunTime[float] = Field(
         _DEFAULT.shedding_delay_in_seconds,
         ge=0,
         description="How long after a bundle left it a broker's load is given time to follow.",
     )
-    load_balancer_shedding_excluded_namespaces: str = Field(
+    load_balancer_shedding_excluded_namespaces: AtRunTime[str] = Field(
         "", description="Namespaces, a comma between two, whose bundles are never moved."
     )
-    load_balancer_shedding_bundles_with_policies_enabled: bool = Field(
+    load_balancer_shedding_bundles_with_policies_enabled: AtRunTime[bool] = Field(
         _DEFAULT.shedding_bundles_with_policies_enabled,
         description="Whether bundles with isolation policies or anti-affinity groups move, too.",
     )
-    load_balancer_shedding_condition_hit_count_threshold: int = Field(
+    load_balancer_shedding_condition_hit_count_threshold: AtRunTime[int] = Field(
         _DEFAULT.shedding_condition_hit_count_threshold,
         ge=0,
         description="Cycles in a row with a reason to move bundles before one does.",
     )
-    load_balancer_max_number_of_broker_shedding_per_cycle: int = Field(
+    load_balancer_max_number_of_broker_shedding_per_cycle: AtRunTime[int] = Field(
         _DEFAULT.max_number_of_broker_shedding_per_cycle,
         ge=1,
         description="Most brokers that bundles are moved from in a cycle.",
     )
-    load_balancer_broker_load_target_std: float = Field(
+    load_balancer_broker_load_target_std: AtRunTime[float] = Field(
         _DEFAULT.broker_load_target_std,
         ge=0,
         description="Standard deviation of brokers' loads to be reached; 1 is a whole broker.",
     )
-    load_balancer_transfer_enabled: bool = Field(
+    load_balancer_transfer_enabled: AtRunTime[bool] = Field(
         _DEFAULT.transfer_enabled,
         description="Whether the leader names a bundle's next owner; else a look-up chooses it.",
     )
-    load_balancer_auto_bundle_split_enabled: bool = Field(
+    load_balancer_auto_bundle_split_enabled: AtRunTime[bool] = Field(
         _DEFAULT.auto_bundle_split_enabled,
         description="Whether a broker splits its bundles that carry too much.",
     )
-    load_balancer_auto_unload_split_bundles_enabled: bool = Field(
+    load_balancer_auto_unload_split_bundles_enabled: AtRunTime[bool] = Field(
         _DEFAULT.auto_unload_split_bundles_enabled,
         description="Whether the leader is offered the new bundles to be moved.",
     )
-    load_balancer_split_interval_minutes: float = Field(
+    load_balancer_split_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.split_interval_minutes,
         gt=0,
         description="Time between two looks for bundles to split.",
     )
-    load_balancer_max_number_of_bundles_to_split_per_cycle: int = Field(
+    load_balancer_max_number_of_bundles_to_split_per_cycle: AtRunTime[int] = Field(
         _DEFAULT.max_number_of_bundles_to_split_per_cycle,
         ge=1,
         description="Most bundles that a broker splits after one look.",
     )
-    load_balancer_namespace_bundle_split_condition_hit_count_threshold: int = Field(
+    load_balancer_namespace_bundle_split_condition_hit_count_threshold: AtRunTime[int] = Field(
         _DEFAULT.namespace_bundle_split_condition_hit_count_threshold,
         ge=0,
         description="Looks in a row with a reason to split before it is done.",
     )
-    load_balancer_namespace_maximum_bundles: int = Field(
+    load_balancer_namespace_maximum_bundles: AtRunTime[int] = Field(
         _DEFAULT.namespace_maximum_bundles,
         ge=1,
         description="Bundles of a namespace from which none of it is split.",
     )
-    load_balancer_namespace_bundle_max_topics: int = Field(
+    load_balancer_namespace_bundle_max_topics: AtRunTime[int] = Field(
         _DEFAULT.namespace_bundle_max_topics,
         ge=1,
         description="Topics of a bundle, above which to split.",
     )
-    load_balancer_namespace_bundle_max_sessions: int = Field(
+    load_balancer_namespace_bundle_max_sessions: AtRunTime[int] = Field(
         _DEFAULT.namespace_bundle_max_sessions,
         ge=0,
         description="Producers and consumers of a bundle, above which to split; 0: any number.",
     )
-    load_balancer_namespace_bundle_max_msg_rate: float = Field(
+    load_balancer_namespace_bundle_max_msg_rate: AtRunTime[float] = Field(
         _DEFAULT.namespace_bundle_max_msg_rate,
         gt=0,
         description="Messages/s of a bundle, in and out, above which to split.",
     )
-    load_balancer_namespace_bundle_max_bandwidth_mbytes: float = Field(
+    load_balancer_namespace_bundle_max_bandwidth_mbytes: AtRunTime[float] = Field(
         _DEFAULT.namespace_bundle_max_bandwidth_mbytes,
         gt=0,
         description="Megabytes/s of a bundle, in and out, above which to split.",
     )
-    default_namespace_bundle_split_algorithm: Literal[
-        "range_equally_divide", "topic_count_equally_divide", "flow_or_qps_equally_divide"
+    default_namespace_bundle_split_algorithm: AtRunTime[
+        Literal["range_equally_divide", "topic_count_equally_divide", "flow_or_qps_equally_divide"]
     ] = Field("range_equally_divide", description="How the boundary of such a split is found.")
-    flow_or_qps_difference_threshold_percentage: float = Field(
+    flow_or_qps_difference_threshold_percentage: AtRunTime[float] = Field(
         _DEFAULT.flow_or_qps_difference_threshold_percentage,
         ge=0,
         description="Percent by which flow_or_qps_equally_divide wants a bundle beyond its limits.",

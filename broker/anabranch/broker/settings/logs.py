@@ -6,11 +6,13 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from anabranch.broker.settings.changes import AtRunTime
+
 
 class LogFields(BaseModel):
     """Which events are logged, and how."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
+    log_level: AtRunTime[Literal["debug", "info", "warning", "error"]] = Field(
         "info", description="Least severity that is logged."
     )
     log_format: Literal["json", "text"] = Field("text", description="How log lines are written.")

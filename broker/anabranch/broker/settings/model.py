@@ -15,6 +15,7 @@ from pydantic import Field
 
 from anabranch.broker.settings.autoscale import AutoScaleFields
 from anabranch.broker.settings.balance import BalanceFields
+from anabranch.broker.settings.changes import AtRunTime
 from anabranch.broker.settings.logs import LogFields
 from anabranch.broker.settings.ports import PortFields
 from anabranch.broker.settings.sources import SettingsError as SettingsError
@@ -66,10 +67,10 @@ class Settings(PortFields, LogFields, TopicListFields, AutoScaleFields, BalanceF
         le=65535,
         description="Port of the binary protocol, which clients speak; 0: any free one.",
     )
-    default_number_of_namespace_bundles: int = Field(
+    default_number_of_namespace_bundles: AtRunTime[int] = Field(
         4, ge=1, le=BUNDLES_MAX, description="Bundles of a namespace that is created without any."
     )
-    broker_shutdown_timeout_ms: int = Field(
+    broker_shutdown_timeout_ms: AtRunTime[int] = Field(
         60_000, ge=0, description="How long a graceful stop may take before the node just ends."
     )
     heartbeat_interval_millis: int = Field(
@@ -81,19 +82,19 @@ class Settings(PortFields, LogFields, TopicListFields, AutoScaleFields, BalanceF
     liveness_timeout_millis: int = Field(
         6_000, ge=200, description="Silence after which a node counts as dead; the same everywhere."
     )
-    lookup_timeout_millis: int = Field(
+    lookup_timeout_millis: AtRunTime[int] = Field(
         10_000, ge=1, description="How long a look-up waits for a bundle that is moving."
     )
-    operation_timeout_millis: int = Field(
+    operation_timeout_millis: AtRunTime[int] = Field(
         30_000, ge=1, description="How long an administrative request waits to be done."
     )
-    max_concurrent_lookup_request: int = Field(
+    max_concurrent_lookup_request: AtRunTime[int] = Field(
         50_000, ge=1, description="Look-ups that may wait for a bundle at once; more are refused."
     )
-    snapshot_interval_records: int = Field(
+    snapshot_interval_records: AtRunTime[int] = Field(
         10_000, ge=1, description="Log records after which the leader writes a snapshot."
     )
-    snapshot_interval_seconds: float = Field(
+    snapshot_interval_seconds: AtRunTime[float] = Field(
         60.0, ge=0.1, description="Time after which the leader writes a snapshot of what changed."
     )
     archive_stalled_seconds: float = Field(
@@ -177,6 +178,16 @@ class Settings(PortFields, LogFields, TopicListFields, AutoScaleFields, BalanceF
         return f"pulsar://{self.advertised_address}:{self.broker_service_port}"
 
     @property
+    def lookup_timeout_s(self) -> float:
+        """How long a look-up waits."""
+        return self.lookup_timeout_millis / 1000
+
+    @property
+    def operation_timeout_s(self) -> float:
+        """How long an administrative request waits."""
+        return self.operation_timeout_millis / 1000
+
+    @property
     def view_dir(self) -> Path:
         """Directory of the RocksDB view."""
         return self.data_dir / "view"
@@ -229,10 +240,10 @@ def load_settings(
 
     Raises SettingsError with every problem found.
     """
-    return read_settings(Settings, file, environment, overrides, _contradictions)
+    return read_settings(Settings, file, environment, overrides, contradictions)
 
 
-def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+def contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """Settings that are fine alone but not together: the names involved and what to do."""
     beat = settings.heartbeat_interval_millis
     lease = settings.lease_millis

@@ -14,7 +14,9 @@ from pydantic_core import PydanticUndefined
 
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.autoscale import setting_of
+from anabranch.broker.settings.changes import Changes, changes_of
 from anabranch.broker.settings.environment import variable_of
+from anabranch.broker.settings.overrides import text_of
 from anabranch.broker.settings.sources import written_name
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy
 
@@ -27,12 +29,13 @@ _KINDS: Final[dict[object, str]] = {
     Path: "path",
 }
 _BOUNDS: Final = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}  # as pydantic says them
-AT_START: Final = "start"
-BY_POLICY: Final = "start; policy"
+BY_POLICY: Final = f"{Changes.AT_RUN_TIME.value}; policy"
 
 
 class SettingRow(msgspec.Struct, frozen=True, rename="camel"):
-    """One setting. `changes`: when it may: at a node's start, and by policies while it runs."""
+    """One setting. `changes`: when it may: at a node's start, or also while it runs, by
+    `anabranch config` and, of topics, by policies.
+    """
 
     name: str
     variable: str
@@ -58,7 +61,7 @@ def setting_rows(model: type[BaseModel] = Settings) -> list[SettingRow]:
                 variable_of(name),
                 _default(name, info),
                 _values(info),
-                BY_POLICY if field in overridden else AT_START,
+                BY_POLICY if field in overridden else changes_of(info).value,
                 info.description or "",
             )
         )
@@ -82,13 +85,6 @@ def _default(name: str, info: FieldInfo) -> str:
     if info.default is None or info.default is PydanticUndefined:
         return ""
     return text_of(info.default)
-
-
-def text_of(value: Any) -> str:
-    """A value as files and flags take it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def _values(info: FieldInfo) -> str:

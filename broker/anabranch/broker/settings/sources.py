@@ -61,7 +61,7 @@ def read_settings(
     origin: dict[str, str] = {}
 
     def near(name: str, prefix: str = "") -> str:
-        return _near(names, name, prefix)
+        return near_names(names, name, prefix)
 
     sources = (
         (str(file), _from_file(file, problems)),
@@ -104,7 +104,8 @@ def _from_file(file: Path | None, problems: list[str]) -> Mapping[str, object]:
     return {}
 
 
-def _near(names: Iterable[str], name: str, prefix: str) -> str:
+def near_names(names: Iterable[str], name: str, prefix: str = "") -> str:
+    """What to say after a name that is none: those that are like it."""
     plain = {known.lower(): known for known in names}
     wanted = name.lower().replace("_", "").replace("-", "")
     matches = difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)

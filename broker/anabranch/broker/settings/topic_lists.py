@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import BaseModel, Field
 
+from anabranch.broker.settings.changes import AtRunTime
 from anabranch.core.topic_lists.semaphore import SemaphoreLimits
 from anabranch.wire.limiter import DualMemoryLimits
 
@@ -22,7 +23,7 @@ _NS_PER_MS: Final = 1_000_000
 class TopicListFields(BaseModel):
     """Named as in Pulsar's broker.conf and proxy.conf."""
 
-    max_topic_list_in_flight_heap_mem_size_mb: int = Field(
+    max_topic_list_in_flight_heap_mem_size_mb: AtRunTime[int] = Field(
         100,
         ge=0,
         le=_MB_MAX,
@@ -30,7 +31,7 @@ class TopicListFields(BaseModel):
         description="Most memory of topic lists that are assembled, in MB of 1048576 bytes; "
         "0: any.",
     )
-    max_topic_list_in_flight_direct_mem_size_mb: int = Field(
+    max_topic_list_in_flight_direct_mem_size_mb: AtRunTime[int] = Field(
         100,
         ge=0,
         le=_MB_MAX,
@@ -38,25 +39,25 @@ class TopicListFields(BaseModel):
         description="Most memory of topic lists that wait on connections, in MB of 1048576 bytes; "
         "0: any.",
     )
-    max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis: int = Field(
+    max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis: AtRunTime[int] = Field(
         25_000,
         ge=1,
         le=_TIMEOUT_MAX,
         description="How long a request for a topic list waits for memory to assemble it.",
     )
-    max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size: int = Field(
+    max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size: AtRunTime[int] = Field(
         1_000,
         ge=0,
         le=_QUEUE_MAX,
         description="Requests that may wait for that at once; 0: any number.",
     )
-    max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis: int = Field(
+    max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis: AtRunTime[int] = Field(
         25_000,
         ge=1,
         le=_TIMEOUT_MAX,
         description="How long an assembled topic list waits for memory to be sent.",
     )
-    max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size: int = Field(
+    max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size: AtRunTime[int] = Field(
         1_000,
         ge=0,
         le=_QUEUE_MAX,

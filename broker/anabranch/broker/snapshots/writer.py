@@ -9,7 +9,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.runtime import Runtime
-from anabranch.broker.settings import Settings
+from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.snapshots.trim_watch import TrimWatch
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import FencedError, SnapshotLostError
@@ -40,21 +40,20 @@ class Snapshots:
         runtime: Runtime,
         view: Callable[[], View],
         connect: Callable[[], Compactor],
-        settings: Settings,
+        settings: CurrentSettings,
         metrics: Metrics,
     ) -> None:
         self._runtime = runtime
         self._view = view
         self._connect = connect
-        self._records = settings.snapshot_interval_records
-        self._interval_s = settings.snapshot_interval_seconds
+        self._settings = settings
         self._metrics = metrics
         self._compactor: Compactor | None = None
         self._epoch = 0
         self._begins_at: int | None = None  # the log, when it was last trimmed
         self._last_s = clock.now()
         self._busy: asyncio.Future[Any] | None = None
-        self._archives = TrimWatch(settings.archive_stalled_seconds)
+        self._archives = TrimWatch(settings.own.archive_stalled_seconds)
         runtime.worries.append(self._archives.concerns)
         metrics.archives = self._archives.archives
         self.writing = asyncio.Lock()  # held while a snapshot reads the view
@@ -90,12 +89,12 @@ class Snapshots:
     def _due(self) -> bool:
         view = self._view()
         behind = view.next_offset - max(view.horizon, 0)
-        waited = clock.now() - self._last_s >= self._interval_s
-        return behind >= self._records or (behind > 0 and waited)
+        waited = clock.now() - self._last_s >= self._settings.now.snapshot_interval_seconds
+        return behind >= self._settings.now.snapshot_interval_records or (behind > 0 and waited)
 
     def _trim_due(self) -> bool:
         """The archive may have caught up since the last snapshot, though nothing has changed."""
-        waited = clock.now() - self._last_s >= self._interval_s
+        waited = clock.now() - self._last_s >= self._settings.now.snapshot_interval_seconds
         return waited and self._compactor is not None
 
     async def _attempt(self, what: Callable[[], Awaitable[None]]) -> None:

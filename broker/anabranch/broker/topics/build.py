@@ -10,6 +10,7 @@ import msgspec
 from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
+from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import Consumers
 from anabranch.broker.topics.groups import Groups, StartPositionFinder
@@ -24,7 +25,7 @@ from anabranch.broker.topics.subscriptions import Resets
 from anabranch.broker.topics.surveys import AT_ONCE, TopicSurveys
 from anabranch.broker.topics.watches import ControllerFinder, OwnedTopics, Watches
 from anabranch.broker.topics.worker import SegmentKeeper, WorkerPool
-from anabranch.core.autoscale.schedule import LoadOf
+from anabranch.core.autoscale.schedule import AutoScaleSettings, LoadOf
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.controller import ControllerSettings
 from anabranch.core.topics.retention import Retention
@@ -65,12 +66,13 @@ def retention(settings: Settings) -> Retention:
 
 
 def build_topics(
-    runtime: Runtime, lookups: LookupService, settings: Settings, parts: TopicParts
+    runtime: Runtime, lookups: LookupService, current: CurrentSettings, parts: TopicParts
 ) -> TopicOperations:
     """Everything about scalable topics."""
+    settings = current.now
     controllers = ControllerSettings(
         timing=timing(settings),
-        auto_scale=settings.auto_scale_settings(is_allowed=settings.scalable_topic_enabled),
+        auto_scale=_auto_scale(settings),
         retention_s=retention(settings).read_s,
     )
     workers = WorkerPool(parts.open_keeper, settings.topic_prefix)
@@ -87,19 +89,13 @@ def build_topics(
     finder = ControllerFinder(access)
     watches = Watches(access, finder)
     lists = TopicLists(service)
-    timeout_s = settings.operation_timeout_millis / 1000
+    limits = _limits(settings)
     positions = Positions(parts.open_positions)
     beginnings = StartPositionFinder(access, positions)
     groups = Groups(service, positions)
-    lookup_s = settings.lookup_timeout_millis / 1000
-    consumers = Consumers(access, beginnings, groups, lookup_s)
-    resets = Resets(access, consumers, beginnings, timeout_s)
+    consumers = Consumers(access, beginnings, groups, settings.lookup_timeout_s)
+    resets = Resets(access, consumers, beginnings, limits.timeout_s)
     backlogs = Backlogs(positions, settings.topic_prefix)
-    limits = Limits(
-        timeout_s=timeout_s,
-        bucket_budget=settings.scalable_topic_entry_bucket_budget,
-        buckets_max=settings.scalable_topic_entry_bucket_max_per_segment,
-    )
     owned = OwnedTopics(service)
     service.scaling.owned = owned.names
     metrics = runtime.metrics
@@ -123,9 +119,29 @@ def build_topics(
             lambda: runtime.view, parts.load, owned.names, surveys.seen, surveys.expiry.soon
         )
     )
-    policies = AutoScalePolicies(access, controllers.auto_scale, timeout_s)
-    return TopicOperations(
+    policies = AutoScalePolicies(access, limits.timeout_s)
+    topics = TopicOperations(
         access, consumers, backlogs, resets, surveys, watches, lists, finder, limits, policies
+    )
+
+    def follow(now: Settings) -> None:
+        topics.configure(_limits(now), now.lookup_timeout_s)
+        if _auto_scale(now) != service.settings.auto_scale:
+            service.configure(_auto_scale(now))
+
+    current.subscribe(follow)
+    return topics
+
+
+def _auto_scale(settings: Settings) -> AutoScaleSettings:
+    return settings.auto_scale_settings(is_allowed=settings.scalable_topic_enabled)
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        timeout_s=settings.operation_timeout_s,
+        bucket_budget=settings.scalable_topic_entry_bucket_budget,
+        buckets_max=settings.scalable_topic_entry_bucket_max_per_segment,
     )
 
 

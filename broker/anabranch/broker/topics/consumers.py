@@ -88,7 +88,7 @@ class Consumers:
         self.proposals = access.proposals
         self._runtime = access.runtime
         self._service = access.service
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s  # its owner may change it
         self.groups = groups
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._log = get_logger(broker=access.runtime.core.me)
@@ -228,7 +228,7 @@ class Consumers:
 
         Raises DeadlineExceededError when the request takes longer than that, or than a look-up may.
         """
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
         key = f"{topic}/{subscription}"
         lock = self._locks.get(key)
         if lock is None:
@@ -411,4 +411,4 @@ class Consumers:
             )
 
         refusals = self._access.refusals(topic) | dict.fromkeys(_SO_ALREADY)
-        await self.proposals.settle(build, refusals, self.proposals.deadline(self._timeout_s))
+        await self.proposals.settle(build, refusals, self.proposals.deadline(self.timeout_s))

@@ -86,6 +86,13 @@ class TopicOperations:
         self._runtime = access.runtime
         self._proposals = access.proposals
 
+    def configure(self, limits: Limits, lookup_s: float) -> None:
+        """Requests go by these from now on; `lookup_s`: how long a consumer's may take."""
+        self.limits = limits
+        self.consumers.timeout_s = lookup_s
+        for each in (self.resets, self.policies, self.dead_letters):
+            each.timeout_s = limits.timeout_s
+
     async def stop(self) -> None:
         """Ends the thread that works on Kafka, and whatever else runs by itself."""
         await self._finder.stop()

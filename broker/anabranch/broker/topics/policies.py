@@ -86,15 +86,18 @@ def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> in
 
 
 class AutoScalePolicies:
-    """The requests of one node. To be used in its event loop; `settings`: what is overridden."""
+    """The requests of one node. To be used in its event loop."""
 
-    def __init__(self, access: TopicAccess, settings: AutoScaleSettings, timeout_s: float) -> None:
+    def __init__(self, access: TopicAccess, timeout_s: float) -> None:
         self._access = access
         self._proposals = access.proposals
         self._runtime = access.runtime
-        self._settings = settings
-        self._broker = settings.policy
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s  # its owner may change it
+
+    @property
+    def _settings(self) -> AutoScaleSettings:
+        """What namespaces and topics override."""
+        return self._access.service.settings.auto_scale
 
     def effective(self, name: str) -> EffectivePolicy:
         """The policy in force for a topic. Raises NotFoundError."""
@@ -106,7 +109,7 @@ class AutoScalePolicies:
 
         Raises NotFoundError and ElsewhereError.
         """
-        deadline = self._proposals.deadline(self._timeout_s)
+        deadline = self._proposals.deadline(self.timeout_s)
         return override_of((await self._access.controlled(name, deadline, reading=True)).auto_scale)
 
     async def set_topic(self, name: str, given: Mapping[str, object]) -> None:
@@ -120,12 +123,12 @@ class AutoScalePolicies:
             if override:
                 home = self._runtime.view.namespace(name.rpartition("/")[0])
                 above = override_of(home.auto_scale) if home is not None else {}
-                self._refuse(resolve(self._broker, above, override))
+                self._refuse(resolve(self._settings.policy, above, override))
             return self._access.proposal(
                 name, topic, TopicMove.POLICY, auto_scale=override_flat(override)
             )
 
-        await self._access.change(name, build, self._proposals.deadline(self._timeout_s))
+        await self._access.change(name, build, self._proposals.deadline(self.timeout_s))
 
     def of_namespace(self, ns: Namespace) -> Override:
         """What the namespace overrides for its topics. Raises NotFoundError."""
@@ -135,7 +138,7 @@ class AutoScalePolicies:
         """What a namespace may override. Raises InvalidInputError or PreconditionError."""
         override = checked_override(given)
         if override:
-            self._refuse(resolve(self._broker, override, {}))
+            self._refuse(resolve(self._settings.policy, override, {}))
         return override
 
     async def set_namespace(self, ns: Namespace, given: Mapping[str, object]) -> None:
@@ -156,7 +159,7 @@ class AutoScalePolicies:
                 anti_affinity=info.anti_affinity,
             )
 
-        await self._proposals.settle(build, {}, self._proposals.deadline(self._timeout_s))
+        await self._proposals.settle(build, {}, self._proposals.deadline(self.timeout_s))
 
     def _namespace(self, ns: Namespace) -> NamespaceInfo:
         found = self._runtime.view.namespace(ns)

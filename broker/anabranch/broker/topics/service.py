@@ -26,7 +26,7 @@ from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.metrics import AutoScaleMetrics, is_rollover
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.worker import Failures, WorkerPool
-from anabranch.core.autoscale.schedule import LoadOf
+from anabranch.core.autoscale.schedule import AutoScaleSettings, LoadOf
 from anabranch.core.bundles.unit import Unit
 from anabranch.core.log.state import Change
 from anabranch.core.names import full_name, namespace_of
@@ -116,6 +116,15 @@ class TopicService:
         self._log = get_logger(broker=runtime.core.me)
         runtime.server = self
         placement.listener = lambda: self._rounds.look_through(self.open_since)
+
+    def configure(self, auto_scale: AutoScaleSettings) -> None:
+        """Topics scale by these settings from now on."""
+        self.settings = msgspec.structs.replace(self.settings, auto_scale=auto_scale)
+        now = self.runtime.now()
+        for home in self._homes.values():
+            home.controller.configure(auto_scale, now)
+        self._rounds.configure(auto_scale.interval_s, now)
+        self._rounds.look_through(self.open_since)
 
     # --- questions ----------------------------------------------------------------------
 
@@ -393,6 +402,11 @@ class TickSchedule:
         self._controlled: OrderedDict[str, None] = OrderedDict()  # topics, the next one first
         self._namespaces: OrderedDict[str, None] = OrderedDict()  # to be looked through
         self._names: OrderedDict[str, None] = OrderedDict()  # of topics to be looked at
+
+    def configure(self, interval_s: float, now: float) -> None:
+        """The interval is this from now on."""
+        self._interval_s = interval_s
+        self._again_at = min(self._again_at, now + interval_s)
 
     def take_up(self, name: str) -> None:
         """The topic has a controller from now on."""

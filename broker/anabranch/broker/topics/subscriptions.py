@@ -54,7 +54,7 @@ class Resets:
         self._access = access
         self._consumers = consumers
         self._beginnings = beginnings
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s  # its owner may change it
         self._usage = consumers.usage
         self._log = get_logger(broker=access.runtime.core.me)
 
@@ -66,7 +66,7 @@ class Resets:
         consumed, or may be, and KafkaFailedError or UnavailableError when Kafka does not do its
         part, or not in time. Nobody else changes the subscription until all of it is over.
         """
-        async with self._consumers.alone(topic, subscription, self._timeout_s):
+        async with self._consumers.alone(topic, subscription, self.timeout_s):
             before = self._consumers.known(topic, subscription)
             self._must_be_movable(topic, subscription, before)
             if before.kind is SubscriptionKind.QUEUE and timestamp_ms != EARLIEST:
@@ -130,7 +130,7 @@ class DeadLetterPolicies:
     def __init__(self, consumers: Consumers, create: _Create, timeout_s: float) -> None:
         self._consumers = consumers
         self._create = create
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s  # its owner may change it
         self._log = get_logger()
 
     def of(self, topic: str, subscription: str) -> DeadLetterSettings | None:
@@ -159,7 +159,7 @@ class DeadLetterPolicies:
             return
         if where:
             await self._must_exist(where)
-        async with self._consumers.alone(topic, subscription, self._timeout_s):
+        async with self._consumers.alone(topic, subscription, self.timeout_s):
             op = SubscriptionOp.DEAD_LETTER
             await self._consumers.change(
                 topic, subscription, op, dead_letter=where, deliveries_max=tries
@@ -205,7 +205,7 @@ class DeadLetterPolicies:
 
     async def _create_at(self, node: str, where: str) -> None:
         try:
-            async with AsyncAdmin(node, timeout_s=self._timeout_s) as admin:
+            async with AsyncAdmin(node, timeout_s=self.timeout_s) as admin:
                 await admin.scalable_topics.create_scalable_topic(where)
         except ExistsError:
             return

@@ -33,7 +33,6 @@ from anabranch.core.topics.topic import ScalableTopic
 
 _REPEAT_S: Final = 1.0
 _ENDED: Final = ""  # stands for the subscriptions that ended lately; none has this name
-Overrides = tuple[tuple[str, ...], tuple[str, ...]]  # of the namespace and of the topic
 Loads = Mapping[int, SegmentLoad] | None  # by segment id; None: not read yet
 LoadOf = Callable[[str, int], Loads]  # of topic and incarnation
 
@@ -59,6 +58,14 @@ class AutoScaleSettings(msgspec.Struct, frozen=True):
     is_allowed: bool = True
 
 
+class _Levels(msgspec.Struct, frozen=True):
+    """What the policy in force is made of: the broker's, and what overrides it."""
+
+    broker: AutoScaleSettings
+    namespace: tuple[str, ...]
+    topic: tuple[str, ...]
+
+
 class Evaluation(msgspec.Struct, frozen=True):
     """One look and what came of it; `at_ms` by the log's clock.
 
@@ -77,7 +84,7 @@ class _Seen(msgspec.Struct, frozen=True):
     last: LastActions
     next_segment_id: int  # grows with each operation that begins, be it given up later or not
     consumers: tuple[tuple[str, int], ...]
-    overrides: Overrides
+    levels: _Levels
     is_loaded: bool
 
 
@@ -87,7 +94,7 @@ class _Rolling(msgspec.Struct, frozen=True):
     action: Rebucket
     segment_id: int
     next_segment_id: int
-    overrides: Overrides
+    levels: _Levels
 
 
 def demand_of(state: StateReader, topic: str) -> dict[str, Demand]:
@@ -172,6 +179,11 @@ class AutoScaler:
         """
         return self._acted is not None or self._ends_early or bool(self._ended_ms)
 
+    def configure(self, settings: AutoScaleSettings, now: float) -> None:
+        """The settings are these from now on; the controller is to ask when it may next."""
+        self.settings = settings
+        self._next_at = min(self._next_at, now + settings.interval_s)
+
     def ended(self) -> None:
         """The topic is gone."""
         self._forget(-1)
@@ -221,7 +233,7 @@ class AutoScaler:
         self._next_at = now + pause_s
         self._ends_early = pause_s < self.settings.interval_s
         if isinstance(found, Rebucket) and len(found.segment_ids) > 1:
-            found = self._roll(found, found.segment_ids[0], topic, self._overrides(state, topic))
+            found = self._roll(found, found.segment_ids[0], topic, self._levels(state, topic))
         self._acted = None if isinstance(found, NoAction) else (found, _clock_of(found, topic))
         return Evaluation(at_ms, trigger, found, done)
 
@@ -246,10 +258,10 @@ class AutoScaler:
         is_loaded: bool,
     ) -> Trigger | None:
         consumers = tuple((name, each.consumers - each.away) for name, each in demand.items())
-        overrides = self._overrides(state, topic)
+        levels = self._levels(state, topic)
         last = LastActions(topic.split_ms, topic.merge_ms, topic.rebucket_ms)
         before = self._seen
-        self._seen = _Seen(last, topic.next_segment_id, consumers, overrides, is_loaded)
+        self._seen = _Seen(last, topic.next_segment_id, consumers, levels, is_loaded)
         if before is None:
             return Trigger.TICK
         if before.next_segment_id != topic.next_segment_id and before.last == last:
@@ -260,7 +272,7 @@ class AutoScaler:
             return Trigger.CONSUMERS
         if before.last != last:
             return Trigger.OPERATION
-        if before.overrides != overrides:
+        if before.levels != levels:
             return Trigger.POLICY
         is_new = is_loaded and not before.is_loaded
         return Trigger.TICK if is_new or now >= self._next_at else None
@@ -275,14 +287,15 @@ class AutoScaler:
         soon = [each / 1000 + 0.001 for each in left if each > 0]
         return min([self.settings.interval_s, *soon])
 
-    def _overrides(self, state: StateReader, topic: ScalableTopic) -> Overrides:
+    def _levels(self, state: StateReader, topic: ScalableTopic) -> _Levels:
         home = state.namespace(namespace_of(self.name))
-        return (home.auto_scale if home is not None else (), topic.auto_scale)
+        above = home.auto_scale if home is not None else ()
+        return _Levels(self.settings, above, topic.auto_scale)
 
     def _roll(
-        self, action: Rebucket, segment_id: int, topic: ScalableTopic, overrides: Overrides
+        self, action: Rebucket, segment_id: int, topic: ScalableTopic, levels: _Levels
     ) -> Rebucket:
-        self._rolling = _Rolling(action, segment_id, topic.next_segment_id, overrides)
+        self._rolling = _Rolling(action, segment_id, topic.next_segment_id, levels)
         return replace(action, segment_ids=(segment_id,))
 
     def _following(
@@ -298,10 +311,10 @@ class AutoScaler:
         active = {part.segment_id for part in layout.active}
         if topic.next_segment_id != rolling.next_segment_id and not _has_made(topic, rolling):
             return None
-        if self._overrides(state, topic) != rolling.overrides:
+        if self._levels(state, topic) != rolling.levels:
             return None
         left = [each for each in rolling.action.segment_ids if each in active]
-        return self._roll(rolling.action, left[0], topic, rolling.overrides) if left else None
+        return self._roll(rolling.action, left[0], topic, rolling.levels) if left else None
 
 
 def _has_made(topic: ScalableTopic, rolling: _Rolling) -> bool:

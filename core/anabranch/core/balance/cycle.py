@@ -70,7 +70,7 @@ class BalanceCycle:
         self._bundles: dict[str, int] = {}  # when the balancer's move of each was through
         self._brokers: dict[str, int] = {}
         self._began = 0  # the first log offset whose record was read here
-        self._due_at: dict[str, float] = {}
+        self._since: dict[str, float] = {}  # when the interval began that is not over
 
     def began(self, state: Replica) -> None:
         """The state is complete, but the records that led to it were not read here.
@@ -107,16 +107,16 @@ class BalanceCycle:
             self._brokers[self._leaving.pop(bundle)] = at_ms
 
     def due(self, what: str, interval_s: float, now: float) -> bool:
-        """Whether the interval is over; if so, the next one begins."""
-        if now < self._due_at.setdefault(what, now + interval_s):
+        """Whether the interval, which may have changed, is over; if so, the next one begins."""
+        if now < self._since.setdefault(what, now) + interval_s:
             return False
-        self._due_at[what] = now + interval_s
+        self._since[what] = now
         return True
 
-    def due_in(self, what: str, now: float) -> float | None:
+    def due_in(self, what: str, interval_s: float, now: float) -> float | None:
         """Seconds until the interval is over; None where none has begun."""
-        at = self._due_at.get(what)
-        return None if at is None else max(0.0, at - now)
+        since = self._since.get(what)
+        return None if since is None else max(0.0, since + interval_s - now)
 
     # --- shedding -----------------------------------------------------------------------
 

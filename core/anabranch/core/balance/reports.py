@@ -43,12 +43,14 @@ class Resources(msgspec.Struct, frozen=True):
 
 
 class BrokerReports:
-    """One broker's. `load`: as it was measured last; `reported`: as it was told last."""
+    """One broker's. `load`: as it was measured last; `reported`: as it was told last. Its owner
+    sets `settings` anew when they change.
+    """
 
     def __init__(self, settings: BalanceSettings) -> None:
         self.load = FRESH
         self.reported = FRESH
-        self._settings = settings
+        self.settings = settings
         self._told_top = TopBundlesLoadData()
         self._is_outdated = False
         self._offered: set[str] = set()  # new bundles of splits, which the leader is offered
@@ -57,7 +59,7 @@ class BrokerReports:
     def changed_hands(self, parts: Iterable[str] = ()) -> None:
         """A bundle came, went or was split; `parts`: those of a split, told of however low."""
         self._is_outdated = True
-        if self._settings.auto_unload_split_bundles_enabled:
+        if self.settings.auto_unload_split_bundles_enabled:
             self._offered.update(parts)
 
     def measured(
@@ -68,8 +70,8 @@ class BrokerReports:
             self._is_outdated = False
             self._cleared_at_ms = now_ms
             self.load = self.reported = FRESH
-        self.load = updated(self.load, sample_of(resources, bundles), self._settings, now_ms)
-        if not report_due(self.load, self.reported, self._settings, now_ms):
+        self.load = updated(self.load, sample_of(resources, bundles), self.settings, now_ms)
+        if not report_due(self.load, self.reported, self.settings, now_ms):
             return None
         self.reported = self.load = msgspec.structs.replace(self.load, reported_at_ms=now_ms)
         return self.reported
@@ -78,11 +80,11 @@ class BrokerReports:
         self, bundles: Mapping[str, BundleLoad], policies: Policies, now_ms: int
     ) -> TopBundlesLoadData | None:
         """The top bundles, if they are to be told."""
-        found = self._with_offered(top_bundles(bundles, self._settings, policies, now_ms), bundles)
-        oldest_ms = now_ms - self._settings.report_update_max_interval_minutes * 60_000
+        found = self._with_offered(top_bundles(bundles, self.settings, policies, now_ms), bundles)
+        oldest_ms = now_ms - self.settings.report_update_max_interval_minutes * 60_000
         is_old = self._told_top.updated_at_ms < oldest_ms
         percent = top_change_percent(self._told_top, found)
-        is_same = percent <= self._settings.report_update_threshold_percentage
+        is_same = percent <= self.settings.report_update_threshold_percentage
         if is_same and not (found.bundles and is_old):
             return None
         self._told_top = found

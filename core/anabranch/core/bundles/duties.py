@@ -37,6 +37,12 @@ class Duties:
         self._orphans_at = now
         self._monitor_at = now + self._settings.monitor_interval_s
 
+    def configure(self, settings: NodeSettings, now: float) -> None:
+        """The settings are these from now on; a shorter interval counts at once."""
+        self._settings = settings
+        if self._monitor_at < math.inf:
+            self._monitor_at = min(self._monitor_at, now + settings.monitor_interval_s)
+
     def log_time(self, timestamp_ms: int) -> None:
         self.log_now_ms = max(self.log_now_ms, timestamp_ms)
 

@@ -21,6 +21,7 @@ from anabranch.core.log.records import (
     PlacementPolicyChange,
     Record,
     SessionChange,
+    SettingChange,
     SubscriptionChange,
     TenantChange,
     TopicChange,
@@ -30,6 +31,7 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.evolve import evolve_placement
 from anabranch.core.sessions.evolve import evolve_session
+from anabranch.core.settings.evolve import evolve_override
 from anabranch.core.subscriptions.evolve import evolve_subscription
 from anabranch.core.tenants.evolve import evolve_namespace, evolve_tenant
 from anabranch.core.topics.evolve import evolve_topic
@@ -59,4 +61,6 @@ def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -
         return evolve_subscription(state, record, offset, timestamp_ms)
     if type(record) is PlacementPolicyChange:
         return evolve_placement(state, record, offset, timestamp_ms)
+    if type(record) is SettingChange:
+        return evolve_override(state, record, offset, timestamp_ms)
     raise TypeError(f"{type(record).__name__} is not a record of the log")

@@ -15,6 +15,7 @@ import msgspec
 from anabranch.core.archives.archive import ArchiveOp, archive_key
 from anabranch.core.bundles.unit import Move
 from anabranch.core.policies.policy import PolicyKind, policy_key
+from anabranch.core.settings.override import override_key
 from anabranch.core.subscriptions.subscription import (
     SegmentPositions,
     SubscriptionKind,
@@ -83,7 +84,7 @@ class SessionOp(IntEnum):
 
 @unique
 class PolicyOp(IntEnum):
-    """What happens to a tenant, a namespace or a placement policy."""
+    """What happens to a tenant, a namespace, a placement policy or an override of a setting."""
 
     CREATE = 0
     UPDATE = 1
@@ -347,6 +348,26 @@ class PlacementPolicyChange(msgspec.Struct, frozen=True, gc=False, tag=9):
         return policy_key(self.kind, self.name)
 
 
+class SettingChange(msgspec.Struct, frozen=True, gc=False, tag=10):
+    """A setting is overridden for the whole cluster, otherwise, or no more (type 10).
+
+    `value`: CREATE, UPDATE: as text. `actor`: the broker that somebody asked to.
+    """
+
+    proposal_id: str
+    name: str
+    op: PolicyOp
+    version: int
+    actor: str
+    session: int
+    value: str = ""
+    cause: Cause = Cause.UNKNOWN
+
+    @property
+    def key(self) -> str:
+        return override_key(self.name)
+
+
 Record = (
     UnitMove
     | SessionChange
@@ -357,6 +378,7 @@ Record = (
     | SubscriptionChange
     | ArchiveChange
     | PlacementPolicyChange
+    | SettingChange
 )
 
 CLUSTER_KEY: Final = "cluster"

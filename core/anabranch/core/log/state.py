@@ -21,6 +21,7 @@ from anabranch.core.names import Namespace
 from anabranch.core.policies.policy import PlacementPolicy, PolicyKind, policy_key
 from anabranch.core.ring import after_bundles, split_bundle_name
 from anabranch.core.sessions.session import Session
+from anabranch.core.settings.override import OVERRIDES_PREFIX, SettingOverride, override_key
 from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 from anabranch.core.topics.topic import ScalableTopic
@@ -35,6 +36,7 @@ Entity = (
     | Subscription
     | Archive
     | PlacementPolicy
+    | SettingOverride
 )
 Change = tuple[str, Entity | None]  # key and what it holds now; None: gone
 
@@ -75,6 +77,11 @@ class StateReader(Protocol):
         """Names and states of the placement policies of a kind, in order."""
         ...
 
+    def override(self, setting: str) -> SettingOverride | None: ...
+    def overrides(self) -> Iterable[tuple[str, SettingOverride]]:
+        """Names and overrides of the settings that are overridden, in order."""
+        ...
+
 
 class StateQueries(StateReader, Protocol):
     """What decisions may read besides: indexes that no verdict depends on."""
@@ -113,6 +120,7 @@ class FoldedState:
         self._topics: dict[str, dict[str, None]] = {}
         self._subscriptions: dict[str, dict[str, None]] = {}
         self._placements: dict[str, dict[str, None]] = {}
+        self._overrides: dict[str, None] = {}
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Makes the changes of one accepted record."""
@@ -127,6 +135,12 @@ class FoldedState:
 
     def _index(self, key: str, *, present: bool) -> None:
         kind, _, rest = key.partition(":")
+        if key.startswith(OVERRIDES_PREFIX):
+            if present:
+                self._overrides[rest] = None
+            else:
+                del self._overrides[rest]
+            return
         if kind == "namespace":
             group, owner, member = self._namespaces, rest.partition("/")[0], rest
         elif kind == "topic":
@@ -220,6 +234,16 @@ class FoldedState:
     def placements(self, kind: PolicyKind) -> Iterator[tuple[str, PlacementPolicy]]:
         for name in sorted(self._placements.get(kind.name.lower(), ())):
             found = self.placement(kind, name)
+            if found is not None:
+                yield name, found
+
+    def override(self, setting: str) -> SettingOverride | None:
+        found = self.entities.get(override_key(setting))
+        return found if isinstance(found, SettingOverride) else None
+
+    def overrides(self) -> Iterator[tuple[str, SettingOverride]]:
+        for name in sorted(self._overrides):
+            found = self.override(name)
             if found is not None:
                 yield name, found
 

@@ -51,3 +51,5 @@ class Verdict(IntEnum):
     UNKNOWN_ARCHIVE = 35
     UNKNOWN_POLICY = 36
     BROKER_IN_DOMAIN = 37  # a broker that another failure domain has already
+    UNKNOWN_OVERRIDE = 38  # a setting that nothing overrides
+    TOO_MANY_OVERRIDES = 39

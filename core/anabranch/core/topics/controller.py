@@ -143,6 +143,11 @@ class TopicController:
         self._preparing: tuple[int, float] = (0, 0.0)  # version, since when
         self._layout: tuple[int, int, SegmentLayout] | None = None  # of incarnation and version
 
+    def configure(self, auto_scale: AutoScaleSettings, now: float) -> None:
+        """Auto-scaling goes by these settings from now on."""
+        self._settings = msgspec.structs.replace(self._settings, auto_scale=auto_scale)
+        self.scaler.configure(auto_scale, now)
+
     @property
     def is_idle(self) -> bool:
         """Whether it may be forgotten: nothing runs and no consumer is connected or awaited."""

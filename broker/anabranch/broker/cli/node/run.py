@@ -56,6 +56,7 @@ async def run(settings: Settings) -> int:
     from anabranch.broker.descriptors import fit_connections
     from anabranch.broker.http.app import create_app
     from anabranch.broker.http.server import HttpServer, bind
+    from anabranch.broker.logging import set_log_level
     from anabranch.broker.metrics.node import measure_connections
     from anabranch.broker.node import Node
     from anabranch.wire.server import serve
@@ -74,6 +75,9 @@ async def run(settings: Settings) -> int:
         settings = fit_connections(settings)
         running = Node(settings)
         await running.start()
+        current = running.operations.configuration.current
+        set_log_level(current.now.log_level)
+        current.subscribe(lambda now: set_log_level(now.log_level))
         app = create_app(running.operations, settings, running.metrics)
         server = HttpServer(app, held, settings.http_limits)
         try:

@@ -20,8 +20,9 @@ def settings(words: tuple[str, ...], of_proxy: bool, markdown: bool, as_json: bo
     """List the settings of a node, or those whose name or meaning has each WORD.
 
     A setting goes into the file of --config, or the environment under the variable's name, or into
-    --set NAME=VALUE. CHANGES says when it takes effect: at a node's start; by a policy, for a topic
-    or a namespace, also while nodes run (`anabranch policy`).
+    --set NAME=VALUE. CHANGES says when it takes effect: at a node's start; or also while nodes
+    run, for all of them (`anabranch config`), or by a policy for a topic or a namespace
+    (`anabranch policy`).
     """
     every = setting_rows(ProxySettings if of_proxy else Settings)
     rows = [row for row in every if all(_has(row, word.lower()) for word in words)]

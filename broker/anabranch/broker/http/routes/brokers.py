@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.responses import PlainTextResponse
 
-from anabranch.broker.errors import NotFoundError, PreconditionError, UnavailableError
+from anabranch.broker.errors import NotFoundError, UnavailableError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.cluster import (
     Explanation,
@@ -19,7 +18,7 @@ from anabranch.broker.http.models.cluster import (
 )
 from anabranch.broker.http.routing import DecidingRoute, Marked
 from anabranch.broker.operations import Operations
-from anabranch.broker.settings import SETTING_NAMES, Settings
+from anabranch.broker.settings import Settings
 from anabranch.core import names
 from anabranch.core.bundles.unit import LEADERSHIP
 from anabranch.core.effects import BrokerState
@@ -29,7 +28,6 @@ def router(operations: Operations, settings: Settings, version: str) -> APIRoute
     """The routes of brokers."""
     routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/brokers", tags=["brokers"])
     _add_this_node(routes, operations, settings, version)
-    _add_configuration(routes, settings)
     cluster_name = settings.cluster_name
 
     @routes.get("", dependencies=[Marked])
@@ -123,48 +121,6 @@ def _add_this_node(
             leaseMillis=found.lease_remaining_ms,
             concerns=operations.concerns(),
         )
-
-
-def _add_configuration(routes: APIRouter, settings: Settings) -> None:
-    path = "/configuration"
-
-    @routes.get(path)
-    async def list_dynamic_settings() -> list[str]:
-        """Settings that can be changed while a node runs: none. Policies can."""
-        return []
-
-    @routes.get(path + "/values")
-    async def get_dynamic_settings() -> dict[str, str]:
-        """Settings that were changed while nodes run: none."""
-        return {}
-
-    @routes.get(path + "/runtime")
-    async def get_settings() -> dict[str, str]:
-        """The settings that this node runs with, as text."""
-        values = settings.model_dump(mode="json", by_alias=True)
-        return {name: _plain(value) for name, value in values.items() if value is not None}
-
-    @routes.post(path + "/{setting}/{value}", responses=problems(412))
-    async def change_setting(setting: str, value: str) -> None:
-        """Always refused: a node reads its settings when it starts."""
-        raise _fixed(setting)
-
-    @routes.delete(path + "/{setting}", responses=problems(412))
-    async def reset_setting(setting: str) -> None:
-        """Always refused: nothing was changed since the node started."""
-        raise _fixed(setting)
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _fixed(setting: str) -> PreconditionError:
-    known = "" if setting in SETTING_NAMES else f"; there is no setting {setting}, either"
-    return PreconditionError(
-        f"Can't update non-dynamic configuration {setting}: give it to each node when it starts, "
-        f"in its file, its environment or a flag, and restart it{known}"
-    )
 
 
 def probes(operations: Operations) -> APIRouter:

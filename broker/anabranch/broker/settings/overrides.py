@@ -1,0 +1,160 @@
+"""What a node makes of the cluster's overrides: which of them count, and why others do not.
+
+The log keeps any name with any text. What can be used of it, each node finds for itself: it has
+its own file, and may be of another release. It never stops over it. An override that it cannot use
+is left out; where several contradict one another, or the node's own file, the newest go first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+from pydantic import ValidationError
+
+from anabranch.broker.settings.changes import Changes, changes_of
+from anabranch.broker.settings.model import SETTING_NAMES, Settings, contradictions, name_of
+from anabranch.broker.settings.sources import near_names
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.quantities import plain_form
+from anabranch.core.settings.override import SettingOverride, value_fault
+
+# Times 60,000 it still is an integer of 64 bits, and a fraction of a second can be told of it.
+NUMBER_MAX: Final = 10**12
+_FIELDS: Final = {name_of(field): field for field in Settings.model_fields}
+_NAMES: Final = frozenset(_FIELDS)
+RUN_TIME_SETTINGS: Final = tuple(
+    sorted(
+        name
+        for name, field in _FIELDS.items()
+        if changes_of(Settings.model_fields[field]) is Changes.AT_RUN_TIME
+    )
+)
+"""The names of the settings that may change while nodes run."""
+_CHANGING: Final = frozenset(RUN_TIME_SETTINGS)
+_NOT_CHANGING: Final = "Can't update non-dynamic configuration"  # as Pulsar says
+_INVALID: Final = "Invalid dynamic-config value"  # likewise
+
+
+class EffectiveSettings(msgspec.Struct, frozen=True):
+    """The settings that a node goes by. `ignored`: overrides that do not count there, and why."""
+
+    settings: Settings
+    ignored: Mapping[str, str]
+
+
+def effective(own: Settings, overrides: Iterable[tuple[str, str]]) -> EffectiveSettings:
+    """A node's own settings under the overrides, names and values, the oldest first."""
+    ignored: dict[str, str] = {}
+    used: dict[str, object] = {}
+    given = own.model_dump(by_alias=True)
+    for name, text in overrides:
+        try:
+            used[name] = _value(name, text)
+        except InvalidInputError as error:
+            ignored[name] = str(error)
+    found, wrong = _together(given, used)
+    while wrong:
+        name = _culprit(given, used, wrong)
+        ignored[name] = next(why for names, why in wrong if name in names)
+        del used[name]
+        found, wrong = _together(given, used)
+    return EffectiveSettings(found, ignored)
+
+
+def oldest_first(overrides: Mapping[str, SettingOverride]) -> list[tuple[str, str]]:
+    """Names and values in the order of the log's time; of the same instant, by name."""
+    ordered = sorted(overrides.items(), key=lambda each: (each[1].since_ms, each[0]))
+    return [(name, each.value) for name, each in ordered]
+
+
+def checked_override(written: str, text: str) -> tuple[str, str]:
+    """A setting and its value as they are logged: without a unit, as `anabranch settings` has them.
+
+    Raises InvalidInputError for what could be used on no node of this release.
+
+    >>> checked_override("scalableTopicMergeWindow", "5m")
+    ('scalableTopicMergeWindowSeconds', '300')
+    """
+    fault = value_fault(text)
+    if fault:
+        raise InvalidInputError(f"{_INVALID}: {written} is given {text!a:.200}: {fault}")
+    try:
+        name, said = plain_form(written, text, _NAMES)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{_INVALID}: {written}: {error}") from None
+    return name, text_of(_value(name, str(said) if isinstance(said, float) else text))
+
+
+def run_time_name(written: str) -> str:
+    """The name of a setting that may change while nodes run. Raises InvalidInputError."""
+    spelt = (written, f"{written}Seconds", f"{written}InSeconds")
+    found = next((each for each in spelt if each in _NAMES), "")
+    if not found:
+        hint = near_names(SETTING_NAMES, written[:100])
+        raise InvalidInputError(f"{_NOT_CHANGING}: {written[:100]!a} is no setting{hint}")
+    if found not in _CHANGING:
+        raise InvalidInputError(
+            f"{_NOT_CHANGING}: {found} changes when a node starts; give it to each node in its "
+            "file, its environment or a flag, and restart it"
+        )
+    return found
+
+
+def text_of(value: object) -> str:
+    """A value as files, flags and overrides take it.
+
+    >>> text_of(True), text_of(60.0), text_of(0.1)
+    ('true', '60', '0.1')
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        short = f"{value:.15g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
+
+
+def _value(name: str, text: str) -> object:
+    """The value that a text is of a setting. Raises InvalidInputError."""
+    name = run_time_name(name)
+    field = _FIELDS[name]
+    try:
+        # The rest is defaults, which are fine.
+        value: object = getattr(Settings.model_validate({name: text}), field)
+    except ValidationError as error:
+        why = "; ".join(each["msg"] for each in error.errors(include_url=False))
+        raise InvalidInputError(f"{_INVALID}: {name} is given {text!a:.200}: {why}") from None
+    if isinstance(value, int | float) and abs(value) > NUMBER_MAX:
+        raise InvalidInputError(
+            f"{_INVALID}: {name} is given {text:.40}: give at most {NUMBER_MAX}"
+        )
+    return value
+
+
+def _together(
+    given: Mapping[str, object], used: Mapping[str, object]
+) -> tuple[Settings, list[tuple[tuple[str, ...], str]]]:
+    """The settings, and what contradicts itself among them because of an override."""
+    found = Settings.model_validate({**given, **used})
+    return found, [
+        (names, f"{_INVALID}: {why}")
+        for names, why in contradictions(found)
+        if not used.keys().isdisjoint(names)
+    ]
+
+
+def _culprit(
+    given: Mapping[str, object],
+    used: Mapping[str, object],
+    wrong: Iterable[tuple[tuple[str, ...], str]],
+) -> str:
+    """The newest override without which nothing contradicts itself; else the newest involved."""
+    involved = {name for names, _ in wrong for name in names}
+    candidates = [name for name in reversed(tuple(used)) if name in involved]
+    for name in candidates:
+        rest = {other: value for other, value in used.items() if other != name}
+        if not _together(given, rest)[1]:
+            return name
+    return candidates[0]

@@ -1,0 +1,52 @@
+"""The machine of setting overrides, as a table; docs/state-machine.md explains it.
+
+No guard asks whether a setting is known, nor whether its value can be used: that differs between
+releases, and the verdict must not.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from anabranch.core.log.records import PolicyOp, SettingChange
+from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.sessions.machine import IN_SESSION
+from anabranch.core.settings.override import (
+    OVERRIDES_MAX,
+    SettingOverride,
+    is_setting_name,
+    value_fault,
+)
+
+OverrideGuard = Guard[SettingOverride | None, SettingChange]
+
+
+def is_sound(record: SettingChange) -> bool:
+    """Whether the name could be one of a setting, and the value is a text that can be kept."""
+    if record.op is PolicyOp.DELETE and record.value:
+        return False
+    return is_setting_name(record.name) and not value_fault(record.value)
+
+
+_SOUND: Final = OverrideGuard(
+    "the name is a setting's by its form, and the value is text of a fair length",
+    lambda s, e, r: is_sound(r),
+    Verdict.INVALID_VALUE,
+)
+_ROOM: Final = OverrideGuard(
+    f"there are fewer than {OVERRIDES_MAX} overrides",
+    lambda s, e, r: sum(1 for _ in islice(s.overrides(), OVERRIDES_MAX)) < OVERRIDES_MAX,
+    Verdict.TOO_MANY_OVERRIDES,
+)
+_E, _O = Existence, PolicyOp
+
+OVERRIDES: Final = StateMachine(
+    (
+        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _SOUND, _ROOM)),
+        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION, _SOUND)),
+        Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _SOUND)),
+    ),
+    Existence,
+)
