@@ -128,8 +128,8 @@ class Gate:
             f"{limits.watches_per_connection} watches and consumers, which is "
             "brokerMaxWatchesPerConnection; close some, or connect once more",
             PortRefusal.MEMORY: "what clients have not taken, and the frames that they have "
-            f"begun, fill {limits.memory} bytes, which is brokerMaxMemoryInFlight, and this connection "
-            "has most of it",
+            f"begun, fill {limits.memory} bytes, which is brokerMaxMemoryInFlight, and this "
+            "connection has most of it",
             PortRefusal.MEMORY_PER_IP: "what clients of your address have not taken, and the "
             f"frames that they have begun, fill {limits.memory_per_ip} bytes, which is "
             "brokerMaxMemoryInFlightPerIp, and this connection has most of it",
