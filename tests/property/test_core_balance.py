@@ -23,7 +23,7 @@ from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, r
 from anabranch.core.balance.choice import ChoiceReason, choose
 from anabranch.core.balance.filters import Candidate, Terms, filtered
 from anabranch.core.balance.forecast import basis, forecast
-from anabranch.core.balance.offload import ClusterView, Stopped
+from anabranch.core.balance.offload import ClusterView, Pair, Permits, Stopped, offload
 from anabranch.core.balance.policies import (
     NO_POLICIES,
     FailureDomain,
@@ -39,6 +39,7 @@ from anabranch.core.balance.shedding import (
     remembered,
 )
 from anabranch.core.balance.usage import ResourceUsage
+from support.offload_by_the_rules import exchanged
 from support.shedder_by_the_rules import RulesBroker, RulesSettings, RulesShedder
 
 NOW_MS = 1_700_000_000_000
@@ -276,6 +277,53 @@ def test_it_decides_what_the_rules_say_step_by_step(
         assume(found.std is None or abs(found.std - target) > SLACK)
         assert moves == said
         assert state.hits == rules.hits
+
+
+@given(views(), settings_of(), recents)
+def test_what_a_pair_exchanges_does_not_hang_on_what_is_asked_first(
+    view: ClusterView, settings: BalanceSettings, recently: Mapping[str, int]
+) -> None:
+    for source, destination in itertools.permutations(view.loads, 2):
+        pair = Pair(source, destination, view.loads[source], view.loads[destination])
+        permits = Permits(view, settings, recently)
+        slowly = exchanged(pair, view, Permits(view, settings, recently))
+        assert repr(offload(pair, view, permits)) == repr(slowly)
+
+
+@given(bundle_loads, st.sampled_from(BundleLoad.__struct_fields__), numbers)
+def test_a_bundles_load_is_sound_if_each_of_its_numbers_is(
+    load: BundleLoad, name: str, number: float
+) -> None:
+    load = replace(load, **{name: number})
+    values = [getattr(load, each) for each in BundleLoad.__struct_fields__]
+    assert load.is_sound is all(0 <= each <= 1e15 for each in values)
+
+
+@given(loads, st.sampled_from(BrokerLoadData.__struct_fields__), numbers)
+def test_a_load_with_a_fault_names_the_first_number_that_is_none(
+    load: BrokerLoadData, name: str, number: float
+) -> None:
+    numeric = {
+        each: value
+        for each, value in (
+            (each, getattr(load, each)) for each in BrokerLoadData.__struct_fields__
+        )
+        if not isinstance(value, ResourceUsage)
+    }
+    if name in numeric and name != "updated_at_ms":
+        numeric[name] = number
+        load = replace(load, **{name: number})
+    else:
+        load = replace(load, cpu=ResourceUsage(number, 100.0), updated_at_ms=NOW_MS)
+        numeric["updated_at_ms"] = NOW_MS
+    wrong = [] if load.cpu.is_sound else ["cpu"]
+    wrong += [each for each, value in numeric.items() if not 0 <= value <= 1e15]
+    if load.updated_at_ms > NOW_MS:
+        assert "ahead" in fault_of(load, NOW_MS)
+    else:
+        assert fault_of(load, NOW_MS) == (
+            f"its {wrong[0]} is negative or no number" if wrong else ""
+        )
 
 
 @given(sound_views())

@@ -9,7 +9,6 @@ is given nothing by a choice of the least loaded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -164,11 +163,16 @@ def fault_of(load: BrokerLoadData, now_ms: int) -> str:
     """Why a load that was read must be ignored; "" when it need not be."""
     if load.updated_at_ms - now_ms > _CLOCKS_APART_MS:
         return f"it is from {load.updated_at_ms - now_ms} ms ahead: set the broker's clock"
-    wrong = next((name for name, sound in _soundness(load) if not sound), "")
-    return f"its {wrong} is negative or no number" if wrong else ""
+    values = msgspec.structs.astuple(load)
+    if all(map(_is_sound, values)):
+        return ""
+    wrong = next(
+        name
+        for name, value in zip(load.__struct_fields__, values, strict=True)
+        if not _is_sound(value)
+    )
+    return f"its {wrong} is negative or no number"
 
 
-def _soundness(load: BrokerLoadData) -> Iterable[tuple[str, bool]]:
-    for name in load.__struct_fields__:
-        value = getattr(load, name)
-        yield name, value.is_sound if isinstance(value, ResourceUsage) else is_sound(value)
+def _is_sound(value: ResourceUsage | float) -> bool:
+    return value.is_sound if isinstance(value, ResourceUsage) else is_sound(value)

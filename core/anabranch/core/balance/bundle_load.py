@@ -51,7 +51,7 @@ class BundleLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
     @property
     def is_sound(self) -> bool:
         """Whether no number of it is negative, endless or none."""
-        return all(is_sound(getattr(self, name)) for name in self.__struct_fields__)
+        return all(map(is_sound, msgspec.structs.astuple(self)))
 
 
 class TopBundlesLoadData(msgspec.Struct, frozen=True, rename="camel"):

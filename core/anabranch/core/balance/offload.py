@@ -207,11 +207,11 @@ class Permits:
 
 def offload(pair: Pair, view: ClusterView, permits: Permits) -> Exchange:
     """What the pair exchanges."""
-    offered = view.top.get(pair.source, _NOTHING).bundles
+    offered = _reported(view, pair.source)
     if len(offered) < 2:
         stopped = Stopped.ONE_BUNDLE if offered else Stopped.NO_REPORT
         return Exchange(pair.source, pair.destination, pair.wanted, 0.0, (), stopped)
-    coming = _coming_back(pair, view, permits) if permits.transfers else iter(())
+    coming = iter(_reported(view, pair.destination) if permits.transfers else ())
     wanted, before = pair.wanted, 0.0
     moved, remaining = 0.0, len(offered)  # what goes, less what comes back
     steps: list[ExchangeStep] = []
@@ -230,7 +230,7 @@ def offload(pair: Pair, view: ClusterView, permits: Permits) -> Exchange:
             unmoved.append((bundle, Unmoved.NO_TRAFFIC))
             continue
         too_much = moved + throughput > wanted
-        back = _swap(pair, moved + throughput, coming) if too_much else []
+        back = _swap(pair, moved + throughput, coming, permits) if too_much else []
         if too_much and not back:
             stopped, next_bundle = Stopped.TOO_MUCH, bundle
             break
@@ -259,28 +259,37 @@ def offload(pair: Pair, view: ClusterView, permits: Permits) -> Exchange:
 _NOTHING: Final = TopBundlesLoadData()
 
 
+def _reported(view: ClusterView, broker: str) -> tuple[tuple[str, BundleLoad], ...]:
+    """The top bundles of a broker, the least loaded first; none where it has told of none."""
+    return view.top.get(broker, _NOTHING).bundles
+
+
 def _throughput(load: BundleLoad) -> float:
     """Bytes a second in and out; 0 where that is no number, so that the bundle is left alone."""
     return load.msg_throughput if load.is_sound else 0.0
 
 
-def _coming_back(pair: Pair, view: ClusterView, permits: Permits) -> Iterator[tuple[str, float]]:
-    """The destination's bundles that may go to the source, each looked at once."""
-    for bundle, load in view.top.get(pair.destination, _NOTHING).bundles:
-        throughput = _throughput(load)
-        if throughput > 0 and permits.refusal(bundle, pair.destination, pair.source) is None:
-            yield bundle, throughput
-
-
-def _swap(pair: Pair, going: float, coming: Iterator[tuple[str, float]]) -> list[tuple[str, float]]:
+def _swap(
+    pair: Pair, going: float, coming: Iterator[tuple[str, BundleLoad]], permits: Permits
+) -> list[tuple[str, float]]:
     """What comes back when `going` leaves in all: so much that the source does not become the less
     loaded one, and so little that it is relieved. Nothing where there is no such thing.
+
+    `coming`: the destination's bundles, each looked at once.
     """
     most = pair.high.msg_throughput
     high, low = most - going, pair.low.msg_throughput + going
     back: list[tuple[str, float]] = []
-    for bundle, throughput in coming:
-        if high + throughput < most and low - throughput < most:
+    for bundle, load in coming:
+        throughput = load.msg_throughput
+        # First whether it fits: that is found fastest, and lets few through.
+        if (
+            high + throughput < most
+            and low - throughput < most
+            and throughput > 0
+            and load.is_sound
+            and permits.refusal(bundle, pair.destination, pair.source) is None
+        ):
             back.append((bundle, throughput))
             high, low = high + throughput, low - throughput
             if low <= high < _RELIEF * most:
