@@ -32,7 +32,6 @@ from support.wire import Raw, raw, run, serving
 MS = 1_000_000
 LONG = 1_000 * int(WAIT_S) * MS
 HEAP, DIRECT = LimitType.HEAP_MEMORY, LimitType.DIRECT_MEMORY
-OTHER = {HEAP: DIRECT, DIRECT: HEAP}
 UNREAD = 3_000_000  # bytes: more than sockets keep by themselves, in two messages
 
 
