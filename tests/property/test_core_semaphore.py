@@ -130,7 +130,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
     @initialize(permits_max=MAXIMA, queue_max=QUEUES, timeout=TIMEOUTS)
     def begin(self, permits_max: int, queue_max: int, timeout: int) -> None:
         self.of = NamedRequests(permits_max, queue_max, timeout)
-        self.rules = Rules(permits_max, queue_max, timeout)
+        self.model = Rules(permits_max, queue_max, timeout)
         self.names: list[str] = []
         self.asked_to_wait: list[str] = []  # in this order
         self.withdrawn: set[str] = set()
@@ -147,17 +147,17 @@ class SemaphoreMachine(RuleBasedStateMachine):
 
     def _cancel(self, name: str) -> None:
         self.of.cancelled.add(name)
-        self.rules.cancelled.add(name)
+        self.model.cancelled.add(name)
 
     def _compare(self, said: list[str]) -> None:
         self.said += said
         self.ended += [each.split()[0] for each in said]
-        assert self.said == self.rules.said
+        assert self.said == self.model.said
 
     @rule(permits=PERMITS, flagged=st.booleans())
     def acquire(self, permits: int, flagged: bool) -> None:
         name = self._name(flagged and permits % 3 == 0)
-        self.rules.ask(name, permits)
+        self.model.ask(name, permits)
         self._compare(self.of.acquire(name, permits))
 
     @precondition(lambda self: self.of.permits)
@@ -165,24 +165,24 @@ class SemaphoreMachine(RuleBasedStateMachine):
     def update(self, which: int, permits: int) -> None:
         old = self._one_of(list(self.of.permits), which)
         name = self._name(flagged=False)
-        self.rules.ask(name, permits, old)
+        self.model.ask(name, permits, old)
         self._compare(self.of.update(name, old, permits))
 
     @precondition(lambda self: self.of.permits)
     @rule(which=WHICH)
     def release(self, which: int) -> None:
         name = self._one_of(list(self.of.permits), which)
-        self.rules.release(name)
+        self.model.release(name)
         self._compare(self.of.release(name))
 
     @precondition(lambda self: self.names)
     @rule(which=WHICH)
     def withdraw(self, which: int) -> None:
         name = self._one_of(self.names, which)
-        if any(each.name == name for each in self.rules.queue):
+        if any(each.name == name for each in self.model.queue):
             self.withdrawn.add(name)
             self.ended.append(name)
-        self.rules.withdraw(name)
+        self.model.withdraw(name)
         self._compare(self.of.withdraw(name))
 
     @precondition(lambda self: self.names)
@@ -192,49 +192,49 @@ class SemaphoreMachine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        self.rules.look()
+        self.model.look()
         self._compare(self.of.look())
 
     @rule(later=st.integers(0, 20))
     def time_passes(self, later: int) -> None:
-        self.rules.now += later
-        self.rules.time_out()
+        self.model.now += later
+        self.model.time_out()
         self._compare(self.of.pass_time(self.of.now + later))
 
     @rule(permits_max=MAXIMA, queue_max=QUEUES, timeout=TIMEOUTS)
     def configure(self, permits_max: int, queue_max: int, timeout: int) -> None:
         self.was_lowered = True
-        self.rules.configure(permits_max, queue_max, timeout)
+        self.model.configure(permits_max, queue_max, timeout)
         self._compare(self.of.configure(permits_max, queue_max, timeout))
 
     @precondition(lambda self: len(self.names) > 8)
     @rule()
     def close(self) -> None:
-        self.rules.close()
+        self.model.close()
         self._compare(self.of.close())
 
     @invariant()
     def what_is_held_was_given_and_did_not_come_back(self) -> None:
         semaphore = self.of.semaphore
         held = {name: permit.permits for name, permit in self.of.permits.items()}
-        assert held == self.rules.held
+        assert held == self.model.held
         is_bounded = semaphore.limits.is_bounded
         assert semaphore.acquired == (sum(held.values()) if is_bounded else 0)
-        assert semaphore.available == (max(0, self.rules.free) if is_bounded else LARGEST)
+        assert semaphore.available == (max(0, self.model.free) if is_bounded else LARGEST)
         assert min(held.values(), default=0) >= 0
         if is_bounded and not self.was_lowered:
             assert semaphore.acquired <= semaphore.limits.permits_max
 
     @invariant()
     def each_request_waits_or_has_ended_once(self) -> None:
-        waiting = [each.name for each in self.rules.queue]
+        waiting = [each.name for each in self.model.queue]
         assert self.of.semaphore.queue_size == len(waiting)
         assert sorted([*waiting, *self.ended]) == sorted(self.names)
 
     @invariant()
     def nobody_overtakes(self) -> None:
         """Who waited is never served after one who began to wait later."""
-        for each in self.rules.queue:
+        for each in self.model.queue:
             if each.name not in self.asked_to_wait:
                 self.asked_to_wait.append(each.name)
         served = [word.split()[0] for word in self.said if " has " in word]
@@ -251,10 +251,10 @@ class SemaphoreMachine(RuleBasedStateMachine):
         self._compare_end()
 
     def _compare_end(self) -> None:
-        self.rules.close()
+        self.model.close()
         self._compare(self.of.close())
         for name in list(self.of.permits):
-            self.rules.release(name)
+            self.model.release(name)
             self._compare(self.of.release(name))
         self.of.configure(10)
         assert self.of.semaphore.available == 10

@@ -164,7 +164,7 @@ def test_a_time_out_counts_from_the_request_and_lets_the_next_one_have_its_turn(
     assert of.pass_time(109) == []
     assert of.pass_time(110) == ["large timed_out", "small has 1"]
     assert of.messages["large"] == "Permit acquisition timed out"
-    assert of.semaphore.due_ns is None
+    assert of.semaphore.queue_size == 0
     assert of.pass_time(1_000) == []
 
 
