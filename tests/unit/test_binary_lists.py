@@ -300,20 +300,22 @@ def test_an_unknown_mode_is_the_default() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = cluster.nodes[0]
         await make(node, "a")
-        async with serving(sessions(node.operations, node.settings)) as server:
-            async with raw(server.port) as client:
-                await client.handshake()
-                asked = pb.CommandGetTopicsOfNamespace(request_id=7, namespace=HOME)
-                command = BaseCommand(
-                    type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked
-                )
-                payload = asked.SerializeToString() + b"\x18\x63"  # mode = 99
-                data = BaseCommand(type=command.type).SerializeToString()
-                client.send(data + b"\x82\x02" + bytes([len(payload)]) + payload)
-                answer = await client.answer()
-                assert answer is not None
-                assert answer.getTopicsOfNamespaceResponse.request_id == 7
-                assert list(answer.getTopicsOfNamespaceResponse.topics) == full("a")
+        async with (
+            serving(sessions(node.operations, node.settings)) as server,
+            raw(server.port) as client,
+        ):
+            await client.handshake()
+            asked = pb.CommandGetTopicsOfNamespace(request_id=7, namespace=HOME)
+            command = BaseCommand(
+                type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked
+            )
+            payload = asked.SerializeToString() + b"\x18\x63"  # mode = 99
+            data = BaseCommand(type=command.type).SerializeToString()
+            client.send(data + b"\x82\x02" + bytes([len(payload)]) + payload)
+            answer = await client.answer()
+            assert answer is not None
+            assert answer.getTopicsOfNamespaceResponse.request_id == 7
+            assert list(answer.getTopicsOfNamespaceResponse.topics) == full("a")
 
     run(test)
 
