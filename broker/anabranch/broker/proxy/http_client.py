@@ -1,8 +1,7 @@
 """Requests to nodes over HTTP/1.1: connections that are kept, answers that are read as they come.
 
-httpx spends several times longer on a request than a node does (docs/decisions has the figures), so
-this is no more than a proxy needs: one request at a time on a connection, its body whole, the
-answer's in chunks that wait for whoever takes them.
+No more than a proxy needs: one request at a time on a connection, its body whole, the answer's in
+chunks that wait for whoever takes them. A general client would cost more than the request does.
 """
 
 from __future__ import annotations
