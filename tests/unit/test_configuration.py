@@ -30,7 +30,7 @@ def test_what_is_set_at_one_node_all_nodes_go_by_until_it_is_unset() -> None:
             await first.operations.configuration.withdraw(name)
         await until(lambda: current.now == own)
 
-    with_http(test)
+    with_http(test, 2)
 
 
 def test_what_contradicts_a_nodes_own_settings_is_left_out_there_and_the_rest_counts() -> None:
