@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.binary.handlers import code_of
@@ -24,7 +23,6 @@ from anabranch.wire.anabranch_pb2 import (
 )
 from anabranch.wire.errors import FrameError
 from anabranch.wire.server import OpenSession, Peer, Routes
-
 
 
 class _Session:
