@@ -21,7 +21,7 @@ import msgspec
 
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.binary.list_payloads import Form, Payloads
-from anabranch.broker.binary.pace import Pace
+from anabranch.broker.binary.pace import PushPace
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.lists import INITIAL_BYTES, KeptList, TopicLists
@@ -77,7 +77,7 @@ class ListServing(msgspec.Struct, frozen=True):
     lists: TopicLists
     limiter: AsyncDualMemoryLimiter
     payloads: Payloads
-    pace: Pace
+    pace: PushPace
 
 
 class _Watch:
@@ -384,7 +384,7 @@ def topic_lists(
     now: Callable[[], float] = clock.now,
 ) -> OpenSession:
     """The part that serves lists of topics and their watches."""
-    serving = ListServing(access, lists, limiter, Payloads(limiter), Pace(now))
+    serving = ListServing(access, lists, limiter, Payloads(limiter), PushPace(now))
 
     def open_session(peer: Peer) -> Routes:
         listing = _Listing(peer, serving)
