@@ -25,9 +25,7 @@ FRAMES: Final[dict[str, dict[str, str]]] = json.loads(
 ANSWERS: Final = {
     "PARTITIONED_METADATA": BaseCommand.PARTITIONED_METADATA_RESPONSE,
     "GET_SCHEMA": BaseCommand.GET_SCHEMA_RESPONSE,
-    "GET_TOPICS_OF_NAMESPACE": BaseCommand.ERROR,
     "SCALABLE_TOPIC_LOOKUP": BaseCommand.SCALABLE_TOPIC_UPDATE,
-    "WATCH_SCALABLE_TOPICS": BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE,
 }
 NO_ANSWER: Final = ("SCALABLE_TOPIC_CLOSE", "WATCH_SCALABLE_TOPICS_CLOSE")
 
@@ -56,6 +54,12 @@ def test_each_request_is_refused_at_once_as_its_client_expects_with_a_word_about
                     said = commands.payload_of(answer)
                     if command == "LOOKUP":  # look-ups are served
                         assert said.response == pb.CommandLookupTopicResponse.Connect
+                        continue
+                    if command == "GET_TOPICS_OF_NAMESPACE":  # and so are lists of topics
+                        assert list(said.topics) == ["topic://public/default/v5"]
+                        continue
+                    if command == "WATCH_SCALABLE_TOPICS":
+                        assert list(said.snapshot.topics) == ["topic://public/default/v5"]
                         continue
                     assert answer.type == ANSWERS[command]
                     code, why = _refusal(said)

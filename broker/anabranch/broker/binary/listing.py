@@ -21,10 +21,10 @@ import msgspec
 
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.binary.list_payloads import Form, Payloads
-from anabranch.broker.binary.pace import Pace
+from anabranch.broker.binary.pace import PushPace
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.access import TopicAccess
-from anabranch.broker.topics.lists import KeptList, TopicLists
+from anabranch.broker.topics.lists import INITIAL_BYTES, KeptList, TopicLists
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import Namespace, parse_namespace
 from anabranch.core.topic_lists.errors import PermitAcquireError
@@ -48,7 +48,6 @@ from anabranch.wire.server import OpenSession, Peer, Routes
 from anabranch.wire.shared import SharedPayload, frame_head
 
 WATCHES_MAX: Final = 10_000  # of one connection
-INITIAL_BYTES: Final = 1_024  # of heap, before it is known how long a list is
 _AGAIN_S: Final = 1.0  # after a difference that there was no memory for
 _NO_TOPICS: Final = topics_hash(())
 
@@ -78,7 +77,7 @@ class ListServing(msgspec.Struct, frozen=True):
     lists: TopicLists
     limiter: AsyncDualMemoryLimiter
     payloads: Payloads
-    pace: Pace
+    pace: PushPace
 
 
 class _Watch:
@@ -385,7 +384,7 @@ def topic_lists(
     now: Callable[[], float] = clock.now,
 ) -> OpenSession:
     """The part that serves lists of topics and their watches."""
-    serving = ListServing(access, lists, limiter, Payloads(limiter), Pace(now))
+    serving = ListServing(access, lists, limiter, Payloads(limiter), PushPace(now))
 
     def open_session(peer: Peer) -> Routes:
         listing = _Listing(peer, serving)

@@ -1,4 +1,4 @@
-"""`Pace`: what many clients are told never stands in the way of a node's other work."""
+"""`PushPace`: what many clients are told never stands in the way of a node's other work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 _SLICE_S: Final = 0.005  # of pushes, before others have their turn: heartbeats above all
 
 
-class Pace:
+class PushPace:
     """Lets the clients of a node be told one after the other, a slice of time each.
 
     A change that 100,000 watches are to hear of is seconds of work: without a pause the node would

@@ -8,7 +8,7 @@ from typing import Final
 
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.binary.handlers import code_of
-from anabranch.broker.binary.pace import Pace
+from anabranch.broker.binary.pace import PushPace
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.watches import Mark, WatchedTopic, Watches
 from anabranch.core.errors import AnabranchError
@@ -44,7 +44,7 @@ class _Session:
 class _Pushes:
     """What goes to one client: of each watch the newest only, and no faster than it reads."""
 
-    def __init__(self, peer: Peer, watches: Watches, dags: Dags, pace: Pace) -> None:
+    def __init__(self, peer: Peer, watches: Watches, dags: Dags, pace: PushPace) -> None:
         self._peer = peer
         self._pace = pace
         self._watches = watches
@@ -178,7 +178,7 @@ def layout_watches(
 ) -> OpenSession:
     """The part that serves watches."""
     dags = Dags(settings)
-    pace = Pace(now)
+    pace = PushPace(now)
 
     def open_session(peer: Peer) -> Routes:
         pushes = _Pushes(peer, watches, dags, pace)

@@ -62,7 +62,7 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.include_router(bundles.router(operations))
     api.include_router(bundle_backlogs.router(operations))
     api.include_router(unloads.router(operations))
-    api.include_router(topics.router(operations.topics))
+    api.include_router(topics.router(operations.topics, operations.topic_list_limiter))
     api.include_router(subscriptions.router(operations.topics))
     api.include_router(segments.router(operations.topics))
     api.include_router(autoscale.router(operations.topics.policies))

@@ -23,6 +23,7 @@ from anabranch.wire import clock
 
 Wake = Callable[[], None]
 
+INITIAL_BYTES: Final = 1_024  # of heap, before it is known how long a list is
 _UNWATCHED_MAX: Final = 64  # lists that are kept for who may ask again
 _SELECTED_MAX: Final = 1_000  # lists of patterns and properties: each change is held against all
 _SELECTED_BYTES_MAX: Final = 128 << 20  # of their names

@@ -7,22 +7,22 @@ finished it; when it was undone because Kafka refused what it needs, the error s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineExceededError,
     KafkaFailedError,
     NotFoundError,
+    OverloadedError,
     PreconditionError,
     UnavailableError,
     listed,
 )
 from anabranch.broker.topics.access import TopicAccess
 from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.lists import TopicLists
+from anabranch.broker.topics.lists import INITIAL_BYTES, TopicLists
 from anabranch.broker.topics.policies import (
     AutoScalePolicies,
     Limits,
@@ -38,6 +38,9 @@ from anabranch.core.log.records import TopicChange, topic_key
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, full_name
 from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.topic_lists.errors import PermitAcquireError
+from anabranch.core.topic_lists.selection import by_properties
+from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.core.topics.layout import SegmentLayout, initial_segments
 from anabranch.core.topics.segment import SegmentInfo, parse_descriptor
 from anabranch.core.topics.topic import (
@@ -48,8 +51,7 @@ from anabranch.core.topics.topic import (
     properties_dict,
     properties_flat,
 )
-
-_READ_AT_ONCE: Final = 256  # topics, before other requests have their turn
+from anabranch.wire.limiter import AsyncDualMemoryLimiter, LimitType
 
 Children = Callable[[SegmentLayout], tuple[SegmentInfo, ...]]
 
@@ -98,20 +100,21 @@ class TopicOperations:
 
     # --- reading ------------------------------------------------------------------------
 
-    async def names(self, ns: Namespace, wanted: Mapping[str, str]) -> list[str]:
-        """Full names of the namespace's topics that have all the wanted properties."""
+    async def names(
+        self, ns: Namespace, wanted: Mapping[str, str], limiter: AsyncDualMemoryLimiter
+    ) -> SortedNames:
+        """Full names of the namespace's topics that have all the wanted properties.
+
+        Raises NotFoundError, or OverloadedError where there is no memory to look for them.
+        """
         if self._runtime.view.namespace(ns) is None:
             raise NotFoundError("Namespace does not exist")
-        found: list[str] = []
-        for place, name in enumerate(list(self._runtime.view.topics(ns))):
-            if place % _READ_AT_ONCE == _READ_AT_ONCE - 1:
-                await asyncio.sleep(0)
-            topic = self._runtime.view.topic(name)
-            if topic is None or not topic.is_open:
-                continue
-            if wanted.items() <= properties_dict(topic.properties).items():
-                found.append(full_name(name))
-        return found
+        selection = by_properties(dict(wanted))
+        try:
+            async with limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY):
+                return (await self.lists.of(ns, selection)).list.names
+        except PermitAcquireError as error:
+            raise OverloadedError(str(error)) from None
 
     def open_topic(self, name: str) -> ScalableTopic | None:
         """The topic if it is there for clients."""

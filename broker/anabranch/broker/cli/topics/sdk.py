@@ -64,8 +64,8 @@ def client_options(command: _F) -> _F:
 async def open_client(
     topic: str | None, url: str, service_url: str | None, kafka_properties: Path | None
 ) -> AsyncIterator[Client]:
-    """A client for one topic, or for many, while the block runs. What a node refuses is a CommandRefusedError, as
-    over REST; that Kafka does not let us in is a KafkaUnreachableError.
+    """A client for one topic, or for many, while the block runs. What a node refuses is a
+    CommandRefusedError, as over REST; that Kafka does not let us in is a KafkaUnreachableError.
     """
     configure_sdk_log(sys.stderr)
     nodes = service_url if service_url else await asyncio.to_thread(_service_urls, url)

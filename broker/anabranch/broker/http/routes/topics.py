@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import APIRouter, Body, Path, Query, Request, Response
 from pydantic import Field
 
 from anabranch.broker.errors import NotFoundError, PreconditionError
@@ -16,10 +16,12 @@ from anabranch.broker.http.models.topics import (
     SegmentDetail,
     TopicStats,
 )
+from anabranch.broker.http.routes.topic_names import names_response
 from anabranch.broker.http.routes.topic_stats import segment_detail, stats_body
 from anabranch.broker.http.routing import DecidingRoute, Home, Marked, TopicName
 from anabranch.broker.topics.operations import TopicOperations, active_segments
 from anabranch.core.topics.topic import properties_dict
+from anabranch.wire.limiter import AsyncDualMemoryLimiter
 
 PREFIX: Final = "/admin/v2/scalable"
 _ID_MAX: Final = 2**63 - 1
@@ -29,27 +31,46 @@ _Filters = Annotated[
     list[str] | None,
     Query(alias="property", description="key=value; may be given several times, all must hold."),
 ]
+_Limit = Annotated[
+    int | None, Query(ge=1, le=100_000, description="At most so many names; all if left out.")
+]
+_After = Annotated[
+    str, Query(description="Only names that follow on this one, as the `Link` header gives it.")
+]
 _SegmentId = Annotated[int, Path(ge=0, le=_ID_MAX)]
 _Properties = Annotated[
     dict[str, str] | None, Body(description="Properties of the topic; may be left out.")
 ]
 
 
-def router(topics: TopicOperations) -> APIRouter:
+def router(topics: TopicOperations, limiter: AsyncDualMemoryLimiter) -> APIRouter:
     """All routes of topics, their statistics, properties and layouts."""
     routes = APIRouter(route_class=DecidingRoute, prefix=PREFIX, tags=["scalable topics"])
-    _topics(routes, topics)
+    _topics(routes, topics, limiter)
     _stats(routes, topics)
     _properties(routes, topics)
     _layouts(routes, topics)
     return routes
 
 
-def _topics(routes: APIRouter, topics: TopicOperations) -> None:
-    @routes.get("/{tenant}/{namespace}", dependencies=[Marked], responses=problems(404, 412))
-    async def list_topics(home: Home, wanted: _Filters = None) -> list[str]:
-        """Names of the namespace's scalable topics."""
-        return await topics.names(home, _filters(wanted or ()))
+def _topics(routes: APIRouter, topics: TopicOperations, limiter: AsyncDualMemoryLimiter) -> None:
+    @routes.get("/{tenant}/{namespace}", dependencies=[Marked], responses=problems(404, 412, 503))
+    async def list_topics(
+        home: Home,
+        request: Request,
+        response: Response,
+        wanted: _Filters = None,
+        limit: _Limit = None,
+        after: _After = "",
+    ) -> list[str]:
+        """Names of the namespace's scalable topics, in order.
+
+        With `limit`, the header `Link` with rel="next" says where those are that follow.
+        """
+        found = await topics.names(home, _filters(wanted or ()), limiter)
+        return names_response(  # type: ignore[return-value]  # its bytes
+            found, limiter, request, limit, after, response.headers
+        )
 
     path = "/{tenant}/{namespace}/{topic}"
 

@@ -1,0 +1,120 @@
+"""What lists of topics take of a node's memory, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch.broker.binary.sessions import sessions
+from anabranch.core.names import parse_namespace
+from anabranch.core.topic_lists.topic_list import TopicList
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.client import connect
+from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.errors import RefusedError
+from anabranch.wire.limiter import LimitType
+from support.list_follower import EMPTY, HOME, follower_of, full, held, make, run
+from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, until
+from support.wire import HOST, connected, serving
+
+# --- memory -----------------------------------------------------------------------------
+
+LIMITS = {
+    "maxTopicListInFlightHeapMemSizeMB": 8,
+    "maxTopicListInFlightDirectMemSizeMB": 8,
+    "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": 2_000,
+}
+MANY = full(*(f"orders-of-the-customers-in-region-{number:07d}" for number in range(90_000)))
+
+
+async def many_topics(node: MemoryNode) -> None:
+    """As if the log had them: making so many would measure the making."""
+    kept = await node.operations.topics.lists.of(parse_namespace(HOME))
+    kept.list = TopicList(MANY)
+
+
+def test_a_list_larger_than_any_other_frame_reaches_the_client() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await many_topics(node)
+        async with follower_of(node) as client:
+            answer = await client.list()
+            assert answer.ByteSize() > 5 << 20
+            assert list(answer.topics) == MANY
+            client.watch_scalable()
+            await until(lambda: client.lists.get(("scalable", 1)) == set(MANY))
+            assert set((await client.watch()).topic) == set(MANY)
+        await until(lambda: held(node) == 0)
+
+    run(test)
+
+
+def test_a_list_that_fits_no_frame_is_refused_with_a_remedy() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await many_topics(node)
+        async with follower_of(node, ConnectionLimits(list_bytes_max=1 << 20)) as client:
+            with pytest.raises(RefusedError, match="by REST"):
+                await client.list()
+            assert (await client.list(topics_pattern="none")).topics_hash == EMPTY
+        assert held(node) == 0
+
+    run(test)
+
+
+def test_who_does_not_read_holds_nobody_up_and_is_disconnected() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await many_topics(node)
+        routes = sessions(node.operations, node.settings)
+        async with serving(routes, ConnectionLimits(unread_s_max=3.0)) as server:
+            deaf = []
+            for _ in range(4):
+                connection = await connect(HOST, server.port, timeout_s=WAIT_S)
+                connection.send(pb.CommandGetTopicsOfNamespace(request_id=1, namespace=HOME))
+                connection.hold()
+                deaf.append(connection)
+            # The memory holds one list: it is shared with who reads.
+            side = node.operations.topic_list_limiter.side(LimitType.DIRECT_MEMORY)
+            await until(lambda: side.acquired > 5 << 20)
+            assert side.acquired < 8 << 20
+            async with connected(server) as client:
+                asked = pb.CommandGetTopicsOfNamespace(namespace=HOME)
+                for _ in range(3):
+                    answer = await client.request(asked, WAIT_S)
+                    assert len(answer.getTopicsOfNamespaceResponse.topics) == len(MANY)
+            await until(lambda: not server.peers)
+            assert held(node) == 0
+            for connection in deaf:
+                connection.abort("the test is over")
+                await asyncio.wait([connection.closed])
+
+    run(test, **LIMITS)
+
+
+def test_without_memory_a_request_is_refused_by_the_setting_that_helps() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await make(node, "a")
+        limiter = node.operations.topic_list_limiter
+        async with follower_of(node) as client:
+            client.watch_scalable()
+            await until(lambda: client.has("scalable", "a"))
+            async with limiter.held(8 << 20, LimitType.DIRECT_MEMORY):
+                with pytest.raises(RefusedError, match="DirectMemSize") as refused:
+                    await client.list()
+                assert refused.value.code == pb.ServerError.TooManyRequests
+                with pytest.raises(RefusedError, match="DirectMemSize"):
+                    await client.watch()
+                client.watch_scalable(2)
+                await until(lambda: 2 in client.errors)
+                assert client.errors[2].error == pb.ServerError.TooManyRequests
+                await make(node, "b")
+            # A watch is told once there is memory.
+            await until(lambda: client.has("scalable", "a", "b"))
+            assert (await client.list()).changed
+            assert node.operations.topics.lists.watch_count == 1
+        assert held(node) == 0
+
+    run(test, **LIMITS)

@@ -1,0 +1,207 @@
+"""Watches of lists of topics by the binary protocol, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch.broker.binary import listing
+from anabranch.core.names import parse_namespace
+from anabranch.core.topic_lists.topic_list import JOURNAL_MAX
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.errors import RefusedError
+from support.list_follower import HOME, drop, follower_of, full, held, make, run
+from support.memory_cluster import WAIT_S, MemoryCluster, until
+
+# --- watches ----------------------------------------------------------------------------
+
+
+def test_a_watch_tells_the_list_and_then_every_change_with_its_hash() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await make(node, "a", "orders-1")
+        async with follower_of(node) as client:
+            await client.watch(1)
+            first = await client.watch(2, "public/default/orders-.*")
+            assert list(first.topic) == full("orders-1")
+            await make(node, "orders-2", "b")
+            await drop(node, "a", "orders-1")
+            await until(lambda: client.has("list", "b", "orders-2"))
+            await until(lambda: client.has("list", "orders-2", number=2))
+
+    run(test)
+
+
+def test_a_watch_that_is_opened_again_with_its_hash_is_sent_no_names() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await make(node, "a")
+        async with follower_of(node) as client:
+            first = await client.watch()
+            again = await client.watch(known=first.topics_hash)
+            assert (list(again.topic), again.topics_hash) == ([], first.topics_hash)
+            assert node.operations.topics.lists.watch_count == 1
+            client.watch_scalable(known=first.topics_hash)
+            await until(lambda: ("scalable", 1) in client.lists)
+            assert client.lists["scalable", 1] == set()  # a difference without names
+            await make(node, "b")
+            await until(lambda: client.has("scalable", "b"))
+            await until(lambda: client.has("list", "a", "b"))
+
+    run(test)
+
+
+def test_property_filters_follow_properties_that_change() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        topics = node.operations.topics
+        await make(node, "a", team="shop", tier="1")
+        await make(node, "b", team="shop")
+        await make(node, "c", team="bank")
+        async with follower_of(node) as client:
+            client.watch_scalable(1, team="shop")
+            client.watch_scalable(2, team="shop", tier="1")
+            client.watch_scalable(3)
+            await until(lambda: client.has("scalable", "a", "b"))
+            await until(lambda: client.has("scalable", "a", number=2))
+            await until(lambda: client.has("scalable", "a", "b", "c", number=3))
+            await topics.change_properties(f"{HOME}/c", lambda _: {"team": "shop", "tier": "1"})
+            await topics.change_properties(f"{HOME}/a", lambda _: {})
+            await until(lambda: client.has("scalable", "b", "c"))
+            await until(lambda: client.has("scalable", "c", number=2))
+            assert client.has("scalable", "a", "b", "c", number=3)
+
+    run(test)
+
+
+def test_watches_of_either_kind_are_refused_in_their_own_way() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        async with follower_of(node) as client:
+            with pytest.raises(RefusedError, match=r"'\['") as refused:
+                await client.watch(1, "[")
+            assert refused.value.code == pb.ServerError.NotAllowedError
+            client.watch_scalable(5, **{f"p{number}": "v" for number in range(65)})
+            await until(lambda: 5 in client.errors)
+            assert "65 property filters" in client.errors[5].message
+            client.connection.send(pb.CommandWatchScalableTopics(watch_id=6, namespace="/"))
+            await until(lambda: 6 in client.errors)
+            assert client.errors[6].error == pb.ServerError.InvalidTopicName
+            assert node.operations.topics.lists.watch_count == 0
+        assert held(node) == 0
+
+    run(test)
+
+
+def test_a_closed_watch_and_a_closed_connection_are_told_nothing_more() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        lists = node.operations.topics.lists
+        async with follower_of(node) as client:
+            await client.watch(1)
+            await client.watch(2)
+            client.watch_scalable(1)
+            await until(lambda: lists.watch_count == 3)
+            closed = await client.connection.request(
+                pb.CommandWatchTopicListClose(watcher_id=1), WAIT_S
+            )
+            assert closed.type == BaseCommand.SUCCESS
+            client.connection.send(pb.CommandWatchScalableTopicsClose(watch_id=1))
+            await until(lambda: lists.watch_count == 1)
+            await make(node, "a")
+            await until(lambda: client.has("list", "a", number=2))
+            assert client.has("list")
+            assert client.lists["scalable", 1] == set()
+        await until(lambda: lists.watch_count == 0)
+        assert held(node) == 0
+
+    run(test)
+
+
+def test_a_watch_too_many_is_refused_and_those_before_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listing, "WATCHES_MAX", 20)
+
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        async with follower_of(node) as client:
+            for number in range(20):
+                client.watch_scalable(number)
+            await until(lambda: len(client.lists) == 20)
+            with pytest.raises(RefusedError, match="20 watches"):
+                await client.watch(20)
+            client.watch_scalable(3)  # of the same number: it begins anew
+            client.watch_scalable(21)
+            await until(lambda: 21 in client.errors)
+            assert client.errors[21].error == pb.ServerError.TooManyRequests
+            await make(node, "a")
+            await until(lambda: all(client.has("scalable", "a", number=n) for n in range(20)))
+
+    run(test)
+
+
+def test_what_changes_while_a_client_does_not_read_is_told_as_one_difference() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        async with follower_of(node, ConnectionLimits(unread_s_max=600.0)) as client:
+            await client.watch()
+            await make(node, "gone")
+            await until(lambda: client.has("list", "gone"))
+            peer = client.peer
+            peer._drained.clear()  # as of one whose socket is full
+            await make(node, "a", "b")
+            await drop(node, "a", "gone")
+            told = len(client.pushed)
+            peer._drained.set()
+            await until(lambda: client.has("list", "b"))
+            assert len(client.pushed) == told + 1
+
+    run(test)
+
+
+def test_a_watch_that_is_too_far_behind_begins_anew() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await make(node, "a")
+        lists = node.operations.topics.lists
+        async with follower_of(node, ConnectionLimits(unread_s_max=600.0)) as client:
+            client.watch_scalable()
+            await until(lambda: client.has("scalable", "a"))
+            peer = client.peer
+            peer._drained.clear()
+            kept = await lists.of(parse_namespace(HOME))
+            for number in range(JOURNAL_MAX + 2):
+                kept.list.note("topic://public/default/flicker", number % 2 == 0)
+            kept.wake()
+            await asyncio.sleep(0)
+            peer._drained.set()
+            await until(lambda: sum(_is_snapshot(each) for each in client.pushed) == 2)
+            assert client.has("scalable", "a")
+
+    run(test)
+
+
+def test_a_view_that_is_built_anew_tells_its_own_list() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await make(node, "a", "b")
+        async with follower_of(node) as client:
+            client.watch_scalable()
+            await until(lambda: client.has("scalable", "a", "b"))
+            fresh = type(node.view)()
+            for entry in cluster.entries:
+                fresh.read_batch([entry])
+            fresh.apply([(f"topic:{HOME}/b", None)])
+            node.view = fresh
+            node.runtime.replaced(fresh)
+            await until(lambda: client.has("scalable", "a"))
+
+    run(test)
+
+
+def _is_snapshot(command: BaseCommand) -> bool:
+    return command.watchScalableTopicsUpdate.HasField("snapshot")
