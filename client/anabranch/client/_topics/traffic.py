@@ -37,6 +37,7 @@ _INTERVAL_S_MAX: Final = 600.0
 _CONNECT_S_MAX: Final = 3.0
 _ANSWER_S_MAX: Final = 5.0
 _SEGMENTS_MAX: Final = 10_000  # of one report
+_LOOKS_PER_S: Final = 10_000  # at topics
 
 _logger = get_logger(__name__)
 
@@ -215,6 +216,8 @@ class TrafficReporter:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
+            # A look costs by all topics, and thousands may begin or fall due one by one.
+            await asyncio.sleep(len(self._topics) / _LOOKS_PER_S)
 
     async def report_due(self) -> None:
         """Tells controllers what it is time to tell them; whatever comes of it."""
