@@ -290,42 +290,6 @@ def test_what_a_pair_exchanges_does_not_hang_on_what_is_asked_first(
         assert repr(offload(pair, view, permits)) == repr(slowly)
 
 
-@given(bundle_loads, st.sampled_from(BundleLoad.__struct_fields__), numbers)
-def test_a_bundles_load_is_sound_if_each_of_its_numbers_is(
-    load: BundleLoad, name: str, number: float
-) -> None:
-    load = replace(load, **{name: number})
-    values = [getattr(load, each) for each in BundleLoad.__struct_fields__]
-    assert load.is_sound is all(0 <= each <= 1e15 for each in values)
-
-
-@given(loads, st.sampled_from(BrokerLoadData.__struct_fields__), numbers)
-def test_a_load_with_a_fault_names_the_first_number_that_is_none(
-    load: BrokerLoadData, name: str, number: float
-) -> None:
-    numeric = {
-        each: value
-        for each, value in (
-            (each, getattr(load, each)) for each in BrokerLoadData.__struct_fields__
-        )
-        if not isinstance(value, ResourceUsage)
-    }
-    if name in numeric and name != "updated_at_ms":
-        numeric[name] = number
-        load = replace(load, **{name: number})
-    else:
-        load = replace(load, cpu=ResourceUsage(number, 100.0), updated_at_ms=NOW_MS)
-        numeric["updated_at_ms"] = NOW_MS
-    wrong = [] if load.cpu.is_sound else ["cpu"]
-    wrong += [each for each, value in numeric.items() if not 0 <= value <= 1e15]
-    if load.updated_at_ms > NOW_MS:
-        assert "ahead" in fault_of(load, NOW_MS)
-    else:
-        assert fault_of(load, NOW_MS) == (
-            f"its {wrong[0]} is negative or no number" if wrong else ""
-        )
-
-
 @given(sound_views())
 def test_what_the_rules_would_make_worse_is_refused(
     drawn: tuple[ClusterView, list[RulesBroker]],

@@ -46,7 +46,7 @@ from anabranch.broker.topics.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.load.balance import KafkaBrokerLoads, KafkaTopBundles
+from anabranch.channel.load.balance import BrokerLoadChange, KafkaBrokerLoads, KafkaTopBundles
 from anabranch.channel.load.loads import KafkaLoads, LoadTable
 from anabranch.channel.load.probe import LoadProbe
 from anabranch.channel.load.soft_state import SoftStateTopic
@@ -65,6 +65,7 @@ _BATCH_MAX: Final = 256  # entries folded without a pause for requests
 _POLL_S: Final = 0.2
 _JOIN_S_MAX: Final = 10.0
 _SERVING_S_MAX: Final = 30.0
+_LOADS_S_MAX: Final = 3.0
 _LOOK_S: Final = 0.005
 _BEATS_AWAITED: Final = 3
 _TICKS_PER_BEAT: Final = 5
@@ -89,6 +90,7 @@ class Node:
         self._reader: KafkaLogReader | None = None
         self._wal: Feed[Entry] | None = None
         self._reporter: SegmentLoadReporter | None = None
+        self._first_loads: asyncio.Future[list[BrokerLoadChange]] | None = None
 
     # --- start --------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class Node:
         catch_up = CatchUp(self._connection, self._topics, path, passed_over=passed_over)
         view, reader = await asyncio.to_thread(catch_up.run)
         self._view, self._reader = view, reader
-        self._open_loads()
+        first_loads = self._first_loads = self._open_loads()
         core = settings.node_settings()
         heard = await asyncio.to_thread(
             check_not_in_use, core.broker, view, heartbeats, core.lease_s, watched_since
@@ -155,12 +157,12 @@ class Node:
         self._follow(reader)
         self._listen(heartbeats, writer)
         self._read("loads", self._loads, self._table.take)
-        self._read("broker loads", self._broker_loads, board.take)
         self._read("top bundles", self._top_bundles, board.take_top)
         self.runtime.joined()
         self._tasks.append(asyncio.create_task(self._ticks(), name="ticks"))
         await self._serving()
         await self._acquainted()
+        await self._informed(board, first_loads)
         self._tasks.append(
             asyncio.create_task(self._guarded(self._snapshots.run), name="snapshots")
         )
@@ -218,6 +220,21 @@ class Node:
                 return
             await asyncio.sleep(_LOOK_S)
 
+    async def _informed(
+        self, board: LoadBoard, first: asyncio.Future[list[BrokerLoadChange]]
+    ) -> None:
+        """Waits until the brokers' loads were read once, but not for a Kafka that is slow.
+
+        Else the first assignments here would be made by no load at all.
+        """
+        board.take(await asyncio.shield(first))
+        if not self._broker_loads.is_whole:
+            why = (
+                f"Kafka did not give all of {self._topics.broker_load} within {_LOADS_S_MAX:.0f} s"
+            )
+            self._log.warning("balance.loads_not_read", why=why, known=len(board))
+        self._read("broker loads", self._broker_loads, board.take)
+
     # --- running ------------------------------------------------------------------------
 
     async def wait_ended(self) -> Ended:
@@ -244,6 +261,8 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._first_loads is not None:  # its thread has the consumer until then
+            await asyncio.gather(self._first_loads, return_exceptions=True)
         if self._reporter is not None:
             await self._reporter.close()
         if self._wal is not None:  # else there are no operations yet
@@ -262,7 +281,7 @@ class Node:
         if self._view is not None:
             self._view.close()
         self._tasks, self._feeds, self._closers = [], [], []
-        self._view = self._reader = self._wal = self._reporter = None
+        self._view = self._reader = self._wal = self._reporter = self._first_loads = None
 
     async def _ticks(self) -> None:
         period_s = self.runtime.core.settings.heartbeat_s / _TICKS_PER_BEAT
@@ -298,14 +317,16 @@ class Node:
         self._feeds.append(feed)
         feed.start()
 
-    def _open_loads(self) -> None:
-        """The topics between the nodes of what may be lost."""
+    def _open_loads(self) -> asyncio.Future[list[BrokerLoadChange]]:
+        """The topics between the nodes of what may be lost; the brokers' loads are read at once."""
         self._table = LoadTable()
         self._loads = KafkaLoads(self._connection, self._topics)
         self._broker_loads = KafkaBrokerLoads(self._connection, self._topics)
         self._top_bundles = KafkaTopBundles(self._connection, self._topics)
         for each in (self._loads, self._broker_loads, self._top_bundles):
             self._closers.append(each.close)
+        first = asyncio.to_thread(self._broker_loads.read_whole, _LOADS_S_MAX)
+        return asyncio.ensure_future(first)
 
     def _measure(self, board: LoadBoard) -> None:
         """Measures what this node is to measure, and tells the others."""
