@@ -121,14 +121,12 @@ def test_a_closed_watch_and_a_closed_connection_are_told_nothing_more() -> None:
     run(test)
 
 
-def test_a_watch_too_many_is_refused_and_those_before_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(listing, "WATCHES_MAX", 20)
+def test_a_watch_too_many_is_refused_and_those_before_go_on() -> None:
+    limits = ConnectionLimits(account=AccountLimits(watches_per_connection=20))
 
     async def test(cluster: MemoryCluster) -> None:
         node = cluster.nodes[0]
-        async with follower_of(node) as client:
+        async with follower_of(node, limits) as client:
             for number in range(20):
                 client.watch_scalable(number)
             await until(lambda: len(client.lists) == 20)

@@ -47,7 +47,6 @@ from anabranch.wire.limiter import AsyncDualMemoryLimiter, LimitType
 from anabranch.wire.server import OpenSession, Peer, Routes
 from anabranch.wire.shared import SharedPayload, frame_head
 
-WATCHES_MAX: Final = 10_000  # of one connection
 _AGAIN_S: Final = 1.0  # after a difference that there was no memory for
 _NO_TOPICS: Final = topics_hash(())
 
@@ -218,23 +217,22 @@ class _Listing:
         known_hash: str,
         tell: Callable[[_Watch, str], Awaitable[None]],
     ) -> None:
+        is_counted = key not in self._watches  # else it takes the place of that one
+        if is_counted:
+            self._peer.open_watch()
+        is_open = False
         mark = self._opening[key] = object()
         try:
             self._serving.access.must_be_enabled()
             home, selection = parse_namespace(namespace), select()
-            if len(self._watches) + len(self._opening) > WATCHES_MAX + (key in self._watches):
-                raise RefusedError(
-                    ServerError.TooManyRequests,
-                    f"this connection has {len(self._watches)} watches of topic lists, and a node "
-                    f"takes {WATCHES_MAX} of one; close some, or open another connection",
-                )
             async with self._turn:
                 kept = await self._kept(home, selection)
                 if self._opening.get(key) is not mark:
                     return  # it was closed, or opened anew, while it waited
                 self._drop(key)
-                watch = self._watches[key] = _Watch(self, key, kept)
-                self._serving.lists.watch(kept, watch.wake)
+                if not is_counted:
+                    self._peer.open_watch()
+                watch, is_open = self._begin(key, kept), True
                 try:
                     await tell(watch, known_hash)
                 except AnabranchError:
@@ -244,6 +242,13 @@ class _Listing:
         finally:
             if self._opening.get(key) is mark:
                 del self._opening[key]
+            if is_counted and not is_open:
+                self._peer.close_watch()
+
+    def _begin(self, key: _WatchKey, kept: KeptList) -> _Watch:
+        watch = self._watches[key] = _Watch(self, key, kept)
+        self._serving.lists.watch(kept, watch.wake)
+        return watch
 
     async def _tell_snapshot(self, watch: _Watch, known_hash: str = "") -> None:
         watch_id = watch.key[1]
@@ -266,6 +271,7 @@ class _Listing:
     def _drop(self, key: _WatchKey) -> None:
         watch = self._watches.pop(key, None)
         if watch is not None:
+            self._peer.close_watch()
             self._serving.lists.unwatch(watch.kept, watch.wake)
             self._settle(watch)
 
@@ -368,8 +374,8 @@ class _Listing:
         if self._watches.get(watch.key) is not watch:
             return
         self._drop(watch.key)
-        fresh = self._watches[watch.key] = _Watch(self, watch.key, kept)
-        self._serving.lists.watch(kept, fresh.wake)
+        self._peer.open_watch()
+        fresh = self._begin(watch.key, kept)
         try:
             await self._tell_snapshot(fresh)
         except PermitAcquireError as error:
