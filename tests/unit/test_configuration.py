@@ -16,7 +16,7 @@ WINDOW = "scalableTopicMergeWindowSeconds"
 
 def test_what_is_set_at_one_node_all_nodes_go_by_until_it_is_unset() -> None:
     async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        first, second, *_ = (each.node for each in nodes)
+        first, second = (each.node for each in nodes)
         own = second.operations.configuration.current.now
         for name, value in ((LOOKUP, "1234"), (HEAP, "7"), (INTERVAL, "0.5"), (WINDOW, "5m")):
             await first.operations.configuration.override(name, value)

@@ -10,7 +10,9 @@ import pytest
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.errors import KafkaAccessError, KafkaUnreachableError
 from anabranch.core.names import Namespace
+from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.limiter import AsyncDualMemoryLimiter
 from support.binary_consumer import client_of
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
@@ -332,10 +334,14 @@ def test_the_backlogs_of_a_whole_bundle_are_cleared_and_its_subscriptions_delete
     real_names = TopicOperations.names
 
     async def names_and_one_that_is_gone(
-        topics: TopicOperations, ns: Namespace, wanted: Mapping[str, str]
-    ) -> list[str]:
+        topics: TopicOperations,
+        ns: Namespace,
+        wanted: Mapping[str, str],
+        limiter: AsyncDualMemoryLimiter,
+    ) -> SortedNames:
         """One of them is deleted before its turn comes."""
-        return ["topic://public/one/gone", *await real_names(topics, ns, wanted)]
+        found = await real_names(topics, ns, wanted, limiter)
+        return SortedNames(["topic://public/one/gone", *found])
 
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
         http = nodes[0].http

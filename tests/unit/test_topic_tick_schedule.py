@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.broker.topics.service import TickSchedule
+from anabranch.broker.topics.schedule import TickSchedule
 
 UNITS = ("public/default/0x00000000_0x7fffffff", "public/default/0x7fffffff_0xffffffff")
 

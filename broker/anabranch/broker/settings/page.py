@@ -52,6 +52,8 @@ def setting_rows(model: type[BaseModel] = Settings) -> list[SettingRow]:
         for field in msgspec.structs.fields(AutoScalePolicy)
         if field.encode_name in OVERRIDE_FIELDS
     }
+    # The cluster overrides what its nodes go by: a proxy follows no log.
+    changes = changes_of if issubclass(model, Settings) else lambda _: Changes.AT_START
     rows = []
     for field, info in model.model_fields.items():
         name = written_name(model, field)
@@ -61,7 +63,7 @@ def setting_rows(model: type[BaseModel] = Settings) -> list[SettingRow]:
                 variable_of(name),
                 _default(name, info),
                 _values(info),
-                BY_POLICY if field in overridden else changes_of(info).value,
+                BY_POLICY if field in overridden else changes(info).value,
                 info.description or "",
             )
         )

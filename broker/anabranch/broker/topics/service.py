@@ -11,7 +11,7 @@ consumers is not true any more.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -25,6 +25,7 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.metrics import AutoScaleMetrics, is_rollover
 from anabranch.broker.topics.placement import KafkaPlacement
+from anabranch.broker.topics.schedule import TickSchedule
 from anabranch.broker.topics.worker import Failures, WorkerPool
 from anabranch.core.autoscale.schedule import AutoScaleSettings, LoadOf
 from anabranch.core.bundles.unit import Unit
@@ -49,9 +50,6 @@ from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
 _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
 _VERDICT_S_MAX: Final = 30.0
-_TURNS: Final = 10  # ticks in which every controller has its turn once
-_NAMES_MAX: Final = 2_000  # of one tick, most of which may be other nodes' topics
-_LOOKS_MAX: Final = 200  # of one tick, at topics of this node
 
 # Whether clients can be told a layout: the prefix of Kafka topics, the topic, its segments.
 Fits = Callable[[str, str, Iterable[SegmentInfo]], bool]
@@ -391,61 +389,3 @@ class TopicService:
             self._log.warning(event, **fields, why=result.reason, for_good=result.for_good)
         else:
             self._log.info(event, **fields)
-
-
-class TickSchedule:
-    """One node's. `interval_s`: after which all of its namespaces are looked through again."""
-
-    def __init__(self, interval_s: float, now: float) -> None:
-        self._interval_s = interval_s
-        self._again_at = now + interval_s
-        self._controlled: OrderedDict[str, None] = OrderedDict()  # topics, the next one first
-        self._namespaces: OrderedDict[str, None] = OrderedDict()  # to be looked through
-        self._names: OrderedDict[str, None] = OrderedDict()  # of topics to be looked at
-
-    def configure(self, interval_s: float, now: float) -> None:
-        """The interval is this from now on."""
-        self._interval_s = interval_s
-        self._again_at = min(self._again_at, now + interval_s)
-
-    def take_up(self, name: str) -> None:
-        """The topic has a controller from now on."""
-        self._controlled[name] = None
-
-    def turns(self, is_controlled: Callable[[str], bool]) -> Iterator[str]:
-        """Topics whose controllers have their turn in this tick; the others' are left out."""
-        for _ in range(-(-len(self._controlled) // _TURNS)):
-            name, _ = self._controlled.popitem(last=False)
-            if is_controlled(name):
-                self._controlled[name] = None
-                yield name
-
-    def look_through(self, units: Iterable[str]) -> None:
-        """The namespaces of these bundles are due, one in each tick."""
-        self._namespaces.update((unit.rpartition("/")[0], None) for unit in units)
-
-    def looks(
-        self,
-        now: float,
-        units: Iterable[str],
-        topics: Callable[[str], Iterable[str]],
-        is_mine: Callable[[str], bool],
-    ) -> Iterator[str]:
-        """This node's topics to be looked at in this tick.
-
-        `units`: the bundles it serves; `topics`: the names of a namespace's.
-        """
-        if now >= self._again_at:
-            self._again_at = now + self._interval_s
-            self.look_through(units)
-        if self._namespaces:
-            namespace, _ = self._namespaces.popitem(last=False)
-            self._names.update(dict.fromkeys(topics(namespace)))
-        left = _LOOKS_MAX
-        for _ in range(min(_NAMES_MAX, len(self._names))):
-            name, _ = self._names.popitem(last=False)
-            if is_mine(name):
-                yield name
-                left -= 1
-            if not left:
-                return
