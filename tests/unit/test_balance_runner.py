@@ -133,6 +133,23 @@ def test_nothing_is_unloaded_where_balancing_is_switched_off() -> None:
     run(body, loadBalancerSheddingEnabled=False)
 
 
+def test_the_next_cycle_goes_by_what_was_set_at_another_node() -> None:
+    async def body(scene: Scene) -> None:
+        bundles = await scene.heat()
+        loads = {each.node.id: 0.1 for each in scene.nodes} | {scene.hot.node.id: 0.9}
+        for each in scene.nodes:
+            each.tell(loads, {scene.hot.node.id: bundles})
+        began = scene.cluster.log_ms
+        await until(lambda: scene.cluster.log_ms - began > 3_000)
+        assert scene.of_hot() == bundles
+        settings = scene.hot.node.operations.configuration
+        await settings.override("loadBalancerSheddingEnabled", "true")
+        await until(lambda: 0 < len(scene.of_hot()) < BUNDLES)
+        assert {each.actor for each in scene.moves(Cause.OVERLOADED)} == {scene.leader.node.id}
+
+    run(body, loadBalancerSheddingEnabled=False)
+
+
 def test_an_owner_splits_what_has_too_many_topics() -> None:
     async def body(scene: Scene) -> None:
         bundles = await scene.heat()

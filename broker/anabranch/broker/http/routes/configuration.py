@@ -6,6 +6,7 @@ import json
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from starlette.convertors import Convertor, register_url_convertor
 
 from anabranch.broker.configuration import Configuration
 from anabranch.broker.http.errors import problems
@@ -15,6 +16,21 @@ from anabranch.broker.settings.overrides import RUN_TIME_SETTINGS
 
 _Setting = Annotated[str, Path(description="The setting's name.")]
 _Value = Annotated[str, Path(description="What it is to be; slashes may stand as they are.")]
+
+
+class TextConvertor(Convertor[str]):
+    """The rest of a path, whatever it holds: a value with a line's end is refused as a value."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("text", TextConvertor())
 
 
 def router(configuration: Configuration) -> APIRouter:
@@ -53,7 +69,7 @@ def router(configuration: Configuration) -> APIRouter:
         values = configuration.current.now.model_dump(mode="json", by_alias=True)
         return {name: _plain(value) for name, value in values.items() if value is not None}
 
-    @routes.post("/{setting}/{value:path}", status_code=204, responses=problems(409, 412, 503, 504))
+    @routes.post("/{setting}/{value:text}", status_code=204, responses=problems(409, 412, 503, 504))
     async def change_setting(setting: _Setting, value: _Value) -> None:
         """Overrides a setting for all nodes, at once."""
         await configuration.override(setting, value)
