@@ -229,7 +229,7 @@ def _headers(value: bytes) -> Callable[[], list[tuple[str, bytes | None]]]:
     return lambda: [("trace", None), ("anabranch-schema", value)]
 
 
-@pytest.mark.parametrize("header", [b"unit-move/3", b"log/4", b"layout-change/12 log/3"])
+@pytest.mark.parametrize("header", [b"unit-move/3", b"log/4", b"layout-change/12 log/4"])
 def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> None:
     with pytest.raises(NewerSchemaError, match=f"'{header.decode()}'.*upgrade"):
         codec.read_entry(KEY, NEWER, _headers(header))
@@ -247,7 +247,7 @@ def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> N
         (KEY, NEWER, b"unit-move/\xb2"),
         (KEY, NEWER, b"/3"),
         (KEY, NEWER, b"no-such-type/1"),  # no release announces its types so
-        (KEY, NEWER, b"layout-change/12 log/2"),
+        (KEY, NEWER, b"layout-change/12 log/3"),
         (KEY, NEWER, b"unit-move/2 x unit-move/3"),
         (KEY, NEWER, b"unit-move/" + b"9" * 10_000),
         (KEY, b"not ours at all", b"unit-move/3"),
@@ -265,18 +265,18 @@ def test_bytes_of_no_known_schema_are_unreadable_and_stop_nobody(
 
 
 def test_a_type_that_a_later_edition_brings_stops_readers_of_every_edition_before() -> None:
-    bowl = SchemaFamily("bowl", Bowl, BOWLS, {1: _to_sizes}, edition=3)
-    writer = SchemaSet([bowl], edition=3)
+    bowl = SchemaFamily("bowl", Bowl, BOWLS, {1: _to_sizes}, edition=4)
+    writer = SchemaSet([bowl], edition=4)
     value, header = writer.encode(Bowl(())), writer.header(Bowl(()))
-    assert header == b"bowl/2 log/3"
+    assert header == b"bowl/2 log/4"
     one = _schema(1, name="string", taste=ALL, grams="long", regions=REGIONS)
-    before = SchemaSet([SchemaFamily("bowl", Fruit, {1: one}, edition=3)], edition=3)
-    for reader in (before, SchemaSet([], edition=2), SchemaSet([])):
+    before = SchemaSet([SchemaFamily("bowl", Fruit, {1: one}, edition=4)], edition=4)
+    for reader in (before, SchemaSet([], edition=3), SchemaSet([])):
         assert reader.is_newer(value, header)
     assert not writer.is_newer(value, header)
-    assert not SchemaSet([], edition=3).is_newer(value, b"bowl/2")
-    with pytest.raises(ValueError, match="edition 3"):
-        SchemaSet([bowl], edition=2)
+    assert not SchemaSet([], edition=4).is_newer(value, b"bowl/2")
+    with pytest.raises(ValueError, match="edition 4"):
+        SchemaSet([bowl], edition=3)
 
 
 def test_nodes_look_at_as_many_headers_as_spark_does() -> None:
