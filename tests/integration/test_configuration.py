@@ -11,8 +11,7 @@ from anabranch.broker.errors import PreconditionError
 from anabranch.broker.node import Node
 from anabranch.core.names import Namespace
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from support.kafka_cluster import WAIT_S, kafka_cluster
-from support.memory_cluster import until
+from support.kafka_cluster import kafka_cluster
 
 pytestmark = pytest.mark.integration
 
@@ -50,7 +49,7 @@ def test_what_is_set_at_one_node_all_go_by_and_so_do_those_that_start_later(
             await nodes.caught_up()
             for number, node in enumerate(nodes.nodes):
                 current = node.operations.configuration.current
-                await until(lambda at=current: at.now == at.own, WAIT_S)
+                assert current.now == current.own
                 assert await bundles_of_new(node, f"public/own-{number}") == 4
 
     asyncio.run(body())

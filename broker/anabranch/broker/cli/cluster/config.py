@@ -49,7 +49,11 @@ def list_(url: str, as_json: bool) -> None:
             click.echo(f"{name} does not count on the node that was asked: {each.ignored}")
 
 
-@config.command("set", epilog="Example: anabranch config set lookupTimeoutMillis 5000")
+@config.command(
+    "set",
+    context_settings={"ignore_unknown_options": True},  # -1 is a value, which the node judges
+    epilog="Example: anabranch config set lookupTimeoutMillis 5000",
+)
 @click.argument("name")
 @click.argument("value")
 @url_option
