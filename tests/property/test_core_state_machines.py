@@ -56,6 +56,9 @@ MACHINES: dict[type[Any], StateMachine[Any]] = {
     SettingChange: OVERRIDES,
 }
 
+# What a log of some hundred records cannot come to: a unit test has it.
+TOO_LONG = {Verdict.TOO_MANY_OVERRIDES}
+
 
 def reached(entity: object) -> IntEnum:
     if isinstance(entity, Session):
@@ -112,7 +115,7 @@ def test_a_machine_comes_from_its_rows_alone_and_has_one_arrow_for_each_pair(
 def test_the_random_logs_take_every_row_and_meet_every_guard() -> None:
     taken: Counter[tuple[type[Any], int]] = Counter()
     refused: Counter[tuple[type[Any], Verdict]] = Counter()
-    for seed in range(60):
+    for seed in range(200):
         rng, world = random.Random(seed), World(A, B)
         for _ in range(400):
             record: Any = random_record(world, rng)
@@ -126,5 +129,5 @@ def test_the_random_logs_take_every_row_and_meet_every_guard() -> None:
                 refused[type(record), verdict] += 1
     for kind, machine in MACHINES.items():
         assert {row.move for row in machine.rows} == {move for of, move in taken if of is kind}
-        reasons = {guard.refusal for row in machine.rows for guard in row.guards}
+        reasons = {guard.refusal for row in machine.rows for guard in row.guards} - TOO_LONG
         assert reasons - {reason for of, reason in refused if of is kind} == set(), kind
