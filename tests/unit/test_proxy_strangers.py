@@ -54,7 +54,7 @@ def of_list(number: int) -> Message:
 def consumer(number: int) -> Message:
     return pb.CommandScalableTopicSubscribe(
         topic=FULL,
-        subscription="billing",
+        subscription=f"billing-{number}",  # so that none waits for what another one has
         consumer_name=f"c-{number}",
         consumer_id=number,
         consumer_type=pb.ScalableConsumerType.STREAM,
