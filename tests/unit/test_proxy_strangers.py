@@ -163,7 +163,7 @@ def test_a_watch_opened_anew_counts_once() -> None:
         async with proxy.client(pushed.append) as client:
             watcher = Watcher(client, pushed)
             for kind in (of_layout, of_topics, of_list, consumer):
-                for _ in range(3):
+                for _turn in range(3):
                     assert await watcher.open(kind(1)) is None
             assert account_of(proxy)[0] == 4
         await until(lambda: account_of(proxy) == (0, 0))

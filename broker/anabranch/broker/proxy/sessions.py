@@ -420,6 +420,7 @@ class ClientSession:
         link = self._consumers.pop(consumer_id, None)
         if link is not None:
             link.consumers.discard(consumer_id)
+            self._peer.close_watch()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
