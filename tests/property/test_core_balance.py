@@ -23,7 +23,7 @@ from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, r
 from anabranch.core.balance.choice import ChoiceReason, choose
 from anabranch.core.balance.filters import Candidate, Terms, filtered
 from anabranch.core.balance.forecast import basis, forecast
-from anabranch.core.balance.offload import ClusterView, Pair, Permits, Stopped, offload
+from anabranch.core.balance.offload import ClusterView, Stopped
 from anabranch.core.balance.policies import (
     NO_POLICIES,
     FailureDomain,
@@ -39,7 +39,6 @@ from anabranch.core.balance.shedding import (
     remembered,
 )
 from anabranch.core.balance.usage import ResourceUsage
-from support.offload_by_the_rules import exchanged
 from support.shedder_by_the_rules import RulesBroker, RulesSettings, RulesShedder
 
 NOW_MS = 1_700_000_000_000
@@ -277,17 +276,6 @@ def test_it_decides_what_the_rules_say_step_by_step(
         assume(found.std is None or abs(found.std - target) > SLACK)
         assert moves == said
         assert state.hits == rules.hits
-
-
-@given(views(), settings_of(), recents)
-def test_what_a_pair_exchanges_does_not_hang_on_what_is_asked_first(
-    view: ClusterView, settings: BalanceSettings, recently: Mapping[str, int]
-) -> None:
-    for source, destination in itertools.permutations(view.loads, 2):
-        pair = Pair(source, destination, view.loads[source], view.loads[destination])
-        permits = Permits(view, settings, recently)
-        slowly = exchanged(pair, view, Permits(view, settings, recently))
-        assert repr(offload(pair, view, permits)) == repr(slowly)
 
 
 @given(sound_views())

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from anabranch.broker.binary import listing
 from anabranch.core.names import parse_namespace
+from anabranch.core.strangers import AccountLimits
 from anabranch.core.topic_lists.topic_list import JOURNAL_MAX
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand

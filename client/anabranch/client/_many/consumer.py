@@ -21,7 +21,7 @@ from anabranch.client._aio import Closing, Tasks
 from anabranch.client._consumer.consumer import Consumer, Membership, Produce
 from anabranch.client._errors import ClientError, ClosedError, TopicNotFoundError
 from anabranch.client._many.membership import MemberState, OrderKind, TopicMembership
-from anabranch.client._many.resources import SharedParts, SharedResources
+from anabranch.client._many.resources import ManyTopicsParts, SharedResources
 from anabranch.client._many.turns import TopicTurns
 from anabranch.client._settings import ReceivingSettings
 from anabranch.client._topics.list_watch import TopicListWatch
@@ -74,7 +74,7 @@ class TopicsConsumer(Closing, Generic[ConsumerT, MessageT, SettingsT]):
         self._late_settings = msgspec.structs.replace(settings, start="earliest")
         self._now: Callable[[], float] = clock.now
         self._list = TopicListWatch(who.nodes, who.selection)
-        self._parts = SharedParts(who.nodes.url, 0)
+        self._parts = ManyTopicsParts(who.nodes.url, 0)
         self._members = TopicMembership(settle_s, OPENING_MAX)
         self._turns = TopicTurns()
         self._consumers: dict[str, ConsumerT] = {}  # of topics that are open or drain
@@ -108,7 +108,7 @@ class TopicsConsumer(Closing, Generic[ConsumerT, MessageT, SettingsT]):
         topics = await self._list.start(self._settings.subscribe_timeout_s)
         self._list.listeners.append(self._list_changed)
         self._check_count(len(topics))
-        self._parts = SharedParts(self._who.nodes.url, _BUCKETS * len(topics))
+        self._parts = ManyTopicsParts(self._who.nodes.url, _BUCKETS * len(topics))
         self._first, self._early = set(topics), set(topics)
         self._members.listed(sorted(topics), self._now())
         self._tried("")

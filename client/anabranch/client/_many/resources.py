@@ -1,4 +1,4 @@
-"""`SharedParts`: all that the topics of one consumer share, and each one's view of it."""
+"""`ManyTopicsParts`: all that the topics of one consumer share, and each one's view of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anabranch.client._settings import ReadSettings
 from anabranch.client._topics.nodes import NodeConnection, Nodes, Push
 
 
-class SharedParts:
+class ManyTopicsParts:
     """Of one consumer over many topics; made and used on one event loop.
 
     `expected`: how many partitions of Kafka come together at first.
@@ -45,7 +45,7 @@ class SharedResources(ConsumerResources):
 
     keep_alives = OWN_KEEP_ALIVES
 
-    def __init__(self, parts: SharedParts, *, is_late: bool) -> None:
+    def __init__(self, parts: ManyTopicsParts, *, is_late: bool) -> None:
         self._parts = parts
         self._is_late = is_late
 

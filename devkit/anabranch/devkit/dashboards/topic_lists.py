@@ -12,6 +12,7 @@ from anabranch.devkit.dashboards.grafana import (
     PanelUnit,
     Query,
     lines,
+    number,
 )
 
 _KINDS: Final = {"heap": "Lists that are assembled", "direct": "Lists that wait on connections"}
@@ -54,5 +55,10 @@ TOPIC_LISTS: Final = Dashboard(
     "topic-lists",
     "topic lists",
     of_topics=False,
-    panels=(*_panels("broker"), *_panels("proxy")),
+    panels=(
+        number("Lists", "max(anabranch_topic_lists)", "That the node with most of them keeps."),
+        number("Watches", "sum(anabranch_topic_list_watches)", "Of lists, on all nodes."),
+        *_panels("broker"),
+        *_panels("proxy"),
+    ),
 )

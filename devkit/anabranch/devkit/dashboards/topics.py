@@ -157,6 +157,28 @@ CLIENTS: Final = Dashboard(
             "sum(increase(anabranch_http_refused_total[1h]))",
             "HTTP connections that ended by a limit.",
         ),
+        number("Addresses", "sum(anabranch_client_addresses)", "That clients come from."),
+        number(
+            "Memory",
+            "max(anabranch_client_memory_bytes)",
+            "What clients have not taken, and frames that they have begun, of the node with most.",
+            PanelUnit.BYTES,
+        ),
+        lines(
+            "Watches and consumers",
+            PanelUnit.COUNT,
+            "Of clients of the binary port, as its limits count them.",
+            Query("anabranch_client_watches", "{{instance}}"),
+        ),
+        lines(
+            "Refused on the binary port",
+            PanelUnit.PER_SECOND,
+            "By the limit that did it.",
+            Query(
+                f"sum by (reason) (rate(anabranch_wire_refusals_total{RATE_INTERVAL}))",
+                "{{reason}}",
+            ),
+        ),
         lines(
             "Backlog",
             PanelUnit.COUNT,
