@@ -41,7 +41,9 @@ class ServedNode:
 
 
 @asynccontextmanager
-async def served_node(cluster: MemoryCluster, number: int) -> AsyncIterator[ServedNode]:
+async def served_node(
+    cluster: MemoryCluster, number: int, **changes: object
+) -> AsyncIterator[ServedNode]:
     with bind(HOST, 0) as web, bind(HOST, 0) as binary:
         node = cluster.node(
             number,
@@ -49,6 +51,7 @@ async def served_node(cluster: MemoryCluster, number: int) -> AsyncIterator[Serv
             webServicePort=web.getsockname()[1],
             brokerServicePort=binary.getsockname()[1],
             **PATIENT,
+            **changes,
         )
         await cluster.start(node)
         app = create_app(node.operations, node.settings, node.metrics)
@@ -120,13 +123,17 @@ async def running_proxy(settings: ProxySettings) -> AsyncIterator[RunningProxy]:
 Test = Callable[[RunningProxy, list[ServedNode], MemoryCluster], Awaitable[None]]
 
 
-def with_proxy(test: Test, count: int = 2, **changes: object) -> None:
-    """Runs a test on a proxy before that many nodes."""
+def with_proxy(
+    test: Test, count: int = 2, node_changes: dict[str, object] | None = None, **changes: object
+) -> None:
+    """Runs a test on a proxy before that many nodes; the settings of either kind may change."""
 
     async def body() -> None:
         async with memory_cluster(0) as cluster, AsyncExitStack() as stack:
             nodes = [
-                await stack.enter_async_context(served_node(cluster, number))
+                await stack.enter_async_context(
+                    served_node(cluster, number, **(node_changes or {}))
+                )
                 for number in range(1, count + 1)
             ]
             await until(lambda: all(len(n.node.operations.brokers()) == count for n in nodes))

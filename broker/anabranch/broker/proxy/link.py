@@ -13,14 +13,14 @@ from typing import Final, Protocol
 import msgspec
 
 from anabranch.wire import commands
-from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import FrameError
 from anabranch.wire.framing import FRAME_BYTES_MAX, LIST_FRAME_BYTES_MAX
 
 LINK_LIMITS: Final = ConnectionLimits(
-    frame_bytes_max=LIST_FRAME_BYTES_MAX,
+    frame_bytes_max=LIST_FRAME_BYTES_MAX,  # whatever brokerMaxFrameSize lets clients send
     unsent_bytes_max=2 * FRAME_BYTES_MAX,
     keep_alive_s=10.0,  # a node that is gone without a word is left after twice that
 )
@@ -35,6 +35,11 @@ LISTS: Final = frozenset(
 )
 _TYPE_TAG: Final = 0x08  # the field `type` comes first, and the types of lists have one byte
 _HEAD_BYTES: Final = 2
+
+
+def is_about_link(command: BaseCommand) -> bool:
+    """Whether a node answers nothing with it: it says why it ends the connection."""
+    return command.type == BaseCommand.ERROR and command.error.request_id == commands.NO_REQUEST
 
 
 class Asked(msgspec.Struct):
@@ -54,7 +59,7 @@ class LinkOwner(Protocol):
         """A list begins; the link reads on when told to take it, or to leave it out."""
 
     def link_ended(self, link: NodeLink, reason: str) -> None:
-        """The link is gone."""
+        """The link is gone; may be told twice."""
 
 
 class NodeLink(ClientConnection):
@@ -65,6 +70,7 @@ class NodeLink(ClientConnection):
         self.node = node  # host:port
         self.asked: dict[int, Asked] = {}  # by request id
         self.consumers: set[int] = set()  # ids of those that this node serves, or is to
+        self.was_idle = False  # for which the node has ended it: what is asked, it has not taken
         self._owner = owner
         self._is_paused = False  # by the owner
         self._is_in_list = False
@@ -144,6 +150,10 @@ class NodeLink(ClientConnection):
     def received(self, command: BaseCommand) -> None:
         if not self.welcomed.done():
             super().received(command)
+        elif is_about_link(command):
+            self.was_idle = command.error.error == ServerError.ServiceNotReady
+            self.close(f"the node ends it: {command.error.message}")
+            self._owner.link_ended(self, self._reason)
         elif not commands.lacking(command):
             self._owner.answered(self, command)
 

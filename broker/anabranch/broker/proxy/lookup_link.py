@@ -10,14 +10,16 @@ from __future__ import annotations
 import itertools
 from typing import Final, NamedTuple, Protocol
 
+from anabranch.broker.proxy.link import is_about_link
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.framing import LIST_FRAME_BYTES_MAX
 
 WAITING_MAX: Final = 500  # a node serves 1,000 of one connection at once
 _FIRST_ID: Final = 1 << 40  # below are those of `request`
-_LIMITS: Final = ConnectionLimits(keep_alive_s=5.0)
+_LIMITS: Final = ConnectionLimits(frame_bytes_max=LIST_FRAME_BYTES_MAX, keep_alive_s=5.0)
 
 
 class Asker(Protocol):
@@ -41,6 +43,7 @@ class LookupLink(ClientConnection):
 
     def __init__(self) -> None:
         super().__init__(limits=_LIMITS)
+        self.was_ended = False  # by a node that has said why, such as for being idle
         self._shared: dict[int, _Waiting] = {}
         self._numbers = itertools.count(_FIRST_ID)
 
@@ -63,6 +66,10 @@ class LookupLink(ClientConnection):
             if waiting is not None and not commands.lacking(command):
                 waiting.asker.lookup_answered(waiting.number, command)
                 return
+        if self.welcomed.done() and is_about_link(command):
+            self.was_ended = True
+            self.close(f"the node ends it: {command.error.message}")
+            return
         super().received(command)
 
     def ended(self, reason: str) -> None:

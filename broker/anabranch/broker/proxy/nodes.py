@@ -30,7 +30,7 @@ from anabranch.wire.anabranch_pb2 import (
 )
 from anabranch.wire.client import join
 from anabranch.wire.connection import PROTOCOL_VERSION
-from anabranch.wire.errors import ConnectError, RefusedError, WireError
+from anabranch.wire.errors import ConnectError, ConnectionLostError, RefusedError, WireError
 
 _BROKERS: Final = b"/admin/v2/brokers"
 _STATUS: Final = b"/admin/v2/brokers/status"
@@ -154,8 +154,7 @@ class KnownNodes:
         failures: list[str] = []
         for address in self.binary_order():
             try:
-                connection = await self._asking_of(address)
-                answer = await connection.request(CommandLookupTopic(topic=topic), _ANSWER_S_MAX)
+                answer = await self._found_by(address, topic)
             except RefusedError:
                 raise
             except WireError as error:
@@ -167,6 +166,17 @@ class KnownNodes:
                 return found
             failures.append(f"{address} names {found or 'nobody'} as the controller")
         raise RefusedError(ServerError.ServiceNotReady, self.nobody(failures))
+
+    async def _found_by(self, address: str, topic: str) -> BaseCommand:
+        """Raises WireError."""
+        connection = await self._asking_of(address)
+        try:
+            return await connection.request(CommandLookupTopic(topic=topic), _ANSWER_S_MAX)
+        except ConnectionLostError:
+            if not connection.was_ended:
+                raise
+        connection = await self._asking_of(address)  # the question met the end of an idle one
+        return await connection.request(CommandLookupTopic(topic=topic), _ANSWER_S_MAX)
 
     def nobody(self, failures: list[str]) -> str:
         """What to say when no node could be asked."""

@@ -40,7 +40,7 @@ class Proxy:
             counts,
         )
         version = f"anabranch-proxy {package_version('anabranch')}"
-        self._wire = ProxyServer(self.shared, version, client_limits(settings.wire_limits))
+        self.wire = ProxyServer(self.shared, version, client_limits(settings.wire_limits))
         self._http: HttpServer | None = None
         self._measure(counts, self.shared.nodes)
 
@@ -49,7 +49,7 @@ class Proxy:
         counts.gauge(
             "pulsar_proxy_active_connections",
             "Connections of clients to the binary port.",
-            lambda: len(self._wire.peers),
+            lambda: len(self.wire.peers),
         )
         counts.gauge(
             "anabranch_proxy_http_connections",
@@ -71,7 +71,7 @@ class Proxy:
         app = create_proxy_app(self.shared, self._settings)
         self._http = HttpServer(app, web, self._settings.http_limits)
         await self._http.start()
-        await self._wire.start("", 0, binary)
+        await self.wire.start("", 0, binary)
         _log.info(
             "proxy.started",
             web_url=self._settings.web_url,
@@ -81,10 +81,10 @@ class Proxy:
 
     async def stop(self) -> None:
         """Accepts no more, answers what is under way for a while, and ends."""
-        _log.info("proxy.stopping", clients=len(self._wire.peers))
-        await self._wire.drain(self._settings.proxy_shutdown_timeout_ms / 1000)
+        _log.info("proxy.stopping", clients=len(self.wire.peers))
+        await self.wire.drain(self._settings.proxy_shutdown_timeout_ms / 1000)
         self.shared.limiter.close()
-        await self._wire.stop()
+        await self.wire.stop()
         if self._http is not None:
             await self._http.stop()
         await self.shared.nodes.close()

@@ -35,6 +35,7 @@ class ProxyClient(ProxiedPeer):
             and command.IsInitialized()
             and session.lookup(command)
         ):
+            self._asked_at = self._loop.time()
             return
         super().received(command)
 

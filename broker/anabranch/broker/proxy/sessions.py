@@ -40,6 +40,7 @@ _LIST_S_MAX: Final = 60.0  # from the question to the end of the answer
 _REPEATABLE: Final = frozenset(
     {BaseCommand.LOOKUP, BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.WATCH_TOPIC_LIST}
 )
+_FOR_LISTS: Final = (BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.WATCH_TOPIC_LIST)
 _log = get_logger()
 
 
@@ -72,9 +73,9 @@ class ClientSession:
         self._nodes = shared.nodes
         self._addresses = shared.addresses
         self._counts = shared.counts
-        self._watches = KeptWatches(shared.addresses)
+        self._watches = KeptWatches(shared.addresses, peer)
         self._lists = ListRelay(peer, self, shared.limiter)
-        self._list: tuple[int, asyncio.Future[None]] | None = None  # asked for, by request id
+        self._list: tuple[int, asyncio.Future[bool]] | None = None  # asked for, by request id
         self._links = ClientLinks(self, shared.nodes, peer.hello)
         self._consumers: dict[int, NodeLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,7 +142,7 @@ class ClientSession:
         self._counts.requests += 1
         await self._ask_any(Asked(command))
         if command.type == BaseCommand.WATCH_TOPIC_LIST_CLOSE:
-            self._watches.list_watchers.discard(command.watchTopicListClose.watcher_id)
+            self._watches.close_list(command.watchTopicListClose.watcher_id)
 
     async def _ask_any(self, asked: Asked) -> None:
         """Raises RefusedError."""
@@ -158,14 +159,16 @@ class ClientSession:
         """Passes the request on; returns when it was answered, or refused."""
         self._counts.requests += 1
         number = commands.request_id_of(command)
-        answered = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        watcher = command.watchTopicList.watcher_id
+        is_watch = command.type == BaseCommand.WATCH_TOPIC_LIST
+        is_new = is_watch and self._watches.open_list(watcher)
+        is_told = False
         self._list = (number, answered)
-        if command.type == BaseCommand.WATCH_TOPIC_LIST:
-            self._watches.list_watchers.add(command.watchTopicList.watcher_id)
         try:
             async with asyncio.timeout(_LIST_S_MAX):
                 await self._ask_any(Asked(command))
-                await answered
+                is_told = await answered
         except TimeoutError:
             self._links.forget(number)
             raise RefusedError(
@@ -173,6 +176,8 @@ class ClientSession:
             ) from None
         finally:
             self._list = None
+            if is_new and not is_told:
+                self._watches.close_list(watcher)
 
     async def _watch(self, command: BaseCommand) -> None:
         self._counts.requests += 1
@@ -180,7 +185,8 @@ class ClientSession:
         try:
             home = await self._links.at_home()
         except RefusedError:
-            self._watches.close(command)
+            if self._watches.is_kept(kept):
+                self._watches.close(command)
             raise
         if self._watches.is_kept(kept) and not kept.is_told:
             kept.is_told = True
@@ -191,17 +197,22 @@ class ClientSession:
         if self._links.home is not None:
             self._tell(self._links.home, command)
 
-    async def _subscribe(self, command: BaseCommand) -> None:
+    async def _subscribe(self, command: BaseCommand, attempts: int = 1) -> None:
         self._counts.requests += 1
         said = command.scalableTopicSubscribe
-        link = await self._links.to(await self._nodes.controller_of(said.topic))
+        self._peer.open_watch()
+        try:
+            link = await self._links.to(await self._nodes.controller_of(said.topic))
+        except BaseException:
+            self._peer.close_watch()
+            raise
         before = self._consumers.get(said.consumer_id)
         self._forget_consumer(said.consumer_id)
         if before is not None and before is not link:
             self._links.drop_if_unused(before)
         self._consumers[said.consumer_id] = link
         link.consumers.add(said.consumer_id)
-        self._ask(link, said.request_id, Asked(command))
+        self._ask(link, said.request_id, Asked(command, attempts))
 
     async def _ask_consumers_node(self, command: BaseCommand) -> None:
         self._counts.requests += 1
@@ -214,11 +225,11 @@ class ClientSession:
             )
         self._ask(link, said.request_id, Asked(command))
 
-    async def _report(self, command: BaseCommand) -> None:
+    async def _report(self, command: BaseCommand, attempts: int = 1) -> None:
         self._counts.requests += 1
         said = command.scalableTrafficReport
         link = await self._links.to(await self._nodes.controller_of(said.topic))
-        self._ask(link, said.request_id, Asked(command))
+        self._ask(link, said.request_id, Asked(command, attempts))
 
     # --- to nodes ---------------------------------------------------------------------------
 
@@ -260,13 +271,13 @@ class ClientSession:
         number = commands.request_id_of(command)
         asked = link.asked.pop(number, None)
         if asked is not None:
-            self._settled(asked, command, number)
+            self._settled(link, asked, command, number)
         self._pass_on(command)
         if self._is_full and len(link.asked) < self._peer.limits.requests_max:
             self._is_full = False
             self._peer.go_on()
 
-    def _settled(self, asked: Asked, answer: BaseCommand, number: int) -> None:
+    def _settled(self, link: NodeLink, asked: Asked, answer: BaseCommand, number: int) -> None:
         kind = asked.command.type
         if kind == BaseCommand.SCALABLE_TOPIC_SUBSCRIBE:
             if answer.scalableTopicSubscribeResponse.HasField("error"):
@@ -274,15 +285,22 @@ class ClientSession:
         elif kind == BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE:
             if answer.type == BaseCommand.SUCCESS:
                 self._forget_consumer(asked.command.scalableTopicUnsubscribe.consumer_id)
-        elif kind == BaseCommand.WATCH_TOPIC_LIST:  # refused, for what it asks for is a list
-            self._watches.list_watchers.discard(asked.command.watchTopicList.watcher_id)
-            self._list_is_over(number)
-        elif kind == BaseCommand.GET_TOPICS_OF_NAMESPACE:
-            self._list_is_over(number)
+        elif kind in _FOR_LISTS:  # refused, for else the answer is a list
+            self._list_is_over(number, is_told=False)
+        elif kind == BaseCommand.WATCH_TOPIC_LIST_CLOSE:
+            self._list_is_closed(link, asked.command.watchTopicListClose.watcher_id)
 
-    def _list_is_over(self, number: int) -> None:
+    def _list_is_closed(self, link: NodeLink, watcher_id: int) -> None:
+        """A node answers nothing to a watch of a topic list that is closed before its answer."""
+        number = self._list[0] if self._list is not None else commands.NO_REQUEST
+        asked = link.asked.get(number)
+        if asked is not None and asked.command.watchTopicList.watcher_id == watcher_id:
+            del link.asked[number]
+            self._list_is_over(number, is_told=False)
+
+    def _list_is_over(self, number: int, *, is_told: bool) -> None:
         if self._list is not None and self._list[0] == number and not self._list[1].done():
-            self._list[1].set_result(None)
+            self._list[1].set_result(is_told)
 
     def list_begins(self, link: NodeLink, type_number: int, frame_bytes: int) -> None:
         """A list begins: it is relayed when there is memory for it."""
@@ -294,7 +312,7 @@ class ClientSession:
             self._watches.list_passed(data)
         elif type_number != BaseCommand.WATCH_TOPIC_UPDATE and self._list is not None:
             link.asked.pop(self._list[0], None)
-            self._list_is_over(self._list[0])
+            self._list_is_over(self._list[0], is_told=True)
 
     def list_refused(self, link: NodeLink, type_number: int, why: str) -> None:
         """The client does not get it: it is told, or has to begin anew if that is not possible."""
@@ -331,43 +349,48 @@ class ClientSession:
             self._links.home = None
         if not self._peer.is_open:
             return
-        self._counts.lost_links += 1
-        self._nodes.binary_failed(link.node, reason)
         why = f"node {link.node} has gone: {reason}"
-        _log.info("proxy.link_lost", node=link.node, client=self._peer.address, why=reason)
+        if not link.was_idle:
+            self._counts.lost_links += 1
+            self._nodes.binary_failed(link.node, reason)
+            _log.info("proxy.link_lost", node=link.node, client=self._peer.address, why=reason)
         asked, link.asked = link.asked, {}
-        for number, each in asked.items():
-            self._lost(number, each, why)
+        for each in asked.values():
+            self._lost(link, each, why)
         for number in list(link.consumers):
             self._forget_consumer(number)
             self._dismiss(number, why)
         self._peer.go_on()
         if was_home:
-            self._move_watches()
+            self._move_watches(was_idle=link.was_idle)
 
-    def _lost(self, number: int, asked: Asked, why: str) -> None:
-        if asked.command.type in _REPEATABLE and asked.attempts < _ATTEMPTS_MAX:
+    def _lost(self, link: NodeLink, asked: Asked, why: str) -> None:
+        is_repeatable = link.was_idle or asked.command.type in _REPEATABLE
+        if asked.command.type == BaseCommand.SCALABLE_TOPIC_SUBSCRIBE:
+            self._forget_consumer(asked.command.scalableTopicSubscribe.consumer_id)
+        if is_repeatable and asked.attempts < _ATTEMPTS_MAX:
             asked.attempts += 1
             self._spawn(self._again(asked))
             return
-        if asked.command.type == BaseCommand.SCALABLE_TOPIC_SUBSCRIBE:
-            self._forget_consumer(asked.command.scalableTopicSubscribe.consumer_id)
         self._refuse(asked.command, ServerError.ServiceNotReady, why)
 
     async def _again(self, asked: Asked) -> None:
         try:
-            await self._ask_any(asked)
+            if asked.command.type == BaseCommand.SCALABLE_TOPIC_SUBSCRIBE:
+                await self._subscribe(asked.command, asked.attempts)
+            elif asked.command.type == BaseCommand.SCALABLE_TRAFFIC_REPORT:
+                await self._report(asked.command, asked.attempts)
+            else:
+                await self._ask_any(asked)
         except RefusedError as error:
             self._refuse(asked.command, error.code, error.reason)
 
     def _refuse(self, command: BaseCommand, code: ServerError, why: str) -> None:
         self._peer.refuse(command, code, why)
-        if command.type == BaseCommand.WATCH_TOPIC_LIST:
-            self._watches.list_watchers.discard(command.watchTopicList.watcher_id)
-        self._list_is_over(commands.request_id_of(command))
+        self._list_is_over(commands.request_id_of(command), is_told=False)
 
-    def _move_watches(self) -> None:
-        if self._watches.list_watchers:
+    def _move_watches(self, *, was_idle: bool) -> None:
+        if self._watches.has_lists and not was_idle:  # an idle link had none, but one just asked
             # Only the client knows its lists: it watches again, with their hashes.
             self._peer.close("the node of a watch of a topic list has gone: connect again")
         elif self._watches:
@@ -397,6 +420,7 @@ class ClientSession:
         link = self._consumers.pop(consumer_id, None)
         if link is not None:
             link.consumers.discard(consumer_id)
+            self._peer.close_watch()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.wire import commands
-from anabranch.wire.anabranch_pb2 import BaseCommand, CommandScalableTopicUpdate, ServerError
-from anabranch.wire.errors import RefusedError
+from anabranch.wire.anabranch_pb2 import BaseCommand, CommandScalableTopicUpdate
 
-_WATCHES_MAX: Final = 10_000  # of one connection, as a node has it
 _DECODED_BYTES_MAX: Final = 64 * 1024  # an update with an error is no longer than this
 _CLOSED_BY: Final = {
     BaseCommand.SCALABLE_TOPIC_CLOSE: BaseCommand.SCALABLE_TOPIC_LOOKUP,
@@ -20,6 +18,16 @@ _CLOSED_BY: Final = {
 }
 
 _Key = tuple[int, int]  # the type of the command that opens it, and the client's id
+
+
+class WatchAccount(Protocol):
+    """Where the watches of a client are counted."""
+
+    def open_watch(self) -> None:
+        """One more. Raises RefusedError."""
+
+    def close_watch(self) -> None:
+        """One less."""
 
 
 class KeptWatch(msgspec.Struct):
@@ -37,22 +45,23 @@ class KeptWatches:
 
     A layout watch goes on with what is newer than what was told. That of scalable topics begins
     with a whole list, which takes the place of the client's. One of a topic list cannot be moved:
-    its client has to compare the list with its own.
+    its client has to compare the list with its own. Each is in the account once, while it is here.
     """
 
-    def __init__(self, addresses: ProxyAddresses) -> None:
-        self.list_watchers: set[int] = set()
+    def __init__(self, addresses: ProxyAddresses, account: WatchAccount) -> None:
         self._addresses = addresses
+        self._account = account
+        self._list_watchers: set[int] = set()
         self._kept: dict[_Key, KeptWatch] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def open(self, command: BaseCommand) -> KeptWatch:
-        """Keeps a watch that is to be opened. Raises RefusedError for too many."""
-        if len(self._kept) >= _WATCHES_MAX:
-            raise RefusedError(ServerError.TooManyRequests, "too many watches")
+        """Keeps a watch, in the place of one with its id. Raises RefusedError for too many."""
         key = _key_of(command)
+        if key not in self._kept:
+            self._account.open_watch()
         kept = self._kept[key] = KeptWatch(key, command)
         return kept
 
@@ -62,14 +71,36 @@ class KeptWatches:
 
     def close(self, command: BaseCommand) -> None:
         """The watch that the command closes, or has opened, is wanted no more."""
-        self._kept.pop(_key_of(command), None)
+        self._drop(_key_of(command))
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether a topic list is watched."""
+        return bool(self._list_watchers)
+
+    def open_list(self, watcher_id: int) -> bool:
+        """Notes a watch of a topic list; False if it takes the place of one with its id.
+
+        Raises RefusedError for too many.
+        """
+        if watcher_id in self._list_watchers:
+            return False
+        self._account.open_watch()
+        self._list_watchers.add(watcher_id)
+        return True
+
+    def close_list(self, watcher_id: int) -> None:
+        """That watch of a topic list is over."""
+        if watcher_id in self._list_watchers:
+            self._list_watchers.remove(watcher_id)
+            self._account.close_watch()
 
     def is_news(self, update: CommandScalableTopicUpdate) -> bool:
         """Whether the client is to hear of it; if so it has the proxy's addresses then."""
         kept = self._kept.get((BaseCommand.SCALABLE_TOPIC_LOOKUP, update.session_id))
         if update.HasField("error"):
             if kept is not None:
-                del self._kept[kept.key]
+                self._drop(kept.key)
             return True
         dag = update.dag
         self._addresses.in_layout(dag)
@@ -89,7 +120,7 @@ class KeptWatches:
             return
         update = commands.parse(data).watchScalableTopicsUpdate
         if update.HasField("error"):
-            self._kept.pop((BaseCommand.WATCH_SCALABLE_TOPICS, update.watch_id), None)
+            self._drop((BaseCommand.WATCH_SCALABLE_TOPICS, update.watch_id))
 
     def moved(self) -> Iterator[BaseCommand]:
         """What opens all of them at another node."""
@@ -102,9 +133,13 @@ class KeptWatches:
 
     def give_up(self) -> Iterator[BaseCommand]:
         """What had opened them, as no node serves them any more."""
-        kept, self._kept = list(self._kept.values()), {}
-        for each in kept:
+        for each in list(self._kept.values()):
+            self._drop(each.key)
             yield each.command
+
+    def _drop(self, key: _Key) -> None:
+        if self._kept.pop(key, None) is not None:
+            self._account.close_watch()
 
 
 def _key_of(command: BaseCommand) -> _Key:

@@ -49,7 +49,8 @@ class PortFields(BaseModel):
     per_ip_limit_exempt_addresses: str = Field(
         "",
         description="Addresses and networks (10.0.0.5,fd00::/8,...) to which no limit of an "
-        "address applies, on either port: those of proxies, behind which many clients have one.",
+        "address applies, on either port: those of proxies, behind which many clients have one, "
+        "of every `anabranch proxy` too.",
     )
     http_max_request_header_size: int = Field(
         8_192, ge=256, le=1 << 20, description="Most bytes of a request's line and headers."

@@ -225,6 +225,12 @@ HEALTH: Final = Dashboard(
             "sum(anabranch_concerns)",
             "What people should look at: /admin/v2/brokers/health says it.",
         ),
+        number("Overridden settings", "max(anabranch_setting_overrides)", "By the cluster."),
+        number(
+            "Overrides left out",
+            "max(anabranch_setting_overrides_ignored)",
+            "Of the node that can use fewest, beside its own settings.",
+        ),
         number(
             "Failed look-ups",
             "(sum(rate(anabranch_lookups_total"
