@@ -59,7 +59,7 @@ def router(operations: Operations, cluster: str) -> APIRouter:
         responses=problems(400, 404, 409, 412, 503, 504),
     )
     async def create_namespace(home: Home, policies: PoliciesWanted | None = None) -> Response:
-        """Creates a namespace and its bundles, 4 when the body names no count.
+        """Creates a namespace and its bundles, as many as the settings say if the body names none.
 
         An auto-scale policy in the body is set once it is there.
         """
