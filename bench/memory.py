@@ -39,7 +39,7 @@ def _memory(place: Place) -> dict[str, float]:
         process.start()
         await_ready([process])
         idle = _resident_mb(process)
-        _own_all(process)
+        own_all(process, _NAMESPACE)
         process.kill()
         names = [f"{_NAMESPACE}/topic-{number:05d}" for number in range(topics)]
         append_topics(place.connection, prefix, process.broker_id, names, _SEGMENTS)
@@ -70,12 +70,12 @@ def _resident_mb(process: NodeProcess) -> float:
     return resident_mb(process.pid or 0)
 
 
-def _own_all(process: NodeProcess) -> None:
+def own_all(process: NodeProcess, namespace: str) -> None:
     """Every bundle of the namespace is the node's."""
     client = HttpClient(process)
     number = 0
-    while not all(owners := client.owners(_NAMESPACE).values()) or not owners:
-        client.lookup(f"{_NAMESPACE}/any-{number}")
+    while not all(owners := client.owners(namespace).values()) or not owners:
+        client.lookup(f"{namespace}/any-{number}")
         number += 1
     client.close()
 

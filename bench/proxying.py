@@ -17,6 +17,7 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 
 import uvloop
+from google.protobuf.message import Message
 
 from anabranch.devkit.nodes import HOST
 from anabranch.wire import commands
@@ -89,7 +90,7 @@ def proxied_lookups(place: Place) -> Measured:
     )
     question = CommandLookupTopic(topic=_TOPIC, request_id=1)
     node = place.nodes[0]
-    return _compared(place, node.service_url(), 1, _framed(hello), _framed(question))
+    return _compared(place, node.service_url(), 1, framed(hello), framed(question))
 
 
 def proxied_http(place: Place) -> Measured:
@@ -99,7 +100,8 @@ def proxied_http(place: Place) -> Measured:
     return _compared(place, place.nodes[0].url, 0, b"", question)
 
 
-def _framed(message: CommandConnect | CommandLookupTopic) -> bytes:
+def framed(message: Message) -> bytes:
+    """A command as it is sent."""
     return encode_frame(commands.envelope(message).SerializeToString())
 
 
@@ -109,8 +111,8 @@ def _compared(place: Place, direct: str, kind: int, hello: bytes, question: byte
     at_node: list[float] = []
     with _proxy(place) as urls:
         for _ in range(_REPEATS):
-            at_node.append(uvloop.run(_rate(direct, hello, question, seconds)))
-            through.append(uvloop.run(_rate(urls[kind], hello, question, seconds)))
+            at_node.append(uvloop.run(rate(direct, hello, question, seconds)))
+            through.append(uvloop.run(rate(urls[kind], hello, question, seconds)))
     ratio = statistics.median(a / b for a, b in zip(through, at_node, strict=True))
     return Measured(
         statistics.median(through),
@@ -124,7 +126,7 @@ def _compared(place: Place, direct: str, kind: int, hello: bytes, question: byte
     )
 
 
-async def _rate(url: str, hello: bytes, question: bytes, seconds: float) -> float:
+async def rate(url: str, hello: bytes, question: bytes, seconds: float) -> float:
     """Answers a second to all connections together."""
     where = urlsplit(url)
     loop = asyncio.get_running_loop()

@@ -21,6 +21,7 @@ from bench import (
     starting,
     streams,
     throughput,
+    topic_lists,
 )
 from bench.figure import Figure
 
@@ -340,6 +341,34 @@ FIGURES = (
         "at most 400 MB",
         "625 MB after 350 topics",
         memory.node,
+    ),
+    Figure(
+        "topic-list",
+        "a list of 100,000 topics, node to client, p50",
+        "300 ms, 1.5 x serializing it once",
+        "-",
+        topic_lists.long_list,
+    ),
+    Figure(
+        "topic-lists",
+        "lists of 1,000 topics a second, 32 connections",
+        "at least 2,000/s",
+        "-",
+        topic_lists.short_lists,
+    ),
+    Figure(
+        "topic-list-news",
+        "a topic was created, until 1,000 watches of its namespace know it, p50",
+        "at most 50 ms",
+        "-",
+        topic_lists.news,
+    ),
+    Figure(
+        "topic-list-memory",
+        "memory of 1,000 watches of a namespace of 100,000 topics",
+        "at most 40 MB",
+        "-",
+        topic_lists.memory,
     ),
     Figure(
         "audit",

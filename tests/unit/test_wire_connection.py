@@ -323,6 +323,34 @@ def test_unfinished_frames_of_all_connections_together_are_bounded() -> None:
     run(test)
 
 
+def test_what_many_clients_share_is_nobodys_own_memory_and_what_follows_it_is() -> None:
+    async def test() -> None:
+        limits = ConnectionLimits(account=AccountLimits(memory=1_000_000))
+        payload = bytes(8 << 20)
+        async with (
+            serving(limits=limits) as server,
+            raw(server.port) as one,
+            raw(server.port) as other,
+        ):
+            await one.handshake()
+            await other.handshake()
+            one.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            other.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for peer in server.peers:
+                peer.send_shared(b"head", payload)
+            await asyncio.sleep(0)
+            assert server.gate.memory == 0
+            assert all(peer.is_open for peer in server.peers)
+            deaf, left = server.peers
+            deaf.send_frame(bytes(600_000))
+            assert server.gate.memory == 600_000
+            deaf.send_frame(bytes(600_000))
+            assert "brokerMaxMemoryInFlight" in await deaf.closed
+            assert left.is_open
+
+    run(test)
+
+
 def test_one_client_too_many_is_told_so() -> None:
     async def test() -> None:
         limits = ConnectionLimits(account=AccountLimits(connections=1))

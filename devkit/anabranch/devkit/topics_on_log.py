@@ -24,7 +24,7 @@ from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.propose import topic_change
 from anabranch.core.topics.topic import TopicMove
 
-_AT_ONCE: Final = 5_000  # appends
+_AT_ONCE: Final = 5_000  # appends that are not settled
 _DEADLINE_S: Final = 60.0
 
 
@@ -40,10 +40,11 @@ def append_topics(
     replica = _folded(connection, wal)
     writer = KafkaLogWriter(connection, wal)
     failures: list[object] = []
-    for appended, record in enumerate(_records(replica, broker, names, segments)):
+    settled = 0
+    for appended, record in enumerate(_records(replica, broker, names, segments), 1):
         append_record(writer, record, lambda error: failures.append(error) if error else None)
-        while appended % _AT_ONCE == 0 and writer.serve(0):
-            pass
+        while appended - settled > _AT_ONCE:
+            settled += writer.serve(_DEADLINE_S)
     writer.close(_DEADLINE_S)
     if failures:
         raise RuntimeError(f"{len(failures)} records were not appended: {failures[0]}")

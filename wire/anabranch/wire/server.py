@@ -48,6 +48,7 @@ class Peer(Connection):
         self.reads_kafka = False  # where the messages are: Pulsar's own clients do not
         self.unfinished_bytes = 0  # of a frame that has begun
         self._kept = 0  # of memory, as the gate was told last
+        self._shared = (0, 0)  # from where to where in what is written others share it
         self._gate = server.gate
         self._server = server
         self._routes: Routes | None = None  # None until the handshake is done
@@ -91,10 +92,20 @@ class Peer(Connection):
         """Counts one less."""
         self._gate.account.close_watch(self)
 
+    def send_shared(self, head: bytes, payload: bytes) -> None:
+        """Sends a frame whose payload is one object for many clients, of which somebody else keeps
+        account: it is no memory that is kept for this one.
+        """
+        begin, end = self._shared
+        if self._written - self._unsent >= end:  # of those before nothing is left
+            begin = self._written
+        self._shared = (begin, self._written + len(head) + len(payload))
+        self.send_frame(head, payload)
+
     @property
     def memory(self) -> int:
-        """Bytes that are kept for it: of what it has not taken, and of a frame it has begun."""
-        return self._unsent + self.unfinished_bytes
+        """Bytes kept for it alone: of what it has not taken, and of a frame that it has begun."""
+        return self._own(self._unsent) + self.unfinished_bytes
 
     @property
     def _unsent(self) -> int:
@@ -109,8 +120,13 @@ class Peer(Connection):
         self.unfinished_bytes = self._decoder.unfinished_bytes if self.is_open else 0
         self.looked(self._unsent)
 
+    def _own(self, unsent: int) -> int:
+        """Of so many unsent bytes, those that it does not share."""
+        begin, end = self._shared
+        return unsent - max(0, end - max(begin, self._written - unsent))
+
     def looked(self, unsent: int) -> None:
-        memory = unsent + self.unfinished_bytes
+        memory = self._own(unsent) + self.unfinished_bytes
         if memory or self._kept:  # what the gate has seen meanwhile may be less
             self._kept = memory
             self._gate.keeps(self, memory)

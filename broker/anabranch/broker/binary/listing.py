@@ -161,7 +161,7 @@ class _Listing:
                 f"the list of topics does not fit: {error}. Give a pattern or property filters, or "
                 "read it by REST, where it comes in parts",
             ) from None
-        self._peer.send_frame(head, payload)
+        self._peer.send_shared(head, payload)
 
     # --- watches ------------------------------------------------------------------------
 
