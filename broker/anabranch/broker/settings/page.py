@@ -61,11 +61,15 @@ def setting_rows(model: type[BaseModel] = Settings) -> list[SettingRow]:
                 variable_of(name),
                 _default(name, info),
                 _values(info),
-                BY_POLICY if field in overridden else changes_of(info).value,
+                BY_POLICY if field in overridden else _changes(model, info).value,
                 info.description or "",
             )
         )
     return sorted(rows, key=lambda row: row.name)
+
+
+def _changes(model: type[BaseModel], info: FieldInfo) -> Changes:
+    return changes_of(info) if model is Settings else Changes.AT_START  # a proxy has no log
 
 
 def markdown_table(rows: Iterable[SettingRow]) -> str:
