@@ -70,10 +70,6 @@ def setting_rows(model: type[BaseModel] = Settings) -> list[SettingRow]:
     return sorted(rows, key=lambda row: row.name)
 
 
-def _changes(model: type[BaseModel], info: FieldInfo) -> Changes:
-    return changes_of(info) if model is Settings else Changes.AT_START  # a proxy has no log
-
-
 def markdown_table(rows: Iterable[SettingRow]) -> str:
     """As docs/settings.md has it."""
     lines = ["| name | default | values | changes | |", "| --- | --- | --- | --- | --- |"]
