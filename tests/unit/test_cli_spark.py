@@ -34,3 +34,28 @@ def test_what_the_bridge_to_spark_logs_of_an_interruption_is_not_shown(how: sign
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (130, b"")
+
+
+_FINALIZED: Final = """
+import os, signal, time, weakref
+from anabranch.broker.cli.spark.jobs import tidy_when_terminated
+
+class Proxy:
+    pass
+
+tidy_when_terminated()
+proxy = Proxy()
+gone = weakref.ref(proxy, lambda _: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.01)))
+try:
+    del proxy
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interruption_that_comes_in_a_finalizer_is_not_lost() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _FINALIZED], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (ended.stdout, ended.stderr) == ("interrupted\n", "")

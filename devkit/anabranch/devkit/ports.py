@@ -9,6 +9,9 @@ from typing import Final
 _FIRST: Final = 10_240
 _LAST: Final = 29_999
 _ATTEMPTS_MAX: Final = 1_000
+_GIVEN_MAX: Final = 5_000
+
+_given: dict[int, None] = {}  # the latest ones, which may be listened on only later
 
 
 def is_free(host: str, port: int) -> bool:
@@ -24,12 +27,15 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str) -> int:
-    """A port that nobody listens on at this moment."""
+    """A port that nobody listens on at this moment, and that was not given out lately."""
     # From the system's generator: who seeds the common one, as tests do, would else make all
     # processes choose the same ports.
     source = random.SystemRandom()
     for _ in range(_ATTEMPTS_MAX):
         port = source.randint(_FIRST, _LAST)
-        if is_free(host, port):
+        if port not in _given and is_free(host, port):
+            _given[port] = None
+            if len(_given) > _GIVEN_MAX:
+                del _given[next(iter(_given))]
             return port
     raise OSError(f"no free port between {_FIRST} and {_LAST} on {host}")

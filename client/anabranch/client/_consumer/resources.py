@@ -40,6 +40,7 @@ class ConsumerResources:
     """Those of a consumer that shares nothing."""
 
     keep_alives: float = KEEP_ALIVES
+    look_s: float = 0.5  # between two looks at whether the event loop runs
 
     def numbers(self) -> Iterator[int] | None:
         """Of fetches; None for numbers of its own."""

@@ -48,7 +48,7 @@ from anabranch.wire.anabranch_pb2 import (
 )
 from anabranch.wire.anabranch_pb2 import DeadLetterPolicy as PolicyForm
 from anabranch.wire.errors import RefusedError, WireError
-from anabranch.wire.logging import get_logger
+from anabranch.wire.logging import EventLog, get_logger
 
 _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 1.0
@@ -357,6 +357,17 @@ class ConsumerSession:
             self._core.on_assignment(assignment_of(update.assignment), self._clock())
             self._poke.set()
             self._on_change()
+
+
+def warn_if_blocked(logger: EventLog, late_s: float, session_s: float) -> None:
+    """Warns: whoever keeps the event loop from running keeps sessions from being kept."""
+    if late_s > session_s / 3:
+        logger.warning(
+            "consumer.loop_blocked",
+            blocked_s=round(late_s, 1),
+            session_s=session_s,
+            advice="receive_many fewer at a time, or work in a thread (asyncio.to_thread)",
+        )
 
 
 def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:

@@ -25,6 +25,7 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.messages import Batch, Message
 from anabranch.client._consumer.reading import Reading
 from anabranch.client._consumer.resources import Offsets
+from anabranch.client._consumer.session import warn_if_blocked
 from anabranch.client._errors import DeadlineError, SessionLapsedError
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
@@ -51,6 +52,7 @@ class OrderedConsumer(Consumer[Message]):
         core = ConsumerCore(settings.settle_timeout_s, resources.numbers(), resources.keep_alives)
         super().__init__(membership, core, settings.start_ms)
         self._settings = settings
+        self._look_s = resources.look_s
         self._reading = Reading(
             self._core,
             self._positions,
@@ -261,22 +263,14 @@ class OrderedConsumer(Consumer[Message]):
                 self._readable.set()
             now = self._now()
             wake_at = min(self._core.wake_at(), commit_at, self._reading.look_at(now))
-            pause_s = max(wake_at - now, 0.001)
+            pause_s = min(max(wake_at - now, 0.001), self._look_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if math.isinf(pause_s) else pause_s):
                     await self._poke.wait()
-            self._warn_if_blocked(self._now() - now - pause_s)
-
-    def _warn_if_blocked(self, late_s: float) -> None:
-        """Whoever keeps the event loop from running keeps the session from being kept."""
-        assignment = self._core.assignment
-        if assignment is not None and late_s > assignment.session_timeout_s / 3:
-            self._logger.warning(
-                "consumer.loop_blocked",
-                blocked_s=round(late_s, 1),
-                session_s=assignment.session_timeout_s,
-                advice="receive_many fewer at a time, or work in a thread (asyncio.to_thread)",
-            )
+            assignment = self._core.assignment
+            if assignment is not None:
+                late_s = self._now() - now - pause_s
+                warn_if_blocked(self._logger, late_s, assignment.session_timeout_s)
 
     def _commit_if_due(self, now: float) -> float:
         """Begins a commit if one is due; returns when the next one is, as far as is known."""

@@ -15,6 +15,7 @@ import msgspec
 
 from anabranch.client._aio import Tasks
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.session import warn_if_blocked
 from anabranch.client._many.connections import Line
 from anabranch.client._topics.nodes import NodeConnection
 from anabranch.wire import clock
@@ -78,15 +79,17 @@ class SessionKeeper:
 
     async def _run(self) -> None:
         while True:
+            due = self._now() + _LOOK_S
             await asyncio.sleep(_LOOK_S)
             now = self._now()
+            sessions = {_session_s(each) for each in self._kept}
+            warn_if_blocked(_logger, now - due, min(sessions, default=_SESSION_S))
             shared: dict[object, list[_Kept]] = {}
             for each in self._kept:
                 shared.setdefault(each.line.shared_with, []).append(each)
             self._connections = {each: self._connections.get(each, now) for each in shared}
             for connection, those in shared.items():
-                assignment = those[0].core.assignment
-                session_s = _SESSION_S if assignment is None else assignment.session_timeout_s
+                session_s = _session_s(those[0])
                 if now - self._connections[connection] >= session_s / KEEP_ALIVES:
                     self._connections[connection] = now
                     self._tasks.spawn(self._report(those, session_s / 3))
@@ -132,6 +135,11 @@ class SessionKeeper:
                 if each not in again:
                     each.poke()
         return again
+
+
+def _session_s(kept: _Kept) -> float:
+    assignment = kept.core.assignment
+    return _SESSION_S if assignment is None else assignment.session_timeout_s
 
 
 def _log_fault(error: BaseException) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -44,6 +45,7 @@ class SharedResources(ConsumerResources):
     """One topic's; `is_late`: it was not there at first."""
 
     keep_alives = OWN_KEEP_ALIVES
+    look_s = math.inf  # the keeper does
 
     def __init__(self, parts: ManyTopicsParts, *, is_late: bool) -> None:
         self._parts = parts

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -21,6 +24,7 @@ from anabranch.broker.cli.spark.flags import (
 from anabranch.broker.settings import Settings
 
 _KAFKA_S_MAX: Final = 10.0
+_AGAIN_S: Final = 0.05
 _ARCHIVE_CORES: Final = 1  # the log is one partition, and an archive never ends
 
 
@@ -34,6 +38,7 @@ def tidy_when_terminated() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, _interrupt)
     logging.getLogger().addFilter(_tells_more_than_that_it_was_interrupted)
+    sys.unraisablehook = _interrupt_again
 
 
 def _tells_more_than_that_it_was_interrupted(record: logging.LogRecord) -> bool:
@@ -43,6 +48,16 @@ def _tells_more_than_that_it_was_interrupted(record: logging.LogRecord) -> bool:
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     raise KeyboardInterrupt
+
+
+def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Sends the signal once more if it came while Python ran a finalizer, where it is dropped."""
+    if dropped.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(dropped)
+        return
+    again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM))
+    again.daemon = True
+    again.start()
 
 
 def _kafka(settings: Settings) -> dict[str, Any]:
