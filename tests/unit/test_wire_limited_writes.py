@@ -11,44 +11,21 @@ import pytest
 from anabranch.core.topic_lists.errors import (
     PermitAcquireCancelledError,
 )
-from anabranch.core.topic_lists.semaphore import SemaphoreLimits
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import FrameError
 from anabranch.wire.framing import encode_frame
 from anabranch.wire.limiter import (
-    AsyncDualMemoryLimiter,
-    DualLatency,
-    DualMemoryLimits,
-    LimitType,
     send_within,
     write_within,
 )
 from anabranch.wire.server import Peer
-from support.waiting import WAIT_S, until
+from support.limiter import DIRECT, acquired, limiter_of
+from support.waiting import until
 from support.wire import Raw, raw, run, serving
 
-MS = 1_000_000
-LONG = 1_000 * int(WAIT_S) * MS
-HEAP, DIRECT = LimitType.HEAP_MEMORY, LimitType.DIRECT_MEMORY
 UNREAD = 3_000_000  # bytes: more than sockets keep by themselves, in two messages
-
-
-def limiter_of(
-    permits_max: int = 10,
-    queue_max: int = 0,
-    timeout_ns: int = LONG,
-    latency: DualLatency | None = None,
-) -> AsyncDualMemoryLimiter:
-    """Direct memory has ten times as much."""
-    heap = SemaphoreLimits(permits_max, queue_max, timeout_ns)
-    direct = SemaphoreLimits(10 * permits_max, queue_max, timeout_ns)
-    return AsyncDualMemoryLimiter(DualMemoryLimits(heap, direct), latency)
-
-
-def acquired(limiter: AsyncDualMemoryLimiter) -> tuple[int, int]:
-    return limiter.side(HEAP).acquired, limiter.side(DIRECT).acquired
 
 
 def update_of(size: int) -> pb.CommandScalableTopicUpdate:

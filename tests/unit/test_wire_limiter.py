@@ -17,34 +17,14 @@ from anabranch.core.topic_lists.errors import (
 )
 from anabranch.core.topic_lists.semaphore import LARGEST, SemaphoreLimits
 from anabranch.wire.limiter import (
-    AsyncDualMemoryLimiter,
-    DualLatency,
     DualMemoryLimits,
     LimitType,
 )
+from support.limiter import DIRECT, HEAP, MS, acquired, limiter_of
 from support.waiting import WAIT_S, until
 from support.wire import run
 
-MS = 1_000_000
-LONG = 1_000 * int(WAIT_S) * MS
-HEAP, DIRECT = LimitType.HEAP_MEMORY, LimitType.DIRECT_MEMORY
 OTHER = {HEAP: DIRECT, DIRECT: HEAP}
-
-
-def limiter_of(
-    permits_max: int = 10,
-    queue_max: int = 0,
-    timeout_ns: int = LONG,
-    latency: DualLatency | None = None,
-) -> AsyncDualMemoryLimiter:
-    """Direct memory has ten times as much."""
-    heap = SemaphoreLimits(permits_max, queue_max, timeout_ns)
-    direct = SemaphoreLimits(10 * permits_max, queue_max, timeout_ns)
-    return AsyncDualMemoryLimiter(DualMemoryLimits(heap, direct), latency)
-
-
-def acquired(limiter: AsyncDualMemoryLimiter) -> tuple[int, int]:
-    return limiter.side(HEAP).acquired, limiter.side(DIRECT).acquired
 
 
 # --- two kinds ------------------------------------------------------------------------------

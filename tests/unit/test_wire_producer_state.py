@@ -19,9 +19,9 @@ from anabranch.wire.kafka_protocol import (
     KafkaProtocolError,
     ResponseReader,
     text,
-    varint,
 )
 from anabranch.wire.producer_state import ProducerState, ask, await_leading
+from anabranch.wire.varint import varint
 
 WAIT_S = 60.0
 NO_TAGS = b"\0"

@@ -1,13 +1,18 @@
-"""What the SDK adds to asyncio: `Closing`, `Tasks` and `on_thread`."""
+"""What the SDK adds to asyncio: `Closing`, `Receiving`, `Tasks`, `on_thread` and `rest`."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
+
+from anabranch.client._errors import ClosedError
+
+MessageT = TypeVar("MessageT")
 
 
 class Closing(ABC):
@@ -28,6 +33,23 @@ class Closing(ABC):
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         await (self.close() if error is None else self.abandon())
+
+
+class Receiving(Closing, Generic[MessageT]):
+    """Use `async for` as well, which ends when it is closed."""
+
+    @abstractmethod
+    async def receive(self, timeout_s: float | None = None) -> MessageT:
+        """The next message. Raises DeadlineError, ClosedError."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageT:
+        try:
+            return await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
 
 
 class Tasks:
@@ -89,3 +111,9 @@ async def on_thread(function: Callable[_P, _T], *args: _P.args, **named: _P.kwar
     name = getattr(function, "__name__", "call")
     threading.Thread(target=run, name=f"anabranch-{name}", daemon=True).start()
     return await outcome
+
+
+async def rest(failures: int, least_s: float, most_s: float) -> None:
+    """Sleeps after so many failures in a row: twice as long for each, and never as others do."""
+    pause_s = min(most_s, least_s * 2 ** min(failures, 10))
+    await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))

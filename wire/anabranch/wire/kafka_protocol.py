@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from anabranch.wire.errors import WireError
+from anabranch.wire.varint import varint
 
 Address = tuple[str, int]
 
@@ -141,16 +142,6 @@ class ResponseReader:
         for _ in range(self.varint()):
             self.varint()
             self.skip(self.varint())
-
-
-def varint(value: int) -> bytes:
-    """A number of a request, seven bits a byte."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _exactly(stream: socket.socket, count: int) -> bytes:

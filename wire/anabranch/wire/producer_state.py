@@ -24,8 +24,8 @@ from anabranch.wire.kafka_protocol import (
     KafkaProtocolError,
     ResponseReader,
     text,
-    varint,
 )
+from anabranch.wire.varint import varint
 
 SEQUENCES: Final = 2**31  # then they begin at 0 again
 _DESCRIBE_PRODUCERS: Final = 61

@@ -24,24 +24,10 @@ from anabranch.wire.limiter import (
     AsyncDualMemoryLimiterPermit,
     LimitType,
 )
+from anabranch.wire.varint import varint
 
 _SIZES: Final = struct.Struct(">II")
 _LENGTH_DELIMITED: Final = 2
-_SEVEN_BITS: Final = 0x7F
-
-
-def varint(number: int) -> bytes:
-    """A number as Protobuf writes it.
-
-    >>> varint(300).hex()
-    'ac02'
-    """
-    digits = bytearray()
-    while number > _SEVEN_BITS:
-        digits.append(number & _SEVEN_BITS | 0x80)
-        number >>= 7
-    digits.append(number)
-    return bytes(digits)
 
 
 def nested(field: int, message: bytes) -> bytes:

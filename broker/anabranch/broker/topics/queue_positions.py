@@ -28,8 +28,8 @@ from anabranch.wire.kafka_protocol import (
     ResponseReader,
     can_ask,
     text,
-    varint,
 )
+from anabranch.wire.varint import varint
 
 _T = TypeVar("_T")
 

@@ -6,11 +6,11 @@ import asyncio
 import secrets
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Self
 
 import msgspec
 
-from anabranch.client._aio import Closing, Tasks
+from anabranch.client._aio import MessageT, Receiving, Tasks
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._consumer.session import ConsumerSession, Identity
@@ -25,7 +25,6 @@ from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 from anabranch.wire.logging import get_logger
 
-MessageT = TypeVar("MessageT")
 Produce = Callable[[str, ProducerSettings], Awaitable[Producer]]
 
 LEAVE_S_MAX: Final = 5.0
@@ -61,7 +60,7 @@ class _Signal(asyncio.Event):
             self._listener()
 
 
-class Consumer(Closing, Generic[MessageT]):
+class Consumer(Receiving[MessageT]):
     """One consumer of a subscription, on one event loop.
 
     Whatever happens sets `_poke`, for the task that drives, and `_readable`, for whoever waits in a
@@ -138,15 +137,6 @@ class Consumer(Closing, Generic[MessageT]):
     @abstractmethod
     async def receive(self, timeout_s: float | None = None) -> MessageT:
         """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> MessageT:
-        try:
-            return await self.receive()
-        except ClosedError:
-            raise StopAsyncIteration from None
 
     @property
     @abstractmethod

@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import random
 from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
+from anabranch.client._aio import rest
 from anabranch.client._consumer.assignment import AssignedSegment, Assignment, SegmentBucket
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.resources import OWN, ConsumerResources
@@ -218,8 +218,7 @@ class ConsumerSession:
                 self._core.on_disconnected()
             attempt += 1
             if self._core.needs_subscribe and not self._is_over:
-                pause_s = min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(attempt - 1, 10))
-                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+                await rest(attempt - 1, _RETRY_S_MIN, _RETRY_S_MAX)
 
     def _troubled(self, error: Exception) -> None:
         self._trouble = error

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from anabranch.client._aio import Closing, Tasks
+from anabranch.client._aio import MessageT, Receiving, Tasks
 from anabranch.client._consumer.consumer import Consumer, Membership, Produce
 from anabranch.client._errors import ClientError, ClosedError, TopicNotFoundError
 from anabranch.client._many.membership import MemberState, OrderKind, TopicMembership
@@ -35,7 +35,6 @@ from anabranch.wire import clock
 from anabranch.wire.logging import get_logger
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer[Any])
-MessageT = TypeVar("MessageT")
 SettingsT = TypeVar("SettingsT", bound=ReceivingSettings)
 
 OPENING_MAX: Final = 64  # topics that are being opened at once
@@ -56,7 +55,7 @@ class TopicsSubscription(msgspec.Struct, frozen=True):
     traffic: TrafficReporter
 
 
-class TopicsConsumer(Closing, Generic[ConsumerT, MessageT, SettingsT]):
+class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT]):
     """One consumer over many topics, on one event loop; made by `Client`.
 
     A topic that cannot be subscribed to, or fails, is logged and tried again; the others go on.
@@ -144,19 +143,6 @@ class TopicsConsumer(Closing, Generic[ConsumerT, MessageT, SettingsT]):
             self._is_closing = True
             self._closing = asyncio.create_task(self._close_all(), name="consumer close")
         await asyncio.shield(self._closing)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> MessageT:
-        try:
-            return await self.receive()
-        except ClosedError:
-            raise StopAsyncIteration from None
-
-    @abstractmethod
-    async def receive(self, timeout_s: float | None = None) -> MessageT:
-        """The next message. Raises DeadlineError, ClosedError."""
 
     # What kinds of consumers differ in.
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from anabranch.client._aio import Closing
+from anabranch.client._aio import Closing, rest
 from anabranch.client._errors import (
     ClientError,
     ClosedError,
@@ -126,8 +125,7 @@ class TopicListWatch(Closing):
             except Exception as error:  # noqa: BLE001 - a fault in one session must not end all
                 _logger.error("topic_list.fault", selection=str(self.selection), why=repr(error))
             attempt = 0 if self._answered else attempt + 1
-            ceiling = min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(attempt, 10))
-            await asyncio.sleep(ceiling * random.uniform(0.5, 1.0))
+            await rest(attempt, _RETRY_S_MIN, _RETRY_S_MAX)
 
     async def _session(self) -> None:
         """One session, until its connection ends, or what the node tells does not fit."""

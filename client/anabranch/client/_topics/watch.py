@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-import random
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from anabranch.client._aio import Closing
+from anabranch.client._aio import Closing, rest
 from anabranch.client._errors import (
     ClientError,
     ClosedError,
@@ -126,8 +125,7 @@ class LayoutWatch(Closing):
                 _logger.error("watch.fault", topic=self.topic, why=repr(error))
                 self._fails(ClientError(f"the watch of {self.topic} met a fault: {error!r}"))
             attempt = 0 if self._answered else attempt + 1
-            ceiling = min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(attempt, 10))
-            await asyncio.sleep(ceiling * random.uniform(0.5, 1.0))
+            await rest(attempt, _RETRY_S_MIN, _RETRY_S_MAX)
 
     async def _session(self) -> None:
         """One session, until its connection ends or its node sends it away."""

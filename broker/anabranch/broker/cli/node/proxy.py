@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 from pathlib import Path
 
 import click
 
 from anabranch.broker.cli.shared.flags import FILE, given_settings
+from anabranch.broker.cli.shared.stopping import asked_to_stop
 from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
 
 
@@ -78,10 +77,7 @@ async def run(settings: ProxySettings) -> int:
     from anabranch.broker.http.server import bind
     from anabranch.broker.proxy.proxy import DESCRIPTORS_EACH, Proxy
 
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, stopping)
+    stopping = asked_to_stop()
     address = settings.bind_address
     with (
         bind(address, settings.web_service_port) as web,
@@ -98,10 +94,3 @@ async def run(settings: ProxySettings) -> int:
         await stopping.wait()
         await running.stop()
     return 0
-
-
-def _stop(stopping: asyncio.Event) -> None:
-    if stopping.is_set():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.raise_signal(signal.SIGTERM)
-    stopping.set()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import threading
 from typing import Any
 
 import click
 
 from anabranch.broker.cli.shared.flags import setting_flags, setting_help, settings_of
+from anabranch.broker.cli.shared.stopping import asked_to_stop
 from anabranch.broker.settings import Settings
 
 
@@ -61,10 +61,7 @@ async def run(settings: Settings) -> int:
     from anabranch.broker.node import Node
     from anabranch.wire.server import serve
 
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, stopping)
+    stopping = asked_to_stop()
     address = settings.bind_address
     with (
         bind(address, settings.web_service_port) as held,
@@ -105,10 +102,3 @@ def _end_with_parent() -> None:
     while os.read(0, 64):
         pass
     os._exit(1)
-
-
-def _stop(stopping: asyncio.Event) -> None:
-    if stopping.is_set():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.raise_signal(signal.SIGTERM)
-    stopping.set()
