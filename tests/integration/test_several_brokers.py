@@ -5,6 +5,7 @@ one may be killed in the middle of it.
 from __future__ import annotations
 
 import asyncio
+import resource
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ElectionType, KafkaError, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient, ConfigResource, PartitionMetadata
 from confluent_kafka.cimpl import NewTopic
@@ -23,6 +24,7 @@ from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import Sealer, SegmentTopic
 from anabranch.client import Client, Producer
+from anabranch.client._kafka_options import ADMIN
 from anabranch.devkit.kafka.brokers import KafkaBrokers
 from anabranch.wire import producer_state
 from support import channel
@@ -88,6 +90,34 @@ def test_a_share_group_is_set_up_once_every_broker_knows(brokers: KafkaBrokers) 
     finally:
         victim.start()
     admin.close()
+
+
+@pytest.mark.parametrize("maker", ["node", "sdk"])
+def test_a_question_to_a_broker_that_is_away_waits_in_peace(
+    brokers: KafkaBrokers, maker: str
+) -> None:
+    """librdkafka's threads otherwise wake each other some 400,000 times a second meanwhile."""
+    user = (
+        KafkaConnection(brokers.bootstrap_servers).admin()
+        if maker == "node"
+        else AdminClient({**ADMIN, **QUIET, "bootstrap.servers": brokers.bootstrap_servers})
+    )
+    asked = ConfigResource(ConfigResource.Type.BROKER, "3")
+    user.describe_configs([asked])[asked].result(_WAIT_S)
+    victim = brokers.numbered(3)
+    victim.kill()
+    try:
+        before = _switches()
+        with pytest.raises(KafkaException):
+            user.describe_configs([asked], request_timeout=2.0)[asked].result(_WAIT_S)
+        assert _switches() - before < 20_000
+    finally:
+        victim.start()
+
+
+def _switches() -> int:
+    """How often this process has given up the processor to wait."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
 def test_only_the_leader_of_a_whole_partition_is_believed_on_what_it_holds(

@@ -67,6 +67,17 @@ SHARE_CONSUMER: Final[Mapping[str, Any]] = {
     "statistics.interval.ms": 500,
     "log_level": 3,  # errors; one warns that this is a preview
 }
+# Of clients that only ask and change. Unless they keep a connection to every broker of Kafka, a
+# question to one that is away keeps two threads busy with waking each other (0021).
+ADMIN: Final[Mapping[str, Any]] = {
+    "enable.sparse.connections": False,
+    "socket.nagle.disable": True,
+    "socket.timeout.ms": 10_000,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 20,
+    "log_level": 3,
+}
 
 
 def in_group(

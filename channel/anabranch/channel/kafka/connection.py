@@ -51,6 +51,9 @@ _COMMON: Final[Mapping[str, Any]] = {
     "allow.auto.create.topics": False,
 }
 # Nothing is ever grouped or committed; librdkafka asks for a group's name all the same.
+# Else a question to a broker of Kafka that is away keeps two threads busy with nothing but waking
+# each other, for as long as it waits for an answer (docs/decisions/0021).
+_ADMIN: Final[Mapping[str, Any]] = {"enable.sparse.connections": False}
 _CONSUMER: Final[Mapping[str, Any]] = {
     "group.id": "anabranch-no-group",
     "enable.auto.commit": False,
@@ -226,7 +229,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
 
     def admin(self) -> AdminClient:
         """A client for questions and for changes of topics."""
-        return self._made(AdminClient, {})
+        return self._made(AdminClient, _ADMIN)
 
     def _made(self, kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
         everything = {

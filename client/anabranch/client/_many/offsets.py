@@ -17,21 +17,13 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from anabranch.client._consumer.assignment import Partition
 from anabranch.client._consumer.group_offsets import patience_s
-from anabranch.client._kafka_options import LIBRDKAFKA_LOG
+from anabranch.client._kafka_options import ADMIN, LIBRDKAFKA_LOG
 from anabranch.wire import clock
 
 _T = TypeVar("_T")
 
 _ASK_S_MAX: Final = 5.0
 _ASKING_MAX: Final = 32  # under way at once
-_OPTIONS: Final[Mapping[str, Any]] = {
-    "socket.nagle.disable": True,
-    "socket.timeout.ms": 10_000,
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 500,
-    "retry.backoff.ms": 20,
-    "log_level": 3,
-}
 
 
 class OffsetsClient:
@@ -46,7 +38,7 @@ class OffsetsClient:
         group = str(kafka["group.id"])
         if self._admin is None:
             given = {name: value for name, value in kafka.items() if name != "group.id"}
-            self._admin = AdminClient({**_OPTIONS, **given}, logger=LIBRDKAFKA_LOG)
+            self._admin = AdminClient({**ADMIN, **given}, logger=LIBRDKAFKA_LOG)
         return SharedOffsets(self, self._admin, group, session_s)
 
     async def ask(self, question: Callable[[], Mapping[Any, Future[_T]]]) -> dict[Any, _T]:

@@ -13,7 +13,7 @@ from confluent_kafka.admin._config import ConfigResource
 
 from anabranch.client._consumer.reads import is_for_good, locked_out
 from anabranch.client._errors import DeadlineError, KafkaReadError
-from anabranch.client._kafka_options import LIBRDKAFKA_LOG
+from anabranch.client._kafka_options import ADMIN, LIBRDKAFKA_LOG
 
 _LOCK: Final = "share.record.lock.duration.ms"
 _COUNT: Final = "share.delivery.count.limit"
@@ -37,7 +37,7 @@ async def delivering_of(kafka: Mapping[str, Any], timeout_s: float) -> Deliverin
     properties = dict(kafka)
     group_id = properties.pop("group.id")
     heard: list[KafkaError] = []
-    told: dict[str, Any] = {"log_level": 3, "error_cb": heard.append}
+    told: dict[str, Any] = {**ADMIN, "error_cb": heard.append}
     admin = AdminClient({**properties, **told}, logger=LIBRDKAFKA_LOG)
     resource = ConfigResource(ConfigResource.Type.GROUP, group_id)
     said = ""
