@@ -9,6 +9,7 @@ from typing import Final
 from anabranch.broker.http.guards.origins import OriginRules
 from anabranch.broker.http.server import HttpServer
 from anabranch.broker.logging import get_logger
+from anabranch.broker.metrics.ports import measure_strangers
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.proxy.app import create_proxy_app
@@ -75,6 +76,7 @@ class Proxy:
             nodes, self.shared.addresses, self.shared.counts, OriginRules(self._settings)
         )
         self._http = HttpServer(app, web, self._settings.http_limits, quick)
+        measure_strangers(self.wire.gate, self._http.connections, self.shared.counts)
         await self._http.start()
         await self.wire.start("", 0, binary)
         _log.info(
