@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -14,6 +16,7 @@ from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
 from anabranch.broker.settings.sources import SettingsError
 from support import steady
 from support.memory_cluster import WAIT_S, MemoryCluster, until
+from support.metrics_page import ROOT
 from support.proxied import HOST, RunningProxy, ServedNode, running_proxy, with_proxy
 
 LOOKUP = "/lookup/v2/topic/persistent/public/default/t"
@@ -68,6 +71,26 @@ def test_the_proxy_s_own_paths_are_its_own() -> None:
         assert (await proxy.http.head("/livez")).status_code == 200
 
     with_proxy(test)
+
+
+def test_the_health_check_of_the_image_tells_a_proxy_that_reaches_nobody() -> None:
+    async def test(proxy: RunningProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+        check = [sys.executable, str(ROOT / "docker" / "health.py"), "/readyz"]
+        told = {"ANABRANCH_WEB_SERVICE_PORT": str(proxy.settings.web_service_port)}
+
+        async def status() -> int:
+            done = await asyncio.to_thread(
+                subprocess.run, check, env=told, stderr=subprocess.DEVNULL, check=False
+            )
+            return done.returncode
+
+        assert await status() == 0
+        for node in nodes:
+            await node.die()
+        await until(lambda: proxy.proxy.shared.nodes.answering == 0)
+        assert await status() == 1
+
+    with_proxy(test, brokerListRefreshSeconds=0.1)
 
 
 def test_look_ups_need_no_http_request_to_a_node() -> None:
