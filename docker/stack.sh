@@ -66,6 +66,7 @@ addresses() {
     for node in node-1 node-2 node-3; do
         echo "  $node       http://$(local_port $node 8080), pulsar://$(local_port $node 6650)"
     done
+    echo "  proxy        http://$(local_port proxy 8080), pulsar://$(local_port proxy 6650)"
     echo "  Kafka        $(local_port kafka-1 19092),$(local_port kafka-2 19092),$(local_port kafka-3 19092)"
     echo "  Spark        http://$(local_port spark-master 8080)"
     echo "  audits       http://$(local_port audits 9099)"

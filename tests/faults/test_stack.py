@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -17,6 +18,8 @@ from urllib.parse import urlencode
 import pytest
 
 from anabranch.devkit import ports
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.client import connect
 from support.metrics_page import ROOT
 from support.queries import of_alerts, of_dashboards
 
@@ -25,6 +28,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800)]
 _SCRIPT: Final = ROOT / "docker" / "stack.sh"
 _NODES: Final = ("node-1", "node-2", "node-3")
 _LOOKUP: Final = "/lookup/v2/topic/persistent/public/default/orders"
+_FOLLOWED: Final = "public/default/followed"
+_ANSWER_S: Final = 60
 _AUDIT_S: Final = 15
 _DEMO_S: Final = 45
 _WAIT_S: Final = 400.0
@@ -89,6 +94,11 @@ def _json(url: str) -> Any:
         return json.load(answer)
 
 
+def _ask(method: str, url: str) -> None:
+    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=_ANSWER_S):
+        pass
+
+
 def _await(holds: Callable[[], bool], what: Callable[[], str]) -> None:
     deadline = time.monotonic() + _WAIT_S
     while not holds():
@@ -100,6 +110,7 @@ def _await(holds: Callable[[], bool], what: Callable[[], str]) -> None:
 def cluster() -> Iterator[Cluster]:
     names = [f"STACK_NODE_{at}_{port}" for at in (1, 2, 3) for port in ("HTTP", "BINARY")]
     names += [f"STACK_KAFKA_{at}" for at in (1, 2, 3)]
+    names += ["STACK_PROXY_HTTP", "STACK_PROXY_BINARY"]
     names += ["STACK_SPARK", "STACK_AUDITS", "STACK_PROMETHEUS"]
     name = f"anabranch-test-{uuid.uuid4().hex[:8]}"
     taken = {each: str(ports.free_port("127.0.0.1")) for each in names}
@@ -108,7 +119,8 @@ def cluster() -> Iterator[Cluster]:
     try:
         started = found.run("up")
         assert started.returncode == 0, started.stdout + started.stderr
-        assert f"http://localhost:{taken['STACK_NODE_1_HTTP']}" in started.stdout
+        for each in ("STACK_NODE_1_HTTP", "STACK_PROXY_HTTP"):
+            assert f"http://localhost:{taken[each]}" in started.stdout
         yield found
     finally:
         found.run("down")
@@ -119,6 +131,41 @@ def test_every_node_names_the_same_owner(cluster: Cluster) -> None:
     owners = [_json(url + _LOOKUP)["httpUrl"] for url in urls]
     assert owners[0] in {f"http://{node}:8080" for node in _NODES}
     assert owners == [owners[0]] * 3
+
+
+def test_the_proxy_leads_from_this_machine_to_the_nodes(cluster: Cluster) -> None:
+    """Nothing that it answers has a name that only the stack's network knows."""
+    web = f"http://localhost:{cluster.environment['STACK_PROXY_HTTP']}"
+    binary = f"pulsar://localhost:{cluster.environment['STACK_PROXY_BINARY']}"
+    found = _json(web + _LOOKUP)
+    assert (found["httpUrl"], found["brokerUrl"]) == (web, binary)
+    _ask("PUT", f"{web}/admin/v2/scalable/{_FOLLOWED}?numInitialSegments=1")
+    told = asyncio.run(_followed(int(cluster.environment["STACK_PROXY_BINARY"]), web))
+    assert [len(dag.segments) for dag in told] == [1, 3]
+    assert {dag.controller_broker_url for dag in told} == {binary}
+    (proxy,) = cluster.query('anabranch_proxy_nodes_answering{job="proxies"}')
+    assert proxy["value"][1] == str(len(_NODES))
+
+
+async def _followed(port: int, web: str) -> list[pb.ScalableTopicDAG]:
+    """The layouts of a topic that is split meanwhile, until no operation is under way."""
+    told: asyncio.Queue[pb.ScalableTopicDAG] = asyncio.Queue()
+    client = await connect(
+        "localhost",
+        port,
+        on_push=lambda command: told.put_nowait(command.scalableTopicUpdate.dag),
+        timeout_s=_ANSWER_S,
+    )
+    try:
+        client.send(pb.CommandScalableTopicLookup(session_id=1, topic=f"topic://{_FOLLOWED}"))
+        async with asyncio.timeout(_ANSWER_S):
+            seen = [await told.get()]
+            await asyncio.to_thread(_ask, "POST", f"{web}/admin/v2/scalable/{_FOLLOWED}/split/0")
+            while seen[-1].epoch == seen[0].epoch:
+                seen.append(await told.get())
+        return [seen[0], seen[-1]]
+    finally:
+        client.abort("the test is over")
 
 
 def test_the_demo_s_load_arrives_once_and_in_order(cluster: Cluster) -> None:
@@ -165,7 +212,16 @@ def test_every_panel_has_data_and_every_rule_is_evaluated(cluster: Cluster) -> N
 
 @pytest.mark.parametrize(
     "service",
-    ["audits", "archive", "prometheus", "node-1", "kafka-1", "spark-worker-1", "spark-master"],
+    [
+        "audits",
+        "archive",
+        "prometheus",
+        "proxy",
+        "node-1",
+        "kafka-1",
+        "spark-worker-1",
+        "spark-master",
+    ],
 )
 def test_docker_stop_ends_it_with_status_0(cluster: Cluster, service: str) -> None:
     labels = (f"com.docker.compose.project={cluster.name}", f"com.docker.compose.service={service}")

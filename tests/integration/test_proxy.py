@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -117,6 +118,58 @@ def test_administration_goes_through_either_proxy(
     assert one.web_url in found.stdout, found.stdout
     doctor = command("doctor", "--url", one.web_url)
     assert "reaches" in doctor.stdout, doctor.stdout
+
+
+def test_nothing_is_lost_when_proxies_are_killed_until_one_is_left(
+    cluster: TopicCluster, tmp_path: Path
+) -> None:
+    """Whichever its clients were at, they go on by another one; layouts come by that, too."""
+    topic = "public/default/by-any"
+    received: dict[bytes, list[bytes]] = defaultdict(list)
+
+    def count() -> int:
+        return sum(map(len, received.values()))
+
+    async def body(proxies: list[ProxyProcess]) -> None:
+        last = proxies[-1]
+        await rest(last, "PUT", f"/admin/v2/scalable/{topic}", params={"numInitialSegments": 2})
+        async with Client(url_of(proxies)) as client:
+            producer = await client.create_producer(topic)
+            consumer = await client.subscribe(topic, "billing", "only")
+
+            async def receive() -> None:
+                async for message in consumer:
+                    received[message.key or b""].append(bytes(message.value))
+                    consumer.acknowledge(message)
+
+            receiving = asyncio.create_task(receive())
+            traffic = Traffic(producer, _KEYS, 0.01)
+            await until(lambda: count() > 200)
+            for each in proxies[:-1]:
+                each.process.kill()
+                await asyncio.to_thread(each.process.wait)
+                seen = count()
+                await until(lambda seen=seen: count() > seen + 200)  # type: ignore[misc]
+            await rest(last, "POST", f"/admin/v2/scalable/{topic}/split/0")
+            await until(lambda: len(producer.layout.segments) == 4)
+            seen = count()
+            await until(lambda: count() > seen + 200)
+            sent = await traffic.stop()
+            await until(
+                lambda: all(set(received[key]) == set(values) for key, values in sent.items())
+            )
+            receiving.cancel()
+            await asyncio.gather(receiving, return_exceptions=True)
+            kept = await asyncio.to_thread(stored, cluster.kafka, producer.layout)
+        assert wrong(kept, sent) == []
+        once = {key: list(dict.fromkeys(values)) for key, values in received.items()}
+        assert wrong(once, sent) == []
+
+    nodes = [node.broker_id for node in cluster.nodes]
+    with contextlib.ExitStack() as stack:
+        names = ("first", "second", "third")
+        proxies = [stack.enter_context(proxy_process(name, nodes, tmp_path)) for name in names]
+        asyncio.run(asyncio.wait_for(body(proxies), TEST_S))
 
 
 def test_nothing_is_lost_and_keys_keep_their_order_when_a_session_s_node_is_killed(

@@ -33,6 +33,9 @@ class ServedNode:
         self.web = node.id
         self.binary = node.settings.service_url.removeprefix("pulsar://")
 
+    async def shut_http(self) -> None:
+        await self._http.stop()
+
     async def die(self) -> None:
         for peer in list(self.wire.peers):
             peer.abort("the node has died")

@@ -43,6 +43,9 @@ def _each(metric: str, labels: str, loud: str, quiet: str) -> tuple[dict[str, st
     return {f"{metric}{{{labels}}}": loud}, {f"{metric}{{{labels}}}": quiet}
 
 
+_PROXY: Final = 'job="proxies",instance="p1"'
+_REACHED: Final = "anabranch_proxy_nodes_answering"
+_KNOWN: Final = "anabranch_proxy_nodes"
 _LAG: Final = "anabranch_fold_lag_records"
 _PROPOSALS: Final = "anabranch_proposal_seconds_bucket"
 _HAND_OVERS: Final = "anabranch_hand_over_seconds_bucket"
@@ -184,6 +187,21 @@ CASES: Final = (
             f'anabranch_wire_refusals_total{{{_NODE},reason="watches_per_ip"}}': "0+0.5x20",
             f'anabranch_wire_refusals_total{{{_NODE},reason="idle"}}': "0+9x20",
         },
+    ),
+    Case("AnabranchProxyDown", 2, *_each("up", _PROXY, "1 0x8", "1x9")),
+    Case("AnabranchProxyReachesNobody", 2, *_each(_REACHED, _PROXY, "3 0x8", "1x9")),
+    Case(
+        "AnabranchProxyMissesNodes",
+        7,
+        {f"{_REACHED}{{{_PROXY}}}": "2x28", f"{_KNOWN}{{{_PROXY}}}": "3x28"},
+        {f"{_REACHED}{{{_PROXY}}}": "2 3x28", f"{_KNOWN}{{{_PROXY}}}": "3x28"},
+    ),
+    Case(  # of which the page tells
+        "AnabranchProxyMissesNodes",
+        7,
+        {},
+        {f"{_REACHED}{{{_PROXY}}}": "0x28", f"{_KNOWN}{{{_PROXY}}}": "3x28"},
+        0,
     ),
     Case("AnabranchDigestMismatch", 1, *_each("anabranch_digest_mismatch_total", _NODE, "1", "0")),
     Case(

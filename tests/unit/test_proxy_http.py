@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -13,7 +15,8 @@ from anabranch.broker.proxy.proxy import Proxy
 from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
 from anabranch.broker.settings.sources import SettingsError
 from support import steady
-from support.memory_cluster import MemoryCluster, until
+from support.memory_cluster import WAIT_S, MemoryCluster, until
+from support.metrics_page import ROOT
 from support.proxied import HOST, RunningProxy, ServedNode, running_proxy, with_proxy
 
 LOOKUP = "/lookup/v2/topic/persistent/public/default/t"
@@ -68,6 +71,51 @@ def test_the_proxy_s_own_paths_are_its_own() -> None:
         assert (await proxy.http.head("/livez")).status_code == 200
 
     with_proxy(test)
+
+
+def test_the_health_check_of_the_image_tells_a_proxy_that_reaches_nobody() -> None:
+    async def test(proxy: RunningProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+        check = [sys.executable, str(ROOT / "docker" / "health.py"), "/readyz"]
+        told = {"ANABRANCH_WEB_SERVICE_PORT": str(proxy.settings.web_service_port)}
+
+        async def status() -> int:
+            done = await asyncio.to_thread(
+                subprocess.run, check, env=told, stderr=subprocess.DEVNULL, check=False
+            )
+            return done.returncode
+
+        assert await status() == 0
+        for node in nodes:
+            await node.die()
+        await until(lambda: proxy.proxy.shared.nodes.answering == 0)
+        assert await status() == 1
+
+    with_proxy(test, brokerListRefreshSeconds=0.1)
+
+
+def test_look_ups_need_no_http_request_to_a_node() -> None:
+    """Whatever a client makes of the connection: several requests at once, or the last one."""
+
+    async def test(proxy: RunningProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+        path = "/lookup/v2/topic/persistent/public/default/orders"
+        found = await proxy.http.get(path)  # assigns the bundle, and has the link opened
+        await until(lambda: proxy.proxy.shared.nodes._shared is not None)
+        for node in nodes:
+            await node.shut_http()
+        again = await proxy.http.get(path)
+        assert (again.status_code, again.json()) == (200, found.json())
+        host, port = HOST, proxy.settings.web_service_port
+        reader, writer = await asyncio.open_connection(host, port)
+        asked = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n"
+        writer.write(f"{asked}\r\n{asked}\r\n{asked}Connection: close\r\n\r\n".encode())
+        told = (await asyncio.wait_for(reader.read(), WAIT_S)).decode()  # to the end
+        assert told.count("HTTP/1.1 200 OK") == told.count(proxy.service_url) / 2 == 3
+        assert told.count("connection: close") == 1
+        writer.close()
+        refused = await proxy.http.get(path, headers={"Origin": "http://elsewhere.example"})
+        assert refused.status_code == 403
+
+    with_proxy(test, brokerListRefreshSeconds=3_600)
 
 
 def test_a_node_that_dies_is_left_and_its_bundles_are_found_elsewhere() -> None:

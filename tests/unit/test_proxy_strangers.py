@@ -14,7 +14,7 @@ from anabranch.core.strangers import PortRefusal
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
-from anabranch.wire.errors import RefusedError
+from anabranch.wire.errors import ConnectError, RefusedError
 from anabranch.wire.framing import FRAME_BYTES_MAX
 from support.memory_cluster import WAIT_S, MemoryCluster, until
 from support.proxied import RunningProxy, ServedNode, with_proxy
@@ -138,6 +138,20 @@ def test_one_watch_too_many_is_refused_and_one_closed_makes_room(
         await until(lambda: account_of(proxy) == (0, 0))
 
     with_proxy(test, brokerMaxWatchesPerConnection=2)
+
+
+def test_what_it_refuses_is_counted_by_its_reason() -> None:
+    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
+        async with proxy.client():
+            with pytest.raises(ConnectError, match="brokerMaxConnectionsPerIp"):
+                async with proxy.client():
+                    pass
+        shown = (await proxy.http.get("/metrics")).text
+        assert 'anabranch_wire_refusals_total{reason="connections_per_ip"} 1.0' in shown
+        assert 'anabranch_wire_refusals_total{reason="watches"} 0.0' in shown
+        assert "anabranch_http_refused_total 0.0" in shown
+
+    with_proxy(test, brokerMaxConnectionsPerIp=1)
 
 
 @KINDS

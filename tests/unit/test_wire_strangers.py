@@ -291,7 +291,7 @@ def test_however_much_is_sent_in_one_turn_clients_are_looked_at_once() -> None:
         for _ in range(10):
             for guest in guests:
                 guest.held += 10
-                gate.keeps(guest, guest.held)
+                gate.touch(guest)
         await asyncio.sleep(0)
         assert {guest.looks for guest in guests} == {1}
         assert sum(bool(guest.refusals) for guest in guests) == 995  # 5 of 100 bytes may stay
@@ -302,12 +302,19 @@ def test_however_much_is_sent_in_one_turn_clients_are_looked_at_once() -> None:
 def test_what_was_read_before_the_judgement_costs_no_connection() -> None:
     async def body() -> None:
         gate = Gate(AccountLimits(memory_per_ip=500), ())
-        guest = Guest()
-        gate.joined(guest)
-        gate.keeps(guest, 1_000)
+        guest, greedy = Guest(), Guest()
+        for each in (guest, greedy):
+            gate.joined(each)
+        guest.held = 400
+        gate.touch(guest)
         await asyncio.sleep(0)
-        assert guest.refusals == []
-        assert gate.memory == 0
+        assert gate.memory == 400
+        guest.held = 0  # as its socket says by itself, of which the gate hears nothing
+        greedy.held = 450
+        gate.touch(greedy)
+        await asyncio.sleep(0)
+        assert guest.refusals == greedy.refusals == []
+        assert gate.memory == 450
 
     steady.run(body())
 

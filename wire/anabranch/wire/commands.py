@@ -63,7 +63,7 @@ def parse(data: bytes) -> BaseCommand:
         command.ParseFromString(data)
     except DecodeError:
         raise FrameError(f"{len(data)} bytes that are no command") from None
-    if type_of(command) == 0:
+    if not command.HasField("type") and type_of(command) == 0:
         raise FrameError(f"a command of {len(data)} bytes without a type")
     return command
 
@@ -97,6 +97,14 @@ def request_id_of(command: BaseCommand) -> int:
     if payload is None or "request_id" not in payload.DESCRIPTOR.fields_by_name:
         return NO_REQUEST
     return int(payload.request_id) if payload.HasField("request_id") else NO_REQUEST
+
+
+def is_sound(command: BaseCommand) -> bool:
+    """Whether nothing is lacking, and all text is UTF-8."""
+    name: Any = _PAYLOADS.get(command.type)
+    if name is None or not command.HasField(name) or not command.IsInitialized():
+        return False
+    return not _garbled(getattr(command, name), _TEXTS[command.type])
 
 
 def lacking(command: BaseCommand) -> str:

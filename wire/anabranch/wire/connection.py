@@ -51,6 +51,8 @@ PROTOCOL_VERSION: Final = 21  # the newest that Pulsar's protocol has
 _HIGH_WATER_BYTES: Final = 256 * 1024
 _LOW_WATER_BYTES: Final = _HIGH_WATER_BYTES // 4
 _TAKEN_BYTES_MIN: Final = 1024 * 1024  # in `unread_s_max`, by a side that reads at all
+_PING_TYPE: Final = BaseCommand.PING
+_PONG_TYPE: Final = BaseCommand.PONG
 _PING: Final = commands.envelope(CommandPing())
 _PONG: Final = commands.envelope(CommandPong())
 _EVENTS: Final = {
@@ -99,6 +101,7 @@ class Connection(asyncio.Protocol):
         self.limits = limits
         self.address = "?"  # host:port of the other side
         self.host = "?"
+        self.is_open = False  # whether sending makes sense: from its beginning until it is to end
         self._loop = asyncio.get_running_loop()
         # Says why it ended. Wait with asyncio.wait, or shield it: it is everybody's.
         self.closed: asyncio.Future[str] = self._loop.create_future()
@@ -121,17 +124,17 @@ class Connection(asyncio.Protocol):
 
     # --- for users ----------------------------------------------------------------------
 
-    @property
-    def is_open(self) -> bool:
-        """Whether sending still makes sense."""
-        return self._transport is not None and not self._reason
-
     def send(self, message: Message) -> None:
         """Sends one Command... message; does nothing once the connection is over.
 
         Raises FrameError when the message is larger than a frame may be.
         """
-        self._send(commands.envelope(message))
+        self.send_command(commands.envelope(message))
+
+    def send_command(self, command: BaseCommand) -> None:
+        """Sends a command in its envelope, as `send` does."""
+        if self.is_open:
+            self.send_frame(encode_frame(command.SerializeToString(), self.limits.frame_bytes_max))
 
     async def drained(self) -> None:
         """Returns once the other side has taken nearly all that was sent, or is gone."""
@@ -146,7 +149,7 @@ class Connection(asyncio.Protocol):
         """Sends what `encode_frame` made, in one part or several; nothing once it is over."""
         if not self.is_open or self._transport is None:
             return
-        size = sum(map(len, parts))
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         unsent = self._transport.get_write_buffer_size()
         # What alone is larger may be sent to who has nothing much left to take.
         if unsent > _LOW_WATER_BYTES and unsent + size > self.limits.unsent_bytes_max:
@@ -157,7 +160,10 @@ class Connection(asyncio.Protocol):
             self._transport.write(parts[0])
         else:
             self._transport.writelines(parts)  # uvloop keeps them as they are, without a copy
-        self._look()
+        if unsent + size <= _LOW_WATER_BYTES and self._stalled is None and not self._marks:
+            self.looked(unsent + size)  # nobody waits for anything: all is as it was
+        else:
+            self._look()
 
     def taken(self) -> asyncio.Future[bool]:
         """Is done when all that was sent up to now has left this process: True.
@@ -177,7 +183,7 @@ class Connection(asyncio.Protocol):
         """Ends the connection once what was sent is out, in any case after a while."""
         if not self.is_open or self._transport is None:
             return
-        self._reason = why
+        self._ends_by(why)
         self._stalled = self._stalled or self._loop.call_later(
             self.limits.unread_s_max, self._transport.abort
         )
@@ -186,7 +192,7 @@ class Connection(asyncio.Protocol):
     def abort(self, why: str) -> None:
         """Ends the connection at once; what was sent but not taken yet is lost."""
         if self.is_open and self._transport is not None:
-            self._reason = why
+            self._ends_by(why)
             self._transport.abort()
 
     # --- for the two sides --------------------------------------------------------------
@@ -201,7 +207,13 @@ class Connection(asyncio.Protocol):
 
     def arrived(self, data: bytes) -> None:
         """Takes a whole command as it came. May raise FrameError."""
-        self._take(commands.parse(data))
+        command = commands.parse(data)
+        kind = command.type  # where it is unknown, that of CONNECT
+        if kind == _PING_TYPE:
+            if self.pinged():
+                self.send_command(_PONG)
+        elif kind != _PONG_TYPE:  # of that, that something came is what counts
+            self.received(command)
 
     def pinged(self) -> bool:
         """Whether a PING that has come is to be answered."""
@@ -219,7 +231,7 @@ class Connection(asyncio.Protocol):
             self.abort(reason)
 
     def looked(self, unsent: int) -> None:
-        """Takes note that so many bytes are not taken yet; fewer may be soon."""
+        """Takes note that at most so many bytes are not taken yet; fewer may be soon."""
 
     def hold(self) -> None:
         """Takes no more commands until `go_on`."""
@@ -236,15 +248,12 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
                 self._watch_frame()
 
-    def _send(self, command: BaseCommand) -> None:
-        if self.is_open:
-            self.send_frame(encode_frame(command.SerializeToString(), self.limits.frame_bytes_max))
-
     # --- asyncio.Protocol ---------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # No subclass in uvloop, which has the methods all the same.
         self._transport = stream = cast(asyncio.Transport, transport)
+        self.is_open = True
         stream.set_write_buffer_limits(high=_HIGH_WATER_BYTES, low=_LOW_WATER_BYTES)
         name = transport.get_extra_info("peername")
         if name:
@@ -263,7 +272,7 @@ class Connection(asyncio.Protocol):
         try:
             self._decoder.end()
         except FrameError as error:
-            self._reason = self._reason or str(error)
+            self._ends_by(self._reason or str(error))
         return False  # the transport closes itself
 
     def resume_writing(self) -> None:
@@ -272,6 +281,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._reason:
             self._reason = f"{type(exc).__name__}: {exc}" if exc else "closed by the other side"
+        self.is_open = False
         self._transport = None
         for timer in (self._alarm, self._frame_alarm, self._stalled):
             if timer is not None:
@@ -284,6 +294,10 @@ class Connection(asyncio.Protocol):
         self.ended(self._reason)
 
     # --- inside -------------------------------------------------------------------------
+
+    def _ends_by(self, why: str) -> None:
+        self._reason = why
+        self.is_open = False
 
     def _look(self) -> None:
         """Looks how far the other side is, and when to look again."""
@@ -351,16 +365,6 @@ class Connection(asyncio.Protocol):
                 PortRefusal.FRAME_SIZE if is_too_large else PortRefusal.MALFORMED, str(error)
             )
 
-    def _take(self, command: BaseCommand) -> None:
-        match commands.type_of(command):
-            case BaseCommand.PING:
-                if self.pinged():
-                    self._send(_PONG)
-            case BaseCommand.PONG:
-                pass  # that something came is what counts
-            case _:
-                self.received(command)
-
     def _watch_frame(self) -> None:
         """Sees to it that a frame that has begun comes to its end."""
         if self._frame_alarm is None and self._decoder.unfinished_bytes and not self._holding:
@@ -391,7 +395,7 @@ class Connection(asyncio.Protocol):
             return
         else:
             self._pinged = True
-            self._send(_PING)
+            self.send_command(_PING)
         self._alarm = self._loop.call_later(self.limits.keep_alive_s, self._keep_alive)
 
     def _does_not_read(self) -> None:

@@ -35,19 +35,25 @@ class FrameDecoder:
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._buffer = bytearray()
+        # What was fed last, as it came, where nothing was left of what came before.
+        self._buffer: bytes | bytearray = b""
         self._position = 0  # of the first byte that was not returned yet
         self._skipped = 0  # bytes that are still to come and nobody wants
 
     def feed(self, data: bytes) -> None:
         """Takes the next bytes; call `next_command` until it returns None before feeding more."""
-        if self._position:
-            del self._buffer[: self._position]
-            self._position = 0
         if self._skipped:
             left_out = min(self._skipped, len(data))
             self._skipped -= left_out
             data = data[left_out:]
+        if self._position == len(self._buffer):
+            self._buffer, self._position = data, 0
+            return
+        if not isinstance(self._buffer, bytearray):
+            self._buffer = bytearray(self._buffer[self._position :])
+        elif self._position:
+            del self._buffer[: self._position]
+        self._position = 0
         self._buffer += data
 
     def begun(self, count: int) -> tuple[int, bytes] | None:
@@ -75,28 +81,26 @@ class FrameDecoder:
 
     def next_command(self) -> bytes | None:
         """The next whole command; None when more bytes are needed. Raises FrameError."""
-        left = len(self._buffer) - self._position
-        if left < _SIZE.size:
+        buffer, position = self._buffer, self._position
+        left = len(buffer) - position
+        if left < _SIZES.size:
+            self._check_total(left)
             return None
-        (total,) = _SIZE.unpack_from(self._buffer, self._position)
+        total, size = _SIZES.unpack_from(buffer, position)
         if not _SIZE.size <= total <= self._frame_bytes_max:
             raise self._no_frame(total)
-        if left < _SIZES.size:
-            return None
-        _, size = _SIZES.unpack_from(self._buffer, self._position)
         if size > total - _SIZE.size:
             raise FrameError(f"a frame of {total} bytes that says its command has {size}")
         if left < _SIZE.size + total:
             return None
-        start = self._position + _SIZES.size
-        self._position += _SIZE.size + total
+        start = position + _SIZES.size
+        self._position = position + _SIZE.size + total
         if total < _LARGE_BYTES:
-            return bytes(self._buffer[start : start + size])
-        with memoryview(self._buffer) as view:
+            return bytes(buffer[start : start + size])
+        with memoryview(buffer) as view:
             command = bytes(view[start : start + size])
-        if self._position == len(self._buffer):  # a large frame's memory is not kept for the next
-            self._buffer = bytearray()
-            self._position = 0
+        if self._position == len(buffer):  # a large frame's memory is not kept for the next
+            self._buffer, self._position = b"", 0
         return command
 
     def end(self) -> None:
@@ -104,6 +108,13 @@ class FrameDecoder:
         left = len(self._buffer) - self._position
         if left:
             raise FrameError(f"the stream ends within a frame, after {left} bytes of it")
+
+    def _check_total(self, left: int) -> None:
+        """Of a frame of which no more than its total may be there. Raises FrameError."""
+        if left >= _SIZE.size:
+            (total,) = _SIZE.unpack_from(self._buffer, self._position)
+            if not _SIZE.size <= total <= self._frame_bytes_max:
+                raise self._no_frame(total)
 
     def _no_frame(self, total: int) -> FrameError:
         begins = bytes(self._buffer[self._position : self._position + _SIZE.size])

@@ -56,7 +56,7 @@ class Gate:
         self.account: PortAccount[Guest] = PortAccount(limits)
         self._exempt = ExemptAddresses(exempt)
         self._keeps: set[Guest] = set()  # for whom anything was kept when it was looked
-        self._is_due = False  # a judgement
+        self._touched: set[Guest] = set()  # for whom that may have changed in this turn
         self._loop = asyncio.get_running_loop()
         self._logged = LogRateLimit(_SILENT_S)
         self._logger = get_logger(__name__)
@@ -80,6 +80,7 @@ class Gate:
         """A client is gone."""
         self.account.leave(guest)
         self._keeps.discard(guest)
+        self._touched.discard(guest)
 
     def open_watch(self, guest: Guest) -> None:
         """One more watch of a client. Raises RefusedError."""
@@ -89,15 +90,11 @@ class Gate:
             self.note(refusal, guest, reason)
             raise RefusedError(code_of(refusal), reason)
 
-    def keeps(self, guest: Guest, memory: int) -> None:
-        """So many bytes are kept for a client."""
-        if not memory:
-            self._keeps.discard(guest)
-        else:
-            self._keeps.add(guest)
-        if self.account.keep(guest, memory) and not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._judge)
+    def touch(self, guest: Guest) -> None:
+        """What is kept for a client may have changed: it is looked at when this turn is over."""
+        if not self._touched:
+            self._loop.call_soon(self._turn_over)
+        self._touched.add(guest)
 
     def note(self, refusal: PortRefusal, guest: Guest, reason: str) -> None:
         """Counts a refusal; of each kind one is logged in a while, or floods would fill the log."""
@@ -136,17 +133,29 @@ class Gate:
         }[refusal]
 
     def _look(self) -> None:
-        for guest in list(self._keeps):
-            memory = guest.memory
-            self.account.keep(guest, memory)
-            if not memory:
-                self._keeps.discard(guest)
+        """At all for whom anything may be kept."""
+        self._look_at(self._keeps | self._touched)
 
-    def _judge(self) -> None:
-        self._is_due = False
-        self._look()
-        for guest, refusal in self.account.overflow():
-            guest.turn_away(refusal, self.words(refusal))
+    def _look_at(self, guests: set[Guest]) -> bool:
+        """Returns whether that is too much."""
+        is_too_much = False
+        for guest in guests:
+            memory = guest.memory
+            if memory:
+                self._keeps.add(guest)
+            elif guest in self._keeps:
+                self._keeps.discard(guest)
+            else:
+                continue  # as nearly always: what was sent is out by now
+            is_too_much |= self.account.keep(guest, memory)
+        return is_too_much
+
+    def _turn_over(self) -> None:
+        touched, self._touched = self._touched, set()
+        if self._look_at(touched):
+            self._look_at(self._keeps - touched)  # who have read meanwhile
+            for guest, refusal in self.account.overflow():
+                guest.turn_away(refusal, self.words(refusal))
 
 
 def code_of(refusal: PortRefusal) -> ServerError:

@@ -11,6 +11,7 @@ from anabranch.core.strangers import PortRefusal
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
+    CommandConnect,
     CommandConnected,
     CommandError,
     CommandPing,
@@ -35,6 +36,8 @@ KAFKA_CLIENTS: Final = "use Anabranch's SDK or its command line, or a client of 
 
 Route = Callable[[BaseCommand], Awaitable[None]]
 Routes = Mapping[int, Route]
+# Answers a sound command without waiting, or returns False: then its route is taken.
+AtOnce = Callable[[BaseCommand], bool]
 OpenSession = Callable[["Peer"], Routes]
 
 
@@ -47,11 +50,11 @@ class Peer(Connection):
         self.protocol_version = 0
         self.reads_kafka = False  # where the messages are: Pulsar's own clients do not
         self.unfinished_bytes = 0  # of a frame that has begun
-        self._kept = 0  # of memory, as the gate was told last
         self._shared = (0, 0)  # from where to where in what is written others share it
         self._gate = server.gate
         self._server = server
         self._routes: Routes | None = None  # None until the handshake is done
+        self._at_once: dict[int, AtOnce] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._greeting = self._loop.call_later(self.limits.handshake_s_max, self._not_greeted)
         self._asked_at = 0.0  # by the loop's clock, the last command
@@ -59,7 +62,7 @@ class Peer(Connection):
 
     def refuse(self, command: BaseCommand, code: ServerError, reason: str) -> None:
         """Answers a command with an error, in the form that its client expects."""
-        self._send(refusal(command, code, reason))
+        self.send_command(refusal(command, code, reason))
 
     def turn_away(self, refusal: PortRefusal, reason: str) -> None:
         """Ends the connection, with a word about it to a client that reads."""
@@ -80,6 +83,10 @@ class Peer(Connection):
             return
         setting = _SETTINGS.get(refusal)
         self.turn_away(refusal, f"{reason}; {setting} says so" if setting else reason)
+
+    def answer_at_once(self, type_number: int, at_once: AtOnce) -> None:
+        """Commands of that type, which has a route, too, need none where they need not wait."""
+        self._at_once[type_number] = at_once
 
     def open_watch(self) -> None:
         """Counts one more watch, or consumer, of this client.
@@ -117,8 +124,10 @@ class Peer(Connection):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self.unfinished_bytes = self._decoder.unfinished_bytes if self.is_open else 0
-        self.looked(self._unsent)
+        unfinished = self._decoder.unfinished_bytes if self.is_open else 0
+        if unfinished != self.unfinished_bytes:
+            self.unfinished_bytes = unfinished
+            self._gate.touch(self)
 
     def _own(self, unsent: int) -> int:
         """Of so many unsent bytes, those that it does not share."""
@@ -126,18 +135,18 @@ class Peer(Connection):
         return unsent - max(0, end - max(begin, self._written - unsent))
 
     def looked(self, unsent: int) -> None:
-        memory = self._own(unsent) + self.unfinished_bytes
-        if memory or self._kept:  # what the gate has seen meanwhile may be less
-            self._kept = memory
-            self._gate.keeps(self, memory)
+        self._gate.touch(self)
 
     def _forget_frame(self) -> None:
         self._decoder = FrameDecoder(self.limits.received_frame_bytes_max)
         self.unfinished_bytes = 0
-        self.looked(self._unsent)
+        self._gate.touch(self)
 
     def received(self, command: BaseCommand) -> None:
         self._asked_at = self._loop.time()
+        at_once = self._at_once.get(command.type)
+        if at_once is not None and commands.is_sound(command) and at_once(command):
+            return
         number = commands.type_of(command)
         name = commands.name_of(number)
         missing = commands.lacking(command)
@@ -168,6 +177,9 @@ class Peer(Connection):
                 f"messages are on Kafka; {KAFKA_CLIENTS}",
             )
 
+    def greeted(self, hello: CommandConnect) -> None:
+        """Takes what the client says of itself, before it has a session."""
+
     def pinged(self) -> bool:
         if self._routes is not None:
             return True
@@ -193,6 +205,7 @@ class Peer(Connection):
             self._too_early(command, name)
             return
         self._greeting.cancel()
+        self.greeted(command.connect)
         self.client_version = command.connect.client_version
         self.protocol_version = min(command.connect.protocol_version, PROTOCOL_VERSION)
         flags = command.connect.feature_flags

@@ -109,19 +109,37 @@ def lookups(operations: Operations) -> OpenSession:
                     error=code_of(error),
                     message=str(error),
                 )
+                peer.send(answer)
             else:
-                # Every node sees who owns what, so the answer never is to ask another.
-                answer = CommandLookupTopicResponse(
-                    request_id=asked.request_id,
-                    response=CommandLookupTopicResponse.Connect,
-                    brokerServiceUrl=url,
-                    authoritative=True,
-                )
-            peer.send(answer)
+                peer.send_command(_found(asked.request_id, url))
 
+        def lookup_at_once(command: BaseCommand) -> bool:
+            asked = command.lookupTopic
+            try:
+                name, namespace = names.parse_topic(asked.topic)
+            except InvalidInputError:
+                return False
+            located = operations.lookups.locate_cached(name, namespace)
+            if located is None or not located.service_url:
+                return False
+            peer.send_command(_found(asked.request_id, located.service_url))
+            return True
+
+        peer.answer_at_once(BaseCommand.LOOKUP, lookup_at_once)
         return {BaseCommand.LOOKUP: lookup}
 
     return open_session
+
+
+def _found(request_id: int, url: str) -> BaseCommand:
+    """Every node sees who owns what, so the answer never is to ask another."""
+    command = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+    answer = command.lookupTopicResponse
+    answer.request_id = request_id
+    answer.response = CommandLookupTopicResponse.Connect
+    answer.brokerServiceUrl = url
+    answer.authoritative = True
+    return command
 
 
 async def _locate(operations: Operations, topic: str) -> str:

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.http.guards.connections import Connections, protocol_of
+from anabranch.broker.http.guards.connections import AtOnce, Connections, protocol_of
 from anabranch.broker.settings.ports import DEFAULT_HTTP_LIMITS, HttpLimits
 
 _BACKLOG: Final = 2048
@@ -56,12 +56,16 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an application on a bound socket until it is stopped."""
+    """Serves an application on a bound socket until it is stopped; `at_once` is asked first."""
 
     def __init__(
-        self, app: ASGIApp, held: socket.socket, limits: HttpLimits = DEFAULT_HTTP_LIMITS
+        self,
+        app: ASGIApp,
+        held: socket.socket,
+        limits: HttpLimits = DEFAULT_HTTP_LIMITS,
+        at_once: AtOnce | None = None,
     ) -> None:
-        self.connections = Connections(limits)
+        self.connections = Connections(limits, at_once)
         config = uvicorn.Config(
             app,
             http=protocol_of(self.connections),  # type: ignore[arg-type]  # made as its own are

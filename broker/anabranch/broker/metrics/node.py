@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anabranch.broker.http.guards.connections import Connections
+from anabranch.broker.metrics.ports import measure_strangers
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Runtime
@@ -67,34 +68,9 @@ def measure_connections(
 ) -> None:
     """Registers how many clients are connected."""
     metrics.gauge("anabranch_http_connections", "Connections to the HTTP port.", lambda: http.count)
-    metrics.total(
-        "anabranch_http_refused",
-        "HTTP connections that ended by a limit: too many, too large, too slow or malformed.",
-        lambda: sum(http.refused.counts.values()),
-    )
     metrics.gauge(
         "anabranch_client_connections",
         "Connections of clients to the binary port.",
         connections,
     )
-    metrics.gauge(
-        "anabranch_client_addresses",
-        "Addresses that they come from; an exempt one counts for each connection.",
-        lambda: gate.account.strangers,
-    )
-    metrics.gauge(
-        "anabranch_client_watches",
-        "Watches and consumers of clients of the binary port.",
-        lambda: gate.account.watches,
-    )
-    metrics.gauge(
-        "anabranch_client_memory_bytes",
-        "What clients of the binary port have not taken, and frames that they have begun.",
-        lambda: gate.memory,
-    )
-    metrics.totals(
-        "anabranch_wire_refusals",
-        "What clients of the binary port were refused, or disconnected for.",
-        "reason",
-        lambda: {refusal.value: count for refusal, count in gate.counts.items()},
-    )
+    measure_strangers(gate, http, metrics)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from anabranch.broker.metrics.shown import ShownValues
 from anabranch.broker.snapshots.trim_watch import ArchiveProgress
 from anabranch.core.bundles.unit import Move, Unit, UnitState
 from anabranch.core.log.outcome import Folded
@@ -56,11 +57,11 @@ def record_kind(record: Record | None) -> str:
     return "unreadable" if record is None else "cluster_settings"
 
 
-class Metrics(Collector):
+class Metrics(ShownValues, Collector):
     """Counts what happens; every method is cheap and is called from the node's own task."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__()
         self.archives: Callable[[], Iterable[ArchiveProgress]] = tuple  # of the leader
         self.fast_lookups = 0  # answered from the cache, counted without a lock
         self._records: dict[tuple[str, Verdict], int] = {}
@@ -96,20 +97,6 @@ class Metrics(Collector):
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
-
-    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """A value that is asked for when the metrics are read."""
-        Gauge(name, text, registry=self.registry).set_function(value)
-
-    def total(self, name: str, text: str, value: Callable[[], int]) -> None:
-        """A count that is kept elsewhere and only grows; it is shown with `_total` at its end."""
-        self.registry.register(_Total(name, text, value))
-
-    def totals(
-        self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]
-    ) -> None:
-        """As `total`, by the values of a label."""
-        self.registry.register(_Totals(name, text, label, values))
 
     def folded(self, entry: Folded) -> None:
         """An entry of the log was read."""
@@ -162,24 +149,3 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             "anabranch_lookups_cached", "Look-ups answered at once.", self.fast_lookups
         )
-
-
-class _Total(Collector):
-    def __init__(self, name: str, text: str, value: Callable[[], int]) -> None:
-        self._name, self._text, self._value = name, text, value
-
-    def collect(self) -> Iterable[Metric]:
-        yield CounterMetricFamily(self._name, self._text, self._value())
-
-
-class _Totals(Collector):
-    def __init__(
-        self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]
-    ) -> None:
-        self._name, self._text, self._label, self._values = name, text, label, values
-
-    def collect(self) -> Iterable[Metric]:
-        found = CounterMetricFamily(self._name, self._text, None, [self._label])
-        for value, count in self._values().items():
-            found.add_metric([value], count)
-        yield found

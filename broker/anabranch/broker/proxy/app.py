@@ -11,7 +11,6 @@ from anabranch.broker.http.errors import refusal
 from anabranch.broker.http.guards.origins import behind_origins
 from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.proxy.forwarding import Forwarding
-from anabranch.broker.proxy.quick_lookups import QuickLookups
 from anabranch.broker.proxy.sessions import SharedParts
 from anabranch.broker.settings.proxy import ProxySettings
 
@@ -56,5 +55,4 @@ def create_proxy_app(shared: SharedParts, settings: ProxySettings) -> ASGIApp:
     """What the HTTP server runs."""
     forwarding = Forwarding(shared.nodes, shared.addresses, shared.counts)
     guarded = GuardMiddleware(forwarding, settings.http_limits)
-    quick = QuickLookups(guarded, shared.nodes, shared.addresses, shared.counts)
-    return _OwnPaths(behind_origins(quick, settings), shared)
+    return _OwnPaths(behind_origins(guarded, settings), shared)

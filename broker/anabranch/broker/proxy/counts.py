@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from prometheus_client import CollectorRegistry, Gauge
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
+from anabranch.broker.metrics.shown import ShownValues
 
 
-class ProxyCounts:
+class ProxyCounts(ShownValues):
     """Plain numbers, which cost nothing where they are counted; shown by `registry`."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__()
         self.connections = 0
         self.lookups = 0
         self.requests = 0
@@ -42,7 +38,7 @@ class ProxyCounts:
         )
         self.total(
             "anabranch_proxy_refusals",
-            "Commands that the proxy itself refused: no node answered, or the limits of lists.",
+            "Commands that the proxy itself refused: no node answered, or by a limit.",
             lambda: self.refusals,
         )
         self.total(
@@ -65,19 +61,3 @@ class ProxyCounts:
             "HTTP requests that no node answered, or not to the end.",
             lambda: self.http_failures,
         )
-
-    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """A value that is asked for when the metrics are read."""
-        Gauge(name, text, registry=self.registry).set_function(value)
-
-    def total(self, name: str, text: str, value: Callable[[], int]) -> None:
-        """A count that only grows; it is shown with `_total` at its end."""
-        self.registry.register(_Count(name, text, value))
-
-
-class _Count(Collector):
-    def __init__(self, name: str, text: str, value: Callable[[], int]) -> None:
-        self._name, self._text, self._value = name, text, value
-
-    def collect(self) -> list[CounterMetricFamily]:
-        return [CounterMetricFamily(self._name, self._text, self._value())]

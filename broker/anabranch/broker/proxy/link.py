@@ -84,7 +84,7 @@ class NodeLink(ClientConnection):
 
     def tell(self, command: BaseCommand) -> None:
         """Passes on a command that has no answer."""
-        self._send(command)
+        self.send_command(command)
 
     def pause(self) -> None:
         """Reads nothing more, but the list that was begun, until `resume`."""

@@ -128,8 +128,7 @@ class KnownNodes:
 
     def look_up(self, asker: Asker, command: BaseCommand) -> bool:
         """Passes on a whole LOOKUP at once, with those of others; False: not now."""
-        if self._shared is not None and self._shared.has_room:
-            self._shared.pass_on(asker, command)
+        if self._shared is not None and self._shared.take(asker, command):
             return True
         if self._sharing is None and (self._shared is None or not self._shared.is_open):
             self._sharing = asyncio.create_task(self._share(), name="look-ups")

@@ -6,13 +6,16 @@ import socket
 from importlib.metadata import version as package_version
 from typing import Final
 
+from anabranch.broker.http.guards.origins import OriginRules
 from anabranch.broker.http.server import HttpServer
 from anabranch.broker.logging import get_logger
+from anabranch.broker.metrics.ports import measure_strangers
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.proxy.app import create_proxy_app
 from anabranch.broker.proxy.counts import ProxyCounts
 from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.quick_lookups import QuickLookups
 from anabranch.broker.proxy.server import ProxyServer, client_limits
 from anabranch.broker.proxy.sessions import SharedParts
 from anabranch.broker.settings.proxy import ProxySettings
@@ -69,7 +72,11 @@ class Proxy:
         await nodes.refresh()
         nodes.start()
         app = create_proxy_app(self.shared, self._settings)
-        self._http = HttpServer(app, web, self._settings.http_limits)
+        quick = QuickLookups(
+            nodes, self.shared.addresses, self.shared.counts, OriginRules(self._settings)
+        )
+        self._http = HttpServer(app, web, self._settings.http_limits, quick)
+        measure_strangers(self.wire.gate, self._http.connections, self.shared.counts)
         await self._http.start()
         await self.wire.start("", 0, binary)
         _log.info(

@@ -6,12 +6,12 @@ else, a refusal above all, is what a node itself says to the request.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import msgspec
-from starlette.types import ASGIApp, Receive, Scope, Send
 
+from anabranch.broker.http.guards.connections import OfferedRequest, ReadyAnswer
+from anabranch.broker.http.guards.origins import OriginRules
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.proxy.counts import ProxyCounts
 from anabranch.broker.proxy.nodes import KnownNodes
@@ -23,17 +23,18 @@ from anabranch.wire.anabranch_pb2 import (
 _PREFIX: Final = "/lookup/v2/topic/"
 _BUNDLE_SUFFIX: Final = "/bundle"
 _PARTS: Final = 4  # domain, tenant, namespace, and the rest is the topic's local name
+_ORIGIN: Final = b"origin"  # what a browser says of a page, whose answers have headers of their own
 
 
 class QuickLookups:
-    """ASGI: look-ups that succeed at once; all else goes to `app`."""
+    """Takes look-ups that may be answered at once; all else goes to the application."""
 
     def __init__(
-        self, app: ASGIApp, nodes: KnownNodes, addresses: ProxyAddresses, counts: ProxyCounts
+        self, nodes: KnownNodes, addresses: ProxyAddresses, counts: ProxyCounts, site: OriginRules
     ) -> None:
-        self._app = app
         self._nodes = nodes
         self._counts = counts
+        self._site = site
         told = {
             "brokerUrl": addresses.service_url,
             "brokerUrlTls": None,
@@ -41,50 +42,53 @@ class QuickLookups:
             "httpUrlTls": None,
             "nativeUrl": addresses.service_url,
         }
-        self._body = msgspec.json.encode(told)
-        self._headers = [
+        body = msgspec.json.encode(told)
+        headers = [
             (b"content-type", b"application/json"),
-            (b"content-length", str(len(self._body)).encode()),
+            (b"content-length", str(len(body)).encode()),
         ]
-        self._loop = asyncio.get_running_loop()
+        self._owned = ReadyAnswer(b"HTTP/1.1 200 OK", headers, body)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "GET":
-            topic = _topic_in(scope["path"])
-            if topic and await self._is_owned(topic):
-                self._counts.http_requests += 1
-                start = {"type": "http.response.start", "status": 200, "headers": self._headers}
-                await send(start)
-                await send({"type": "http.response.body", "body": self._body})
-                return
-        await self._app(scope, receive, send)
-
-    async def _is_owned(self, topic: str) -> bool:
-        question = _Question(self._loop.create_future())
+    def __call__(self, request: OfferedRequest) -> bool:
+        scope = request.scope
+        if scope["method"] != "GET":
+            return False
+        topic = _topic_in(scope["path"])
+        headers = scope["headers"]
+        if not topic or any(name == _ORIGIN for name, _ in headers):
+            return False
+        if self._site.refuses("GET", headers) is not None:
+            return False
         command = BaseCommand(type=BaseCommand.LOOKUP)
         command.lookupTopic.topic = topic
         command.lookupTopic.request_id = 0  # the link gives it another one
-        return self._nodes.look_up(question, command) and await question.is_owned
+        return self._nodes.look_up(_Question(self, request), command)
+
+    def told(self, request: OfferedRequest, answer: BaseCommand) -> None:
+        """A node has said."""
+        if answer.lookupTopicResponse.response == CommandLookupTopicResponse.Connect:
+            self._counts.http_requests += 1
+            request.answer(self._owned)
+        else:
+            request.hand_on()
 
 
 class _Question:
     """One look-up."""
 
-    __slots__ = ("is_owned",)
+    __slots__ = ("_lookups", "_request")
 
-    def __init__(self, is_owned: asyncio.Future[bool]) -> None:
-        self.is_owned = is_owned
+    def __init__(self, lookups: QuickLookups, request: OfferedRequest) -> None:
+        self._lookups = lookups
+        self._request = request
 
     def lookup_answered(self, _number: int, answer: BaseCommand) -> None:
         """A node has said."""
-        if not self.is_owned.done():
-            response = answer.lookupTopicResponse.response
-            self.is_owned.set_result(response == CommandLookupTopicResponse.Connect)
+        self._lookups.told(self._request, answer)
 
     def lookup_lost(self, _number: int, _command: BaseCommand) -> None:
         """No node has: another one is asked by HTTP."""
-        if not self.is_owned.done():
-            self.is_owned.set_result(False)
+        self._request.hand_on()
 
 
 def _topic_in(path: str) -> str:

@@ -24,21 +24,6 @@ class ProxyClient(ProxiedPeer):
         self.session: ClientSession | None = None  # once it has said CONNECT
         self._counts = server.shared.counts
 
-    def received(self, command: BaseCommand) -> None:
-        session = self.session
-        if session is None:
-            if command.type == BaseCommand.CONNECT:
-                self.hello.CopyFrom(command.connect)
-        elif (
-            command.type == BaseCommand.LOOKUP
-            and command.HasField("lookupTopic")
-            and command.IsInitialized()
-            and session.lookup(command)
-        ):
-            self._asked_at = self._loop.time()
-            return
-        super().received(command)
-
     def refuse(self, command: BaseCommand, code: ServerError, reason: str) -> None:
         self._counts.refusals += 1
         super().refuse(command, code, reason)

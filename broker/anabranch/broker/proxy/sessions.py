@@ -54,15 +54,14 @@ class SharedParts(msgspec.Struct, frozen=True):
 
 
 class ProxiedPeer(Peer):
-    """A client's connection, which also sends on what nodes have said."""
+    """A client's connection, which keeps what the client has said of itself."""
 
     def __init__(self, server: WireServer) -> None:
         super().__init__(server)
-        self.hello = CommandConnect()  # what it has said of itself
+        self.hello = CommandConnect()
 
-    def pass_on(self, command: BaseCommand) -> None:
-        """Sends what a node has said."""
-        self._send(command)
+    def greeted(self, hello: CommandConnect) -> None:
+        self.hello.CopyFrom(hello)
 
 
 class ClientSession:
@@ -83,6 +82,7 @@ class ClientSession:
         self._is_client_slow = False
         self._is_full = False  # of requests that wait for their answers
         peer.closed.add_done_callback(lambda _: self._end())
+        peer.answer_at_once(BaseCommand.LOOKUP, self._look_up)
 
     def routes(self) -> Routes:
         """By command."""
@@ -112,8 +112,8 @@ class ClientSession:
             self._forget_consumer(number)
             self._dismiss(number, why)
 
-    def lookup(self, command: BaseCommand) -> bool:
-        """Passes a look-up on at once, the way that costs least; False: it must wait first."""
+    def _look_up(self, command: BaseCommand) -> bool:
+        """Passes a look-up on with those of others; False: it must wait first."""
         if self._lookups >= self._peer.limits.requests_max:
             return False
         if not self._nodes.look_up(self, command):
@@ -326,7 +326,7 @@ class ClientSession:
         self._refuse(asked.command, ServerError.TooManyRequests, why)
 
     def _pass_on(self, command: BaseCommand) -> None:
-        self._peer.pass_on(command)
+        self._peer.send_command(command)
         if not self._peer.is_drained and not self._is_client_slow:
             self._is_client_slow = True
             self._spawn(self._until_client_reads())

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
+from anabranch.broker.settings.environment import variable_of
 from anabranch.broker.settings.logs import LogFields
 from anabranch.broker.settings.ports import PortFields, listed_words
 from anabranch.broker.settings.sources import read_settings
@@ -19,6 +20,8 @@ from anabranch.broker.settings.topic_lists import TopicListFields
 from anabranch.core.names import PORT_MAX
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[-.\w]+):\d{1,5}", re.ASCII)
+# Set by the image of nodes for whatever runs in it; a proxy keeps nothing.
+_OF_THE_IMAGE: Final = variable_of("dataDir")
 _NODES: Final = ("brokerServiceURL", "brokerWebServiceURL")
 
 
@@ -124,7 +127,8 @@ def load_proxy_settings(
     file: Path | None, environment: Mapping[str, str], overrides: Mapping[str, object]
 ) -> ProxySettings:
     """Settings from all three sources, as a node's. Raises SettingsError."""
-    return read_settings(ProxySettings, file, environment, overrides, _contradictions)
+    own = {name: value for name, value in environment.items() if name != _OF_THE_IMAGE}
+    return read_settings(ProxySettings, file, own, overrides, _contradictions)
 
 
 def addresses_in(url: str, scheme: str) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from anabranch.devkit.dashboards.grafana import (
     number,
 )
 
+_REFUSED: Final = 'anabranch_wire_refusals_total{job="proxies"}'
+
 
 def _rate(metric: str) -> str:
     return f"sum by (instance) (rate({metric}{RATE_INTERVAL}))"
@@ -45,6 +47,15 @@ PROXIES: Final = Dashboard(
             "Commands that a proxy refused itself, and HTTP requests that no node answered.",
             Query(_rate("anabranch_proxy_refusals_total"), "{{instance}} commands"),
             Query(_rate("anabranch_proxy_http_failures_total"), "{{instance}} HTTP"),
+        ),
+        lines(
+            "Refused by limits",
+            PanelUnit.PER_SECOND,
+            "What clients of the binary port were refused, or disconnected for, by its reason.",
+            Query(
+                f"sum by (reason) (rate({_REFUSED}{RATE_INTERVAL}))",
+                "{{reason}}",
+            ),
         ),
         lines(
             "Nodes that went",

@@ -4,6 +4,9 @@ uvicorn bounds neither a request's line and headers, which its parser joins in q
 how long they take, and a connection that sends nothing stays for ever. Here bytes are counted
 before they are parsed, a request has a time by which it must be there, an answer one by which it
 must be taken, and when there are too many connections those go that only wait.
+
+An application costs a request a task and some calls of it. What is asked often and answered in few
+bytes can be spared them: `AtOnce` is offered each request first.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from starlette.types import Scope
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from anabranch.broker.http.errors import refusal
@@ -23,11 +28,54 @@ _PIECE: Final = 4_096  # bytes that are parsed between two looks at the limits
 _PER_HEADER: Final = 4  # colon, space, end of line
 
 
+class ReadyAnswer:
+    """An answer of which nothing depends on the request."""
+
+    __slots__ = ("closing", "keeping")
+
+    def __init__(self, status_line: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        lines = [status_line, *(name + b": " + value for name, value in headers)]
+        head = b"\r\n".join(lines)
+        self.keeping: Final = head + b"\r\n\r\n" + body
+        self.closing: Final = head + b"\r\nconnection: close\r\n\r\n" + body  # the connection
+
+
+class OfferedRequest:
+    """A request whose body nobody needs, and the way of its answer."""
+
+    __slots__ = ("_app", "_connection", "_cycle")
+
+    def __init__(
+        self, connection: BoundedProtocol, cycle: RequestResponseCycle, app: ASGI3Application
+    ) -> None:
+        self._connection = connection
+        self._cycle = cycle
+        self._app = app
+
+    @property
+    def scope(self) -> Scope:
+        """What is asked."""
+        return cast(Scope, self._cycle.scope)
+
+    def answer(self, ready: ReadyAnswer) -> None:
+        """Answers it; nothing is done for a client that has gone."""
+        self._connection.answer(self._cycle, ready)
+
+    def hand_on(self) -> None:
+        """Leaves it to the application, after it had been taken."""
+        self._connection.begin(self._cycle, self._app)
+
+
+# Takes a request, to answer it later or hand it on; or returns False at once.
+AtOnce = Callable[[OfferedRequest], bool]
+
+
 class Connections:
     """All connections of a server."""
 
-    def __init__(self, limits: HttpLimits) -> None:
+    def __init__(self, limits: HttpLimits, at_once: AtOnce | None = None) -> None:
         self.limits = limits
+        self.at_once = at_once
         self.count = 0
         self.refused = Refused()  # connections that ended by a limit, or by what came over them
         self._waiting: dict[BoundedProtocol, None] = {}  # for a request; longest first
@@ -173,6 +221,31 @@ class BoundedProtocol(HttpToolsProtocol):
             self._all.waits(self)
 
     # --- what goes out ------------------------------------------------------------------
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        at_once = self._all.at_once
+        if (
+            at_once is None
+            or self.flow.write_paused  # an application waits then
+            or cycle.waiting_for_100_continue
+            or not at_once(OfferedRequest(self, cycle, app))
+        ):
+            super()._start_asgi_task(cycle, app)
+
+    def begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Leaves a request that was taken to the application."""
+        if not self._is_over:
+            super()._start_asgi_task(cycle, app)
+
+    def answer(self, cycle: RequestResponseCycle, ready: ReadyAnswer) -> None:
+        """Answers a request that was taken."""
+        if self._is_over:
+            return
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(ready.keeping if cycle.keep_alive else ready.closing)
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -1,0 +1,37 @@
+"""What a node or a proxy shows of the clients of its ports: what they use, and who is refused."""
+
+from __future__ import annotations
+
+from anabranch.broker.http.guards.connections import Connections
+from anabranch.broker.metrics.shown import ShownValues
+from anabranch.wire.gate import Gate
+
+
+def measure_strangers(gate: Gate, http: Connections, shown: ShownValues) -> None:
+    """Registers what limits bound, and what they refused."""
+    shown.total(
+        "anabranch_http_refused",
+        "HTTP connections that ended by a limit: too many, too large, too slow or malformed.",
+        lambda: sum(http.refused.counts.values()),
+    )
+    shown.gauge(
+        "anabranch_client_addresses",
+        "Addresses that they come from; an exempt one counts for each connection.",
+        lambda: gate.account.strangers,
+    )
+    shown.gauge(
+        "anabranch_client_watches",
+        "Watches and consumers of clients of the binary port.",
+        lambda: gate.account.watches,
+    )
+    shown.gauge(
+        "anabranch_client_memory_bytes",
+        "What clients of the binary port have not taken, and frames that they have begun.",
+        lambda: gate.memory,
+    )
+    shown.totals(
+        "anabranch_wire_refusals",
+        "What clients of the binary port were refused, or disconnected for.",
+        "reason",
+        lambda: {refusal.value: count for refusal, count in gate.counts.items()},
+    )
