@@ -195,11 +195,11 @@ class TopicLists:
                 view = self._view
                 found: list[str] = []
                 slices = _Slices()
-                for name in list(view.topics(kept.home)):
+                # What is looked at once takes no place of what the view keeps at hand.
+                for name, topic in view.topic_states(kept.home):
                     if slices.is_over:
                         await slices.rest()
-                    topic = view.topic(name)
-                    if topic is not None and topic.is_open:
+                    if topic.is_open:
                         found.append(full_name(name))
                 kept.made(found)
         finally:
