@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from anabranch.broker.proxy.shared_lists import Told, hash_in, message_of
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
@@ -16,6 +17,7 @@ from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
 from anabranch.wire.limiter import LimitType
 from anabranch.wire.server import Peer, Routes
+from anabranch.wire.shared import frame_head
 from support import steady
 from support.memory_cluster import until
 from support.proxied import HOST, RunningProxy, running_proxy
@@ -30,6 +32,7 @@ class ListingNode:
     def __init__(self) -> None:
         self.peers: list[Peer] = []
         self.asked = 0
+        self.hash = "abc"
 
     def names(self, count: int) -> list[str]:
         return [f"topic://public/default/a-topic-with-number-{n:06}" for n in range(count)]
@@ -44,12 +47,11 @@ class ListingNode:
                 peer.refuse(command, pb.ServerError.TopicNotFound, "no such namespace")
                 return
             count = int(asked.namespace.split("/")[1])
-            self.send(
-                peer,
-                pb.CommandGetTopicsOfNamespaceResponse(
-                    request_id=asked.request_id, topics=self.names(count), topics_hash="abc"
-                ),
+            told = pb.CommandGetTopicsOfNamespaceResponse(
+                request_id=asked.request_id, topics_hash=self.hash
             )
+            told.changed = asked.topics_hash != self.hash
+            self.send_names(peer, told, self.names(count) if told.changed else [])
 
         async def watch(command: BaseCommand) -> None:
             self.asked += 1
@@ -62,15 +64,10 @@ class ListingNode:
 
         async def watch_list(command: BaseCommand) -> None:
             asked = command.watchTopicList
-            self.send(
-                peer,
-                pb.CommandWatchTopicListSuccess(
-                    request_id=asked.request_id,
-                    watcher_id=asked.watcher_id,
-                    topic=self.names(3),
-                    topics_hash="abc",
-                ),
+            told = pb.CommandWatchTopicListSuccess(
+                request_id=asked.request_id, watcher_id=asked.watcher_id, topics_hash=self.hash
             )
+            self.send_names(peer, told, self.names(int(asked.namespace.split("/")[1])))
 
         async def lookup(command: BaseCommand) -> None:
             peer.send(
@@ -87,6 +84,17 @@ class ListingNode:
             BaseCommand.WATCH_TOPIC_LIST: watch_list,
             BaseCommand.LOOKUP: lookup,
         }
+
+    def send_names(self, peer: Peer, answer: Told, names: list[str]) -> None:
+        """The hash before the names, as nodes do."""
+        is_watch = isinstance(answer, pb.CommandWatchTopicListSuccess)
+        told = (
+            pb.CommandWatchTopicListSuccess(topic=names)
+            if is_watch
+            else pb.CommandGetTopicsOfNamespaceResponse(topics=names)
+        )
+        payload = told.SerializePartialToString()
+        peer.send_frame(frame_head(answer, len(payload), LIST_FRAME_BYTES_MAX), payload)
 
     def send(self, peer: Peer, message: object) -> None:
         data = commands.envelope(message).SerializeToString()  # type: ignore[arg-type]
@@ -290,3 +298,105 @@ def test_the_client_of_a_topic_list_s_watch_watches_again_itself() -> None:
             assert await client.answer() is None  # the end: it has the hash, and comes again
 
     run(test)
+
+
+async def deaf(stack: AsyncExitStack, proxy: RunningProxy, count: int) -> list[Raw]:
+    """Clients that read nothing."""
+    found = [await stack.enter_async_context(client_of(proxy)) for _ in range(count)]
+    for each in found:
+        each.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    return found
+
+
+def test_a_list_that_many_are_told_takes_the_memory_of_one() -> None:
+    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+        async with AsyncExitStack() as stack:
+            lazy = await deaf(stack, proxy, 6)
+            for number, each in enumerate(lazy):
+                ask(each, 150_000, number)
+            await until(lambda: min(held(proxy)) > 6 << 20)
+            most = held(proxy)
+            async with client_of(proxy) as eager:
+                for number in (77, 78):
+                    ask(eager, 150_000, number)
+                    told = (await answer(eager)).getTopicsOfNamespaceResponse
+                    assert (told.request_id, told.topics_hash, told.changed) == (
+                        number,
+                        "abc",
+                        True,
+                    )
+                    assert list(told.topics) == node.names(150_000)
+                known = pb.CommandGetTopicsOfNamespace(
+                    request_id=79, namespace="public/150000", topics_hash="abc"
+                )
+                eager.send(commands.envelope(known))
+                told = (await answer(eager)).getTopicsOfNamespaceResponse
+                assert (told.request_id, told.changed, len(told.topics)) == (79, False, 0)
+                asked = pb.CommandWatchTopicList(
+                    request_id=80, watcher_id=5, namespace="public/3", topics_pattern=".*"
+                )
+                eager.send(commands.envelope(asked))
+                watched = (await answer(eager)).watchTopicListSuccess
+                assert (watched.request_id, watched.watcher_id) == (80, 5)
+                assert list(watched.topic) == node.names(3)
+            assert held(proxy) == most
+        await until(lambda: held(proxy) == (0, 0))
+        assert not len(proxy.proxy.shared.lists)
+
+    # Two of these lists have no room side by side.
+    run(test, maxTopicListInFlightHeapMemSizeMB=12, maxTopicListInFlightDirectMemSizeMB=12)
+
+
+def test_another_list_waits_for_memory_at_the_proxy_and_not_at_the_node() -> None:
+    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+        async with AsyncExitStack() as stack:
+            (lazy,) = await deaf(stack, proxy, 1)
+            ask(lazy, 150_000)
+            await until(lambda: min(held(proxy)) > 6 << 20)
+            async with client_of(proxy) as eager, client_of(proxy) as other:
+                ask(eager, 149_999)
+                ask(other, 149_999)
+                await until(lambda: node.asked == 3)
+                # The node is rid of both, while their clients still wait.
+                await until(lambda: all(peer.is_drained for peer in node.peers))
+                lazy.writer.transport.abort()
+                for each in (eager, other):
+                    told = (await answer(each)).getTopicsOfNamespaceResponse
+                    assert len(told.topics) == 149_999
+                assert node.asked <= 5  # again by the one who was to read it
+        await until(lambda: held(proxy) == (0, 0))
+
+    run(test, maxTopicListInFlightHeapMemSizeMB=12, maxTopicListInFlightDirectMemSizeMB=12)
+
+
+def test_who_goes_while_he_reads_a_list_for_others_takes_it_from_nobody() -> None:
+    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+        for delay_s in (0.0, 0.001, 0.003, 0.01, 0.03):
+            async with AsyncExitStack() as stack:
+                clients = [await stack.enter_async_context(client_of(proxy)) for _ in range(4)]
+                for each in clients:
+                    ask(each, 100_000)
+                await asyncio.sleep(delay_s)
+                clients[0].writer.transport.abort()
+                for each in clients[1:]:
+                    told = (await answer(each)).getTopicsOfNamespaceResponse
+                    assert len(told.topics) == 100_000
+        await until(lambda: held(proxy) == (0, 0))
+        assert not len(proxy.proxy.shared.lists)
+
+    run(test)
+
+
+def test_of_a_list_s_beginning_any_part_tells_its_hash_or_nothing() -> None:
+    told = pb.CommandGetTopicsOfNamespaceResponse(request_id=1 << 60, topics_hash="0a1b2c3d")
+    names = pb.CommandGetTopicsOfNamespaceResponse(topics=["topic://a/b/c"] * 1_000)
+    payload = names.SerializePartialToString()
+    whole = frame_head(told, len(payload), LIST_FRAME_BYTES_MAX)[8:] + payload
+    kind = BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+    found = [hash_in(whole[:count], kind) for count in range(512)]
+    assert set(found) == {"", "0a1b2c3d"}
+    assert found == sorted(found)  # once it is there, it stays
+    assert len(message_of(whole, kind)) == len(told.SerializeToString()) + len(payload)
+    assert hash_in(whole[:512], BaseCommand.WATCH_TOPIC_LIST_SUCCESS) == ""
+    for count in range(64):
+        hash_in(bytes(range(count, 256)), kind)  # no bytes of a stranger make it fail

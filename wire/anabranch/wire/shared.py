@@ -41,6 +41,14 @@ def frame_head(message: Message, payload_bytes: int, frame_bytes_max: int) -> by
     `message`: one of the .proto file's Command... messages, with the fields that the payload lacks.
     Raises FrameError when it is larger than a frame may be.
     """
+    return b"".join(frame_around(message, payload_bytes, frame_bytes_max))
+
+
+def frame_around(message: Message, payload_bytes: int, frame_bytes_max: int) -> tuple[bytes, bytes]:
+    """The same where the message stands behind the payload: what comes before, and the message.
+
+    Of a field that both have, a reader takes the message's.
+    """
     own = message.SerializePartialToString()
     number = commands.number_of(message)
     envelope = BaseCommand(type=commands.name_of(number)).SerializeToString()
@@ -50,7 +58,7 @@ def frame_head(message: Message, payload_bytes: int, frame_bytes_max: int) -> by
     total = 4 + command_size
     if total > frame_bytes_max:
         raise FrameError(f"a command of {command_size} bytes: a frame holds {frame_bytes_max}")
-    return _SIZES.pack(total, command_size) + envelope + own
+    return _SIZES.pack(total, command_size) + envelope, own
 
 
 class SharedMemory:

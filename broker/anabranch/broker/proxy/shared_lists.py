@@ -1,0 +1,191 @@
+"""Lists on their way through a proxy: one client's link reads each, and all who are told the same
+meanwhile are sent those bytes.
+
+Whether it is the same is known before more than a list's first bytes was read: a node writes the
+hash before the names. Who asked the same, and is told the same hash, is told the same names. So the
+memory of a list is held once, however many clients it goes to, and one that does not read holds
+nothing that others do not need as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+from anabranch.wire.anabranch_pb2 import (
+    BaseCommand,
+    CommandGetTopicsOfNamespaceResponse,
+    CommandWatchTopicListSuccess,
+)
+from anabranch.wire.limiter import AsyncDualMemoryLimiter, LimitType
+from anabranch.wire.shared import SharedMemory
+
+Told = CommandGetTopicsOfNamespaceResponse | CommandWatchTopicListSuccess
+
+HEAD_BYTES: Final = 512  # of a list's frame, in which its hash is found, if it is shared
+_HASH_FIELD: Final = 4  # of both
+_VARINT: Final = 0
+_LENGTH_DELIMITED: Final = 2
+_FIXED: Final = {1: 8, 5: 4}  # bytes, by wire type
+
+
+class _Key(NamedTuple):
+    """What was asked for, and the hash of what is told."""
+
+    type_number: int
+    namespace: str
+    mode: int
+    pattern: str | None
+    topics_hash: str
+
+
+class _Field(NamedTuple):
+    number: int
+    start: int  # of its value
+    end: int  # which may be behind what is there
+
+
+def _key_of(command: BaseCommand, topics_hash: str) -> _Key | None:
+    """None where the answer is the client's own: it has that list, and is told no names."""
+    watched, asked = command.watchTopicList, command.getTopicsOfNamespace
+    if command.type == BaseCommand.WATCH_TOPIC_LIST:
+        known = watched.topics_hash
+        key = _Key(command.type, watched.namespace, 0, watched.topics_pattern, topics_hash)
+    else:
+        known = asked.topics_hash
+        pattern = asked.topics_pattern if asked.HasField("topics_pattern") else None
+        key = _Key(command.type, asked.namespace, asked.mode, pattern, topics_hash)
+    return key if topics_hash and known != topics_hash else None
+
+
+def answer_to(command: BaseCommand) -> Told:
+    """What an answer has of the client's own: the ids by which it knows its question."""
+    if command.type == BaseCommand.WATCH_TOPIC_LIST:
+        watch = command.watchTopicList
+        return CommandWatchTopicListSuccess(
+            request_id=watch.request_id, watcher_id=watch.watcher_id
+        )
+    return CommandGetTopicsOfNamespaceResponse(request_id=command.getTopicsOfNamespace.request_id)
+
+
+def message_of(data: bytes, type_number: int) -> memoryview:
+    """The message in a whole serialized command of that type; empty if there is none."""
+    view = memoryview(data)
+    for field in _fields(view):
+        if field.number == type_number:
+            return view[field.start : field.end]
+    return view[:0]
+
+
+def hash_in(beginning: bytes, type_number: int) -> str:
+    """The hash in the first bytes of a command with a list; "" if it does not stand there."""
+    view = memoryview(message_of(beginning, type_number))
+    for field in _fields(view):
+        if field.number == _HASH_FIELD and field.end <= len(view):
+            return bytes(view[field.start : field.end]).decode(errors="replace")
+    return ""
+
+
+def _fields(view: memoryview) -> Iterator[_Field]:
+    """The fields of a serialized message, as far as it is there."""
+    at = 0
+    while at < len(view):
+        tag, at = _varint(view, at)
+        kind, start = tag & 7, at
+        if kind == _VARINT:
+            _, at = _varint(view, at)
+        elif kind == _LENGTH_DELIMITED:
+            size, start = _varint(view, at)
+            at = start + size
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        else:  # no protocol of today
+            return
+        yield _Field(tag >> 3, start, at)
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    """A number, and where it ends; past the end of what is there if it does not end before."""
+    number = shift = 0
+    while at < len(view):
+        byte = view[at]
+        number |= (byte & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if not byte & 0x80:
+            return number, at
+    return number, at + 1
+
+
+class SharedList:
+    """A list, from when one reads it until the last one's socket has taken it."""
+
+    def __init__(self, key: _Key | None, reader: object, limiter: AsyncDualMemoryLimiter) -> None:
+        self.key = key
+        self.reader = reader
+        self.users = 0
+        # Whether it was read to its end. Shield it: it is everybody's.
+        self.landed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._message = memoryview(b"")
+        self._direct = SharedMemory(limiter, LimitType.DIRECT_MEMORY)
+        self._give_back: Callable[[object], None] | None = None
+
+    def is_for(self, command: BaseCommand, topics_hash: str) -> bool:
+        """Whether it answers that, or is going to."""
+        is_lost = self.landed.done() and not self.landed.result()
+        return not is_lost and self.key is not None and self.key == _key_of(command, topics_hash)
+
+    def land(self, message: memoryview, give_back: Callable[[object], None]) -> None:
+        """It was read; `give_back` is called when nobody needs it any more."""
+        self._message, self._give_back = message, give_back
+        self.landed.set_result(True)
+
+    @asynccontextmanager
+    async def sent(self) -> AsyncIterator[memoryview]:
+        """The message, for as long as it is on its way. Raises PermitAcquireError."""
+        async with self._direct.used(len(self._message)):
+            yield self._message
+
+    def end(self) -> None:
+        """Nobody needs it any more."""
+        self._message = self._message[:0]
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back(None)
+
+
+class SharedLists:
+    """All lists on their way through one proxy."""
+
+    def __init__(self, limiter: AsyncDualMemoryLimiter) -> None:
+        self._limiter = limiter
+        self._known: dict[_Key, SharedList] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def join(self, command: BaseCommand, topics_hash: str, reader: object) -> SharedList:
+        """The list of that hash; `reader` is to read it if nobody does. To be left once."""
+        key = _key_of(command, topics_hash)
+        shared = self._known.get(key) if key is not None else None
+        if shared is None:
+            shared = SharedList(key, reader, self._limiter)
+            if key is not None:
+                self._known[key] = shared
+        shared.users += 1
+        return shared
+
+    def leave(self, shared: SharedList, reader: object) -> None:
+        """One needs it no more; what its reader has not read to the end is nobody's."""
+        shared.users -= 1
+        if shared.reader is reader and not shared.landed.done():
+            shared.landed.set_result(False)
+            self._forget(shared)
+        if not shared.users:
+            self._forget(shared)
+            shared.end()
+
+    def _forget(self, shared: SharedList) -> None:
+        if shared.key is not None and self._known.get(shared.key) is shared:
+            del self._known[shared.key]
