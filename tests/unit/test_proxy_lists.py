@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from anabranch.broker.proxy.shared_lists import Told, hash_in, message_of
+from anabranch.broker.proxy import sessions
+from anabranch.broker.proxy.shared_lists import ListHead, Told, list_head, message_of
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
@@ -33,6 +34,8 @@ class ListingNode:
         self.peers: list[Peer] = []
         self.asked = 0
         self.hash = "abc"
+        self.waits = asyncio.Event()  # not set: nothing is answered
+        self.waits.set()
 
     def names(self, count: int) -> list[str]:
         return [f"topic://public/default/a-topic-with-number-{n:06}" for n in range(count)]
@@ -46,6 +49,7 @@ class ListingNode:
             if asked.namespace == "public/none":
                 peer.refuse(command, pb.ServerError.TopicNotFound, "no such namespace")
                 return
+            await self.waits.wait()
             count = int(asked.namespace.split("/")[1])
             told = pb.CommandGetTopicsOfNamespaceResponse(
                 request_id=asked.request_id, topics_hash=self.hash
@@ -387,16 +391,72 @@ def test_who_goes_while_he_reads_a_list_for_others_takes_it_from_nobody() -> Non
     run(test)
 
 
-def test_of_a_list_s_beginning_any_part_tells_its_hash_or_nothing() -> None:
+def test_those_who_wait_for_one_list_are_refused_together_when_their_time_is_over() -> None:
+    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+        limiter = proxy.proxy.shared.limiter
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(client_of(proxy)) for _ in range(4)]
+            async with limiter.held(11 << 20, LimitType.HEAP_MEMORY):
+                for each in clients:
+                    ask(each, 100_000)
+                for each in clients:
+                    refused = await answer(each)
+                    assert refused.error.error == pb.ServerError.TooManyRequests
+                    assert "HeapMemSizePermitsAcquireTimeoutMillis" in refused.error.message
+            for each in clients:
+                ask(each, 100_000, 2)
+            for each in clients:
+                told = (await answer(each)).getTopicsOfNamespaceResponse
+                assert (told.request_id, len(told.topics)) == (2, 100_000)
+        await until(lambda: held(proxy) == (0, 0))
+        assert not len(proxy.proxy.shared.lists)
+
+    run(
+        test,
+        maxTopicListInFlightHeapMemSizeMB=12,
+        maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis=500,
+    )
+
+
+def test_a_late_answer_is_not_taken_for_that_of_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+        async with client_of(proxy) as client:
+            ask(client, 7, 1)
+            await answer(client)
+            monkeypatch.setattr(sessions, "_LIST_S_MAX", 0.2)
+            node.waits.clear()
+            ask(client, 5, 2)
+            refused = await answer(client)
+            assert (refused.error.request_id, refused.error.error) == (
+                2,
+                pb.ServerError.ServiceNotReady,
+            )
+            monkeypatch.setattr(sessions, "_LIST_S_MAX", 60.0)
+            ask(client, 3, 3)
+            await until(lambda: node.asked == 3)
+            node.waits.set()
+            found = {}
+            for _ in range(2):
+                told = (await answer(client)).getTopicsOfNamespaceResponse
+                found[told.request_id] = len(told.topics)
+            assert found == {2: 5, 3: 3}
+        await until(lambda: held(proxy) == (0, 0))
+
+    run(test)
+
+
+def test_of_a_list_s_beginning_any_part_tells_what_it_is_or_nothing() -> None:
     told = pb.CommandGetTopicsOfNamespaceResponse(request_id=1 << 60, topics_hash="0a1b2c3d")
     names = pb.CommandGetTopicsOfNamespaceResponse(topics=["topic://a/b/c"] * 1_000)
     payload = names.SerializePartialToString()
     whole = frame_head(told, len(payload), LIST_FRAME_BYTES_MAX)[8:] + payload
     kind = BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-    found = [hash_in(whole[:count], kind) for count in range(512)]
-    assert set(found) == {"", "0a1b2c3d"}
-    assert found == sorted(found)  # once it is there, it stays
+    found = [list_head(whole[:count], kind) for count in range(512)]
+    nothing, some = ListHead(commands.NO_REQUEST, ""), ListHead(1 << 60, "")
+    assert list(dict.fromkeys(found)) == [nothing, some, ListHead(1 << 60, "0a1b2c3d")]
     assert len(message_of(whole, kind)) == len(told.SerializeToString()) + len(payload)
-    assert hash_in(whole[:512], BaseCommand.WATCH_TOPIC_LIST_SUCCESS) == ""
+    assert list_head(whole[:512], BaseCommand.WATCH_TOPIC_LIST_SUCCESS) == nothing
     for count in range(64):
-        hash_in(bytes(range(count, 256)), kind)  # no bytes of a stranger make it fail
+        list_head(bytes(range(count, 256)), kind)  # no bytes of a stranger make it fail

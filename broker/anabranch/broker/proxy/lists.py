@@ -20,13 +20,15 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.proxy.link import NodeLink
 from anabranch.broker.proxy.shared_lists import (
     HEAD_BYTES,
+    ListHead,
     SharedList,
     SharedLists,
     answer_to,
-    hash_in,
+    list_head,
     message_of,
 )
-from anabranch.core.topic_lists.errors import PermitAcquireError
+from anabranch.core.topic_lists.errors import PermitAcquireCancelledError, PermitAcquireError
+from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.errors import FrameError
 from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
@@ -80,6 +82,16 @@ class _Asked:
         """A watch is not: its node tells changes from the first answer on."""
         return self.command.type == BaseCommand.GET_TOPICS_OF_NAMESPACE
 
+    def is_answered_by(self, head: ListHead) -> bool:
+        """Whether that is the answer, and not one to a request that has been given up."""
+        return head.request_id == commands.request_id_of(self.command)
+
+    def fail(self, error: PermitAcquireError) -> None:
+        """Others who wait for the same list have waited as long for the memory."""
+        is_gone = isinstance(error, PermitAcquireCancelledError)  # which is no affair of theirs
+        if self.shared is not None and self.shared.reader is self and not is_gone:
+            self.shared.failure = error
+
 
 class ListRelay:
     """The lists of one client."""
@@ -107,6 +119,9 @@ class ListRelay:
                 while asked.is_put_off:
                     asked.is_put_off = False
                     await self._ask(asked)
+            except PermitAcquireError as error:
+                asked.fail(error)
+                raise
             finally:
                 self._asked = None
                 if asked.shared is not None:
@@ -119,18 +134,23 @@ class ListRelay:
 
     async def relay(self, link: NodeLink, type_number: int, frame_bytes: int) -> None:
         """A list that begins to come from a node, to its end."""
-        asked = self._asked if type_number in _ANSWERS else None
+        head = list_head(link.list_head(HEAD_BYTES), type_number)
+        asked = self._asked
+        if type_number not in _ANSWERS or asked is None or not asked.is_answered_by(head):
+            asked = None  # a change, or what was waited for too long
         try:
             if asked is None:
                 await self._pass_change(link, type_number, frame_bytes)
             else:
-                await self._answer(link, asked, type_number, frame_bytes)
+                await self._answer(link, asked, head.topics_hash, type_number, frame_bytes)
         except (PermitAcquireError, FrameError) as error:
             _log.warning("proxy.list_refused", client=self._peer.address, why=str(error))
             link.leave_out_list()
             if asked is None:
                 self._client.change_refused(str(error))
             else:
+                if isinstance(error, PermitAcquireError):
+                    asked.fail(error)
                 self._client.list_came(link, asked.command)
                 self._client.list_refused(asked.command, str(error))
         link.list_over()
@@ -138,12 +158,12 @@ class ListRelay:
     # --- answers ----------------------------------------------------------------------------
 
     async def _answer(
-        self, link: NodeLink, asked: _Asked, type_number: int, frame_bytes: int
+        self, link: NodeLink, asked: _Asked, topics_hash: str, type_number: int, frame_bytes: int
     ) -> None:
         memory = asked.memory
         if memory is None:
             return
-        shared = self._joined(asked, hash_in(link.list_head(HEAD_BYTES), type_number))
+        shared = self._joined(asked, topics_hash)
         if shared.reader is asked:
             if not await self._has_room(asked, memory, frame_bytes):
                 self._put_off(link, asked, frame_bytes)
@@ -156,6 +176,8 @@ class ListRelay:
             self._client.list_came(link, asked.command)
             await memory.resize(0)
             if not await asyncio.shield(shared.landed):
+                if shared.failure is not None:  # there was no memory for it
+                    raise type(shared.failure)(str(shared.failure))
                 self._put_off(link, asked, INITIAL_BYTES)
                 return
         await self._send(asked, shared)

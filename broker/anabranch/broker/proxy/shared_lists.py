@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
+from anabranch.core.topic_lists.errors import PermitAcquireError
+from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespaceResponse,
@@ -25,7 +27,8 @@ from anabranch.wire.shared import SharedMemory
 Told = CommandGetTopicsOfNamespaceResponse | CommandWatchTopicListSuccess
 
 HEAD_BYTES: Final = 512  # of a list's frame, in which its hash is found, if it is shared
-_HASH_FIELD: Final = 4  # of both
+_REQUEST_FIELD: Final = 1  # of both
+_HASH_FIELD: Final = 4
 _VARINT: Final = 0
 _LENGTH_DELIMITED: Final = 2
 _FIXED: Final = {1: 8, 5: 4}  # bytes, by wire type
@@ -38,6 +41,13 @@ class _Key(NamedTuple):
     namespace: str
     mode: int
     pattern: str | None
+    topics_hash: str
+
+
+class ListHead(NamedTuple):
+    """What is known of a list before it is read: NO_REQUEST and "" where that stands elsewhere."""
+
+    request_id: int
     topics_hash: str
 
 
@@ -79,13 +89,18 @@ def message_of(data: bytes, type_number: int) -> memoryview:
     return view[:0]
 
 
-def hash_in(beginning: bytes, type_number: int) -> str:
-    """The hash in the first bytes of a command with a list; "" if it does not stand there."""
-    view = memoryview(message_of(beginning, type_number))
+def list_head(beginning: bytes, type_number: int) -> ListHead:
+    """What stands before the names in the first bytes of a command with a list."""
+    view = message_of(beginning, type_number)
+    request_id, topics_hash = commands.NO_REQUEST, ""
     for field in _fields(view):
-        if field.number == _HASH_FIELD and field.end <= len(view):
-            return bytes(view[field.start : field.end]).decode(errors="replace")
-    return ""
+        if field.end > len(view):
+            break
+        if field.number == _REQUEST_FIELD:
+            request_id, _ = _varint(view, field.start)
+        elif field.number == _HASH_FIELD:
+            topics_hash = bytes(view[field.start : field.end]).decode(errors="replace")
+    return ListHead(request_id, topics_hash)
 
 
 def _fields(view: memoryview) -> Iterator[_Field]:
@@ -125,6 +140,7 @@ class SharedList:
         self.key = key
         self.reader = reader
         self.users = 0
+        self.failure: PermitAcquireError | None = None  # for which it is not read
         # Whether it was read to its end. Shield it: it is everybody's.
         self.landed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._message = memoryview(b"")
