@@ -39,7 +39,7 @@ pytestmark = pytest.mark.integration
 
 HOME: Final = "public/default"
 SMALL_RECEIVE_BUFFER: Final = 4_096
-CHUNK_BYTES: Final = 256 << 10
+CHUNK_BYTES: Final = 64 << 10
 WAIT_S: Final = 300.0
 SETTLED_S: Final = 3.0  # without growth
 SIZE: Final = struct.Struct(">I")
@@ -193,10 +193,11 @@ class Asker:
     async def checksum(self) -> tuple[int, int]:
         """Size and checksum of the next frame, of which nothing is kept."""
         (size,) = SIZE.unpack(bytes(await self._exactly(SIZE.size)))
-        found, left = 0, size
-        while left:
-            part = await self._exactly(min(left, CHUNK_BYTES))
-            found, left = zlib.crc32(part, found), left - len(part)
+        chunk = memoryview(bytearray(CHUNK_BYTES))
+        found, at = 0, 0
+        while at < size:
+            count = await self._some(chunk[: size - at], at, size)
+            found, at = zlib.crc32(chunk[:count], found), at + count
         return size, found
 
     def close(self) -> None:
@@ -210,10 +211,13 @@ class Asker:
         data = bytearray(size)
         view, at = memoryview(data), 0
         while at < size:
-            count = await asyncio.get_running_loop().sock_recv_into(self._socket, view[at:])
-            assert count, f"the connection of one who reads was ended, at {at} of {size}"
-            at += count
+            at += await self._some(view[at:], at, size)
         return data
+
+    async def _some(self, buffer: memoryview, at: int, size: int) -> int:
+        count = await asyncio.get_running_loop().sock_recv_into(self._socket, buffer)
+        assert count, f"the connection of one who reads was ended, at {at} of {size}"
+        return count
 
 
 async def check(asker: Asker) -> None:

@@ -26,6 +26,7 @@ from anabranch.broker.proxy.shared_lists import (
     answer_to,
     list_head,
     message_of,
+    with_hash,
 )
 from anabranch.core.topic_lists.errors import PermitAcquireCancelledError, PermitAcquireError
 from anabranch.wire import commands
@@ -75,6 +76,7 @@ class _Asked:
         self.memory: HeldMemory | None = None  # for the answer
         self.shared: SharedList | None = None
         self.size = INITIAL_BYTES  # to be held when it is asked
+        self.known_hash = ""  # of the shared list, if the node is asked whether that is still it
         self.is_put_off = False
 
     @property
@@ -124,13 +126,25 @@ class ListRelay:
                 raise
             finally:
                 self._asked = None
-                if asked.shared is not None:
-                    self._lists.leave(asked.shared, asked)
+                self._lists.answered(command, asked)
+                self._leave(asked)
 
     async def _ask(self, asked: _Asked) -> None:
+        if asked.shared is None or asked.shared.is_lost:
+            self._leave(asked)
+            asked.shared = await self._lists.newest(asked.command, asked)
+        question, asked.known_hash, shared = asked.command, "", asked.shared
+        if shared is not None and shared.key is not None and shared.reader is not asked:
+            asked.known_hash = shared.key.topics_hash
+            question = with_hash(question, asked.known_hash)
         held = self._limiter.held(asked.size, LimitType.HEAP_MEMORY, self._is_gone)
         async with held as asked.memory:
-            await self._client.ask_for_list(asked.command)
+            await self._client.ask_for_list(question)
+
+    def _leave(self, asked: _Asked) -> None:
+        shared, asked.shared = asked.shared, None
+        if shared is not None:
+            self._lists.leave(shared, asked)
 
     async def relay(self, link: NodeLink, type_number: int, frame_bytes: int) -> None:
         """A list that begins to come from a node, to its end."""
@@ -164,6 +178,7 @@ class ListRelay:
         if memory is None:
             return
         shared = self._joined(asked, topics_hash)
+        self._lists.answered(asked.command, asked)
         if shared.reader is asked:
             if not await self._has_room(asked, memory, frame_bytes):
                 self._put_off(link, asked, frame_bytes)
@@ -184,7 +199,8 @@ class ListRelay:
 
     def _joined(self, asked: _Asked, topics_hash: str) -> SharedList:
         before = asked.shared
-        if before is not None and before.is_for(asked.command, topics_hash):
+        is_same = topics_hash and topics_hash == asked.known_hash  # so that no names come
+        if before is not None and (is_same or before.is_for(asked.command, topics_hash)):
             return before
         asked.shared = self._lists.join(asked.command, topics_hash, asked)
         if before is not None:

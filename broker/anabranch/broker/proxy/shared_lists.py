@@ -1,10 +1,10 @@
 """Lists on their way through a proxy: one client's link reads each, and all who are told the same
 meanwhile are sent those bytes.
 
-Whether it is the same is known before more than a list's first bytes was read: a node writes the
-hash before the names. Who asked the same, and is told the same hash, is told the same names. So the
-memory of a list is held once, however many clients it goes to, and one that does not read holds
-nothing that others do not need as well.
+While there is such a list, who asks the same asks a node whether that is still the one, by its
+hash, and no names come. Where they do, a node writes the hash before them: of a list that another
+link reads, no more than the first bytes are read. So its memory is held once, however many clients
+it goes to, and one that does not read holds nothing that others do not need as well.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from anabranch.wire.shared import SharedMemory
 
 Told = CommandGetTopicsOfNamespaceResponse | CommandWatchTopicListSuccess
 
+_PATIENCE_S: Final = 2.0  # with who asks a node first
 HEAD_BYTES: Final = 512  # of a list's frame, in which its hash is found, if it is shared
 _REQUEST_FIELD: Final = 1  # of both
 _HASH_FIELD: Final = 4
@@ -34,14 +35,18 @@ _LENGTH_DELIMITED: Final = 2
 _FIXED: Final = {1: 8, 5: 4}  # bytes, by wire type
 
 
-class _Key(NamedTuple):
-    """What was asked for, and the hash of what is told."""
+class _Question(NamedTuple):
+    """What is asked for, but for the hash of what the client has."""
 
     type_number: int
     namespace: str
     mode: int
     pattern: str | None
-    topics_hash: str
+
+
+class _Key(NamedTuple):
+    question: _Question
+    topics_hash: str  # of what is told
 
 
 class ListHead(NamedTuple):
@@ -57,17 +62,37 @@ class _Field(NamedTuple):
     end: int  # which may be behind what is there
 
 
-def _key_of(command: BaseCommand, topics_hash: str) -> _Key | None:
-    """None where the answer is the client's own: it has that list, and is told no names."""
+def _question_of(command: BaseCommand) -> _Question:
     watched, asked = command.watchTopicList, command.getTopicsOfNamespace
     if command.type == BaseCommand.WATCH_TOPIC_LIST:
-        known = watched.topics_hash
-        key = _Key(command.type, watched.namespace, 0, watched.topics_pattern, topics_hash)
+        return _Question(command.type, watched.namespace, 0, watched.topics_pattern)
+    pattern = asked.topics_pattern if asked.HasField("topics_pattern") else None
+    return _Question(command.type, asked.namespace, asked.mode, pattern)
+
+
+def _known_to(command: BaseCommand) -> str:
+    """The hash of the list that the client has."""
+    if command.type == BaseCommand.WATCH_TOPIC_LIST:
+        return command.watchTopicList.topics_hash
+    return command.getTopicsOfNamespace.topics_hash
+
+
+def _key_of(command: BaseCommand, topics_hash: str) -> _Key | None:
+    """None where the answer is the client's own: it has that list, and is told no names."""
+    if not topics_hash or topics_hash == _known_to(command):
+        return None
+    return _Key(_question_of(command), topics_hash)
+
+
+def with_hash(command: BaseCommand, topics_hash: str) -> BaseCommand:
+    """The same request of a client that has that list already."""
+    found = BaseCommand()
+    found.CopyFrom(command)
+    if command.type == BaseCommand.WATCH_TOPIC_LIST:
+        found.watchTopicList.topics_hash = topics_hash
     else:
-        known = asked.topics_hash
-        pattern = asked.topics_pattern if asked.HasField("topics_pattern") else None
-        key = _Key(command.type, asked.namespace, asked.mode, pattern, topics_hash)
-    return key if topics_hash and known != topics_hash else None
+        found.getTopicsOfNamespace.topics_hash = topics_hash
+    return found
 
 
 def answer_to(command: BaseCommand) -> Told:
@@ -147,10 +172,16 @@ class SharedList:
         self._direct = SharedMemory(limiter, LimitType.DIRECT_MEMORY)
         self._give_back: Callable[[object], None] | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was not read to its end."""
+        return self.landed.done() and not self.landed.result()
+
     def is_for(self, command: BaseCommand, topics_hash: str) -> bool:
         """Whether it answers that, or is going to."""
-        is_lost = self.landed.done() and not self.landed.result()
-        return not is_lost and self.key is not None and self.key == _key_of(command, topics_hash)
+        return (
+            not self.is_lost and self.key is not None and self.key == _key_of(command, topics_hash)
+        )
 
     def land(self, message: memoryview, give_back: Callable[[object], None]) -> None:
         """It was read; `give_back` is called when nobody needs it any more."""
@@ -171,15 +202,51 @@ class SharedList:
             give_back(None)
 
 
+class _FirstAsker(NamedTuple):
+    asker: object
+    answered: asyncio.Future[None]
+
+
 class SharedLists:
     """All lists on their way through one proxy."""
 
     def __init__(self, limiter: AsyncDualMemoryLimiter) -> None:
         self._limiter = limiter
         self._known: dict[_Key, SharedList] = {}
+        self._newest: dict[_Question, SharedList] = {}
+        self._asked: dict[_Question, _FirstAsker] = {}  # and not answered yet
 
     def __len__(self) -> int:
         return len(self._known)
+
+    async def newest(self, command: BaseCommand, asker: object) -> SharedList | None:
+        """The list that was told last to who asked the same, unless the client has it. To be left.
+
+        Without one the caller is to ask for it, and to say so by `answered`; who asks the same
+        meanwhile waits for that, though not for long.
+        """
+        question = _question_of(command)
+        first = self._asked.get(question)
+        if question not in self._newest and first is not None:
+            await asyncio.wait([first.answered], timeout=_PATIENCE_S)
+        shared = self._newest.get(question)
+        if shared is None:
+            if question not in self._asked:
+                answered = asyncio.get_running_loop().create_future()
+                self._asked[question] = _FirstAsker(asker, answered)
+            return None
+        if shared.key is None or shared.key.topics_hash == _known_to(command):
+            return None
+        shared.users += 1
+        return shared
+
+    def answered(self, command: BaseCommand, asker: object) -> None:
+        """What that one has asked is answered, or never will be."""
+        question = _question_of(command)
+        first = self._asked.get(question)
+        if first is not None and first.asker is asker:
+            del self._asked[question]
+            first.answered.set_result(None)
 
     def join(self, command: BaseCommand, topics_hash: str, reader: object) -> SharedList:
         """The list of that hash; `reader` is to read it if nobody does. To be left once."""
@@ -188,7 +255,7 @@ class SharedLists:
         if shared is None:
             shared = SharedList(key, reader, self._limiter)
             if key is not None:
-                self._known[key] = shared
+                self._known[key] = self._newest[key.question] = shared
         shared.users += 1
         return shared
 
@@ -203,5 +270,10 @@ class SharedLists:
             shared.end()
 
     def _forget(self, shared: SharedList) -> None:
-        if shared.key is not None and self._known.get(shared.key) is shared:
-            del self._known[shared.key]
+        key = shared.key
+        if key is None:
+            return
+        if self._known.get(key) is shared:
+            del self._known[key]
+        if self._newest.get(key.question) is shared:
+            del self._newest[key.question]
