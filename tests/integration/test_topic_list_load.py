@@ -1,12 +1,13 @@
-"""Many clients ask a node process for long lists, and half of them never read the answer.
+"""Many clients ask a node, or a proxy before it, for long lists, and half of them never read.
 
-`TOPIC_LIST_LOAD=full` asks over 1,000 connections for 100,000 topics each, with the default limits.
+The memory for lists holds one of the two that are asked for. `TOPIC_LIST_LOAD=full` asks over 1,000
+connections for 100,000 topics each; `--log-level=info -rP` has pytest say how much memory it took.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import logging
 import os
 import socket
 import struct
@@ -32,15 +33,24 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.framing import encode_frame
 from support.processes import EVENLY, HOST
+from support.proxy_process import proxy_process
 
 pytestmark = pytest.mark.integration
 
 HOME: Final = "public/default"
 SMALL_RECEIVE_BUFFER: Final = 4_096
+CHUNK_BYTES: Final = 64 << 10
 WAIT_S: Final = 300.0
+SETTLED_S: Final = 3.0  # without growth
 SIZE: Final = struct.Struct(">I")
+HEAD: Final = struct.Struct(">II")
 # Lists of several patterns are answers of their own: memory of one is not memory of another.
-PATTERNS: Final = (None, "public/default/orders.*")
+PATTERNS: Final = (None, f"{HOME}/orders.*")
+KINDS: Final = ("heap", "direct")
+NO_TOPIC: Final = f"{HOME}/no-such-topic"
+
+
+_log = logging.getLogger(__name__)
 
 
 class Load(NamedTuple):
@@ -48,82 +58,109 @@ class Load(NamedTuple):
 
     connections: int
     topics: int
+    name_length: int
     limit_mb: int  # of each kind of memory
 
 
+# A list is longer than what the kernel takes for a client that does not read.
 LOAD: Final = (
-    Load(1_000, 100_000, 100)
+    Load(1_000, 100_000, 100, 15)
     if os.environ.get("TOPIC_LIST_LOAD") == "full"
-    else Load(200, 20_000, 40)
+    else Load(200, 20_000, 240, 7)
 )
-# Less than those who never read are owed: what many share is nobody's own.
 MEMORY_IN_FLIGHT: Final = 32 << 20
+LIMITS: Final = (
+    f"maxTopicListInFlightHeapMemSizeMB={LOAD.limit_mb}",
+    f"maxTopicListInFlightDirectMemSizeMB={LOAD.limit_mb}",
+    # Less than those who never read are owed: what many share is nobody's own.
+    f"brokerMaxMemoryInFlight={MEMORY_IN_FLIGHT}",
+    f"brokerMaxMemoryInFlightPerIp={MEMORY_IN_FLIGHT}",
+)
 NAMES: Final = [
-    f"{HOME}/{'orders-of-the-customers-in-the-region-of-this-number-':-<200}{number:07d}"
+    f"{HOME}/{'orders-':x<{LOAD.name_length - len(HOME) - 8}}{number:07d}"
     for number in range(LOAD.topics)
 ]
 
 
-@pytest.fixture
-def node(kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path) -> Iterator[NodeProcess]:
+class Server(NamedTuple):
+    """What is put under load."""
+
+    pid: int
+    web_url: str
+    service_url: str
+    prefix: str  # of its metrics of lists
+
+    @property
+    def address(self) -> tuple[str, int]:
+        where = urlsplit(self.service_url)
+        return where.hostname or "", where.port or 0
+
+    def metric(self, name: str) -> float:
+        """The sum over its label sets; fails if there is none."""
+        found = [
+            float(line.rpartition(" ")[2])
+            for line in get(self.web_url, "/metrics").splitlines()
+            if line.partition("{")[0].partition(" ")[0] == name
+        ]
+        assert found, f"no metric {name}"
+        return sum(found)
+
+    def in_use(self) -> float:
+        """Bytes that the limiter has given and not got back."""
+        return sum(self.metric(f"{self.prefix}{kind}_memory_used_bytes") for kind in KINDS)
+
+    def memory_mb(self, which: str = "VmRSS") -> float:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{which}:"))
+
+    def settled_mb(self) -> float:
+        """Its memory, once what it does by itself has ended: it is just started."""
+        deadline = time.monotonic() + WAIT_S
+        most, since = self.memory_mb(), time.monotonic()
+        while time.monotonic() < since + SETTLED_S and time.monotonic() < deadline:
+            time.sleep(0.1)
+            found = self.memory_mb()
+            if found > most + 1:
+                most, since = found, time.monotonic()
+        return self.memory_mb()
+
+    def forget_peak(self) -> None:
+        """From now on VmHWM is the peak since now."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+
+def get(url: str, path: str) -> str:
+    with urllib.request.urlopen(f"{url}{path}", timeout=WAIT_S) as answer:
+        return bytes(answer.read()).decode()
+
+
+@pytest.fixture(scope="module")
+def node(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """A node that serves, whose view has all topics."""
+    folder = tmp_path_factory.mktemp("topic-list-load")  # another name each time
+    prefix = f"{folder.name}."
     process = NodeProcess(
         "node",
         free_port(HOST),
         kafka.bootstrap_servers,
-        tmp_path,
-        f"topicPrefix={topic_prefix}",
-        f"maxTopicListInFlightHeapMemSizeMB={LOAD.limit_mb}",
-        f"maxTopicListInFlightDirectMemSizeMB={LOAD.limit_mb}",
-        f"brokerMaxMemoryInFlight={MEMORY_IN_FLIGHT}",
-        f"brokerMaxMemoryInFlightPerIp={MEMORY_IN_FLIGHT}",
+        folder,
+        f"topicPrefix={prefix}",
+        *LIMITS,
         EVENLY,
     )
     try:
         process.start()
         await_ready([process])
         for number in range(100):  # some fall into each bundle of the namespace
-            get(process, f"/lookup/v2/topic/persistent/{HOME}/any-{number}")
+            get(process.url, f"/lookup/v2/topic/persistent/{HOME}/any-{number}")
         process.kill()
         connection = KafkaConnection(kafka.bootstrap_servers)
-        append_topics(connection, topic_prefix, process.broker_id, NAMES, 1)
+        append_topics(connection, prefix, process.broker_id, NAMES, 1)
         process.start()
         await_ready([process])
         yield process
     finally:
         stop_all([process])
-
-
-def get(node: NodeProcess, path: str) -> str:
-    with urllib.request.urlopen(f"{node.url}{path}", timeout=WAIT_S) as answer:
-        return bytes(answer.read()).decode()
-
-
-def metric(node: NodeProcess, name: str) -> float:
-    """The sum over its label sets; fails if there is none."""
-    found = [
-        float(line.rpartition(" ")[2])
-        for line in get(node, "/metrics").splitlines()
-        if line.partition("{")[0].partition(" ")[0] == name
-    ]
-    assert found, f"no metric {name}"
-    return sum(found)
-
-
-def memory_mb(node: NodeProcess, which: str) -> float:
-    lines = Path(f"/proc/{node.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{which}:"))
-
-
-def forget_peak(node: NodeProcess) -> None:
-    """From now on VmHWM is the peak since now."""
-    Path(f"/proc/{node.pid}/clear_refs").write_text("5")
-
-
-def in_use(node: NodeProcess) -> float:
-    """Bytes that the limiter has given and not got back."""
-    kinds = ("heap", "direct")
-    return sum(metric(node, f"pulsar_broker_topic_list_{kind}_memory_used_bytes") for kind in kinds)
 
 
 class Asker:
@@ -134,24 +171,34 @@ class Asker:
         self._socket = socket.socket()
         self._socket.setblocking(False)
 
-    async def ask(self, address: tuple[str, int], *, reads: bool) -> None:
+    async def ask(self, address: tuple[str, int], *, reads: bool = True) -> None:
         """Connects, shakes hands, and sends the request."""
         if not reads:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_RECEIVE_BUFFER)
         loop = asyncio.get_running_loop()
         await loop.sock_connect(self._socket, address)
         await self._send(pb.CommandConnect(client_version="load", protocol_version=21))
-        connected = commands.parse((await self.frame())[SIZE.size :])
-        assert connected.type == pb.BaseCommand.CONNECTED
+        assert (await self.answer()).type == pb.BaseCommand.CONNECTED
         asked = pb.CommandGetTopicsOfNamespace(request_id=1, namespace=HOME)
         if self.pattern is not None:
             asked.topics_pattern = self.pattern
         await self._send(asked)
 
-    async def frame(self) -> bytes:
-        """The next frame, without its total size."""
-        (size,) = SIZE.unpack(await self._exactly(SIZE.size))
-        return await self._exactly(size)
+    async def answer(self) -> pb.BaseCommand:
+        """The next command."""
+        size, command_size = HEAD.unpack(bytes(await self._exactly(HEAD.size)))
+        assert size == SIZE.size + command_size
+        return commands.parse(bytes(await self._exactly(command_size)))
+
+    async def checksum(self) -> tuple[int, int]:
+        """Size and checksum of the next frame, of which nothing is kept."""
+        (size,) = SIZE.unpack(bytes(await self._exactly(SIZE.size)))
+        chunk = memoryview(bytearray(CHUNK_BYTES))
+        found, at = 0, 0
+        while at < size:
+            count = await self._some(chunk[: size - at], at, size)
+            found, at = zlib.crc32(chunk[:count], found), at + count
+        return size, found
 
     def close(self) -> None:
         self._socket.close()
@@ -160,41 +207,48 @@ class Asker:
         frame = encode_frame(commands.envelope(message).SerializeToString())
         await asyncio.get_running_loop().sock_sendall(self._socket, frame)
 
-    async def _exactly(self, size: int) -> bytes:
+    async def _exactly(self, size: int) -> bytearray:
         data = bytearray(size)
         view, at = memoryview(data), 0
         while at < size:
-            count = await asyncio.get_running_loop().sock_recv_into(self._socket, view[at:])
-            assert count, f"the node ended the connection of one who reads, at {at} of {size}"
-            at += count
-        return bytes(data)
+            at += await self._some(view[at:], at, size)
+        return data
+
+    async def _some(self, buffer: memoryview, at: int, size: int) -> int:
+        count = await asyncio.get_running_loop().sock_recv_into(self._socket, buffer)
+        assert count, f"the connection of one who reads was ended, at {at} of {size}"
+        return count
+
+
+async def check(asker: Asker) -> None:
+    """The whole list comes."""
+    answer = await asker.answer()
+    assert answer.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, answer
+    told = answer.getTopicsOfNamespaceResponse
+    expected = topics_hash([full_name(name) for name in NAMES])
+    assert (len(told.topics), told.topics_hash) == (len(NAMES), expected)
 
 
 async def read_all(readers: list[Asker]) -> None:
-    """Each gets the whole list; those who asked for the same get the same bytes."""
-    seen: dict[str | None, int] = {}
-    expected = topics_hash([full_name(name) for name in NAMES])
-
-    async def read(reader: Asker) -> None:
-        frame = await reader.frame()
-        checksum = zlib.crc32(frame)
-        if reader.pattern not in seen:
-            answer = commands.parse(frame[SIZE.size :])
-            assert answer.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, answer
-            told = answer.getTopicsOfNamespaceResponse
-            assert (len(told.topics), told.topics_hash) == (len(NAMES), expected)
-            seen[reader.pattern] = checksum
-        assert checksum == seen[reader.pattern]
-
+    """Each gets the whole list: the first of each pattern looks, the others get the same bytes."""
+    first = {reader.pattern: reader for reader in reversed(readers)}
+    others = [reader for reader in readers if reader is not first[reader.pattern]]
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
-        for reader in readers:
+        for reader in first.values():
+            tasks.create_task(check(reader))
+        sums = {pattern: set[tuple[int, int]]() for pattern in PATTERNS}
+
+        async def read(reader: Asker) -> None:
+            sums[reader.pattern].add(await reader.checksum())
+
+        for reader in others:
             tasks.create_task(read(reader))
-    assert set(seen) == set(PATTERNS)
+    assert all(len(found) == 1 for found in sums.values())
 
 
 @contextmanager
-def askers(count: int) -> Iterator[list[Asker]]:
-    found = [Asker(pattern) for pattern in itertools.islice(itertools.cycle(PATTERNS), count)]
+def askers(*patterns: str | None) -> Iterator[list[Asker]]:
+    found = [Asker(pattern) for pattern in patterns]
     try:
         yield found
     finally:
@@ -202,52 +256,70 @@ def askers(count: int) -> Iterator[list[Asker]]:
             each.close()
 
 
-def address_of(node: NodeProcess) -> tuple[str, int]:
-    where = urlsplit(node.service_url())
-    return where.hostname or "", where.port or 0
-
-
-async def ask_and_read(node: NodeProcess) -> None:
-    """Half of the clients, all of which read."""
-    address = address_of(node)
-    with askers(LOAD.connections // 2) as readers:
-        for each in readers:
-            await each.ask(address, reads=True)
+async def become_known(server: Server) -> None:
+    """As many clients as there will be ask for little, and one of each pattern for a list."""
+    with (
+        askers(*[NO_TOPIC] * LOAD.connections) as many,
+        askers(*PATTERNS, *PATTERNS) as readers,
+    ):
+        for each in many:
+            await each.ask(server.address)
+        for each in many:
+            assert not (await each.answer()).getTopicsOfNamespaceResponse.topics
+        for reader in readers:
+            await reader.ask(server.address)
         await read_all(readers)
 
 
-async def load(node: NodeProcess) -> None:
-    """Those who never read ask first, then the others; it ends when the node has let go of all."""
-    address = address_of(node)
+async def load(server: Server) -> None:
+    """Those who never read ask first, then the others; it ends when all memory has come back."""
     half = LOAD.connections // 2
-    with askers(half) as deaf, askers(half) as readers:
+    with (
+        askers(*[PATTERNS[0]] * half) as deaf,
+        askers(*[PATTERNS[number % 2] for number in range(half)]) as readers,
+    ):
         for each in deaf:
-            await each.ask(address, reads=False)
+            await each.ask(server.address, reads=False)
         for each in readers:
-            await each.ask(address, reads=True)
+            await each.ask(server.address)
         await read_all(readers)
         deadline = time.monotonic() + WAIT_S
-        while await asyncio.to_thread(in_use, node):  # the deaf are still connected, as they think
+        while await asyncio.to_thread(server.in_use):  # the deaf are still connected, as they think
             assert time.monotonic() < deadline, "memory of lists was not given back"
             await asyncio.sleep(0.1)
 
 
-def test_clients_that_never_read_cost_neither_memory_nor_heartbeats_nor_those_who_read(
+def withstands(server: Server) -> None:
+    """It keeps within its memory, refuses nobody who reads, and gives the memory back."""
+    # What it keeps of topics and connections is there then; the limits are about none of it.
+    asyncio.run(become_known(server))
+    before = server.settled_mb()
+    server.forget_peak()
+    asyncio.run(load(server))
+    peak, after = server.memory_mb("VmHWM"), server.memory_mb()
+    _log.info("%s: %.0f MB before, %.0f at most, %.0f after", server.prefix, before, peak, after)
+    # The list for each client that does not read would be many times as much.
+    assert peak < 1.2 * (before + 2 * LOAD.limit_mb), (before, after)
+    assert after < 1.2 * before, (before, peak)
+    for kind in KINDS:
+        assert server.metric(f"{server.prefix}{kind}_timeout_total") == 0
+        assert server.metric(f"{server.prefix}{kind}_queue_size") == 0
+
+
+def test_clients_that_never_read_cost_a_node_neither_memory_nor_heartbeats(
     node: NodeProcess,
 ) -> None:
-    # What the node keeps of topics and lists that were asked for is there then, and what the
-    # allocator keeps of payloads that came and went: the limits are about none of it.
-    asyncio.run(ask_and_read(node))
-    before = memory_mb(node, "VmRSS")
-    lapses = metric(node, "anabranch_session_lapses_total")
-    forget_peak(node)
-    asyncio.run(load(node))
-    peak, after = memory_mb(node, "VmHWM"), memory_mb(node, "VmRSS")
-    # A copy of the list for each client would be three times as much.
-    assert peak < 1.2 * (before + 2 * LOAD.limit_mb), (before, after)
-    assert after < 1.2 * (before + 2 * LOAD.limit_mb), (before, peak)
-    assert in_use(node) == 0
-    assert metric(node, "anabranch_session_lapses_total") == lapses == 0
-    for kind in ("heap", "direct"):
-        assert metric(node, f"pulsar_broker_topic_list_{kind}_timeout_total") == 0
-        assert metric(node, f"pulsar_broker_topic_list_{kind}_queue_size") == 0
+    served = Server(node.pid or 0, node.url, node.service_url(), "pulsar_broker_topic_list_")
+    lapses = served.metric("anabranch_session_lapses_total")
+    withstands(served)
+    assert served.metric("anabranch_session_lapses_total") == lapses == 0
+
+
+def test_clients_that_never_read_cost_a_proxy_no_memory(node: NodeProcess, tmp_path: Path) -> None:
+    with proxy_process("proxy", [node.url.removeprefix("http://")], tmp_path, LIMITS) as proxy:
+        withstands(
+            Server(proxy.process.pid, proxy.web_url, proxy.service_url, "pulsar_proxy_topic_list_")
+        )
+    heard = Server(node.pid or 0, node.url, node.service_url(), "pulsar_broker_topic_list_")
+    assert heard.metric("anabranch_session_lapses_total") == 0
+    assert heard.in_use() == 0

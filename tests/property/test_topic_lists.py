@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.core.topic_lists.sorted_names import SortedNames, topics_hash
+from anabranch.core.topic_lists.sorted_names import SortedNames, names_of, topics_hash
 from anabranch.core.topic_lists.topic_list import TopicList
 
 _STEPS = st.lists(
@@ -43,4 +43,7 @@ def test_sorted_names_are_a_sorted_set_however_they_are_cut(steps: list[tuple[in
         (model.add if present else model.discard)(name)
     assert list(names) == sorted(model)
     assert (len(names), names.names_bytes) == (len(model), 6 * len(model))
-    assert names.after("t00100", 5) == sorted(name for name in model if name > "t00100")[:5]
+    for low, count in (("t00100", 5), ("", 1), ("t", 1_025), ("t01500", 9_999), ("u", 3)):
+        pieces = names.pieces_after(low, count)
+        found = [name for piece in pieces for name in names_of(piece)]
+        assert found == sorted(name for name in model if name > low)[:count]

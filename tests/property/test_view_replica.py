@@ -75,6 +75,7 @@ def facts(replica: MemoryReplica | View) -> dict[str, Any]:
         "unit_count": [state.unit_count(name) for name in names],
         "unsettled": list(state.unsettled()),
         "topics": [(list(state.topics(name))) for name in NAMESPACES],
+        "states": [list(state.topic_states(name)) for name in NAMESPACES],
         "topic": [state.topic(name) for name in TOPICS],
         "subscriptions": [list(state.subscriptions(name)) for name in TOPICS],
         "subscription": [state.subscription(n, s) for n in TOPICS for s in SUBSCRIPTIONS],

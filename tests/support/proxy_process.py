@@ -18,11 +18,13 @@ _STARTED = re.compile(r"proxy\.started web_url=(\S+) service_url=(\S+)")
 class ProxyProcess:
     """Listens on whichever ports are free, and says which."""
 
-    def __init__(self, name: str, nodes: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, name: str, nodes: Sequence[str], folder: Path, settings: Sequence[str] = ()
+    ) -> None:
         self.output = folder / f"{name}.out"
         command = [*COMMAND, "proxy", "--nodes", "http://" + ",".join(nodes)]
         command += ["--http-port", "0", "--service-port", "0"]
-        for setting in (f"bindAddress={HOST}", f"advertisedAddress={HOST}"):
+        for setting in (f"bindAddress={HOST}", f"advertisedAddress={HOST}", *settings):
             command += ["--set", setting]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -49,8 +51,10 @@ class ProxyProcess:
 
 
 @contextmanager
-def proxy_process(name: str, nodes: Sequence[str], folder: Path) -> Iterator[ProxyProcess]:
-    proxy = ProxyProcess(name, nodes, folder)
+def proxy_process(
+    name: str, nodes: Sequence[str], folder: Path, settings: Sequence[str] = ()
+) -> Iterator[ProxyProcess]:
+    proxy = ProxyProcess(name, nodes, folder, settings)
     try:
         yield proxy
     finally:

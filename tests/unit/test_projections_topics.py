@@ -37,6 +37,7 @@ def told(state: StateQueries) -> dict[str, object]:
     names = [name for home in TENANTS_TOPICS for name in state.topics(home)]
     return {
         "topics": [(name, state.topic(name)) for name in names],
+        "states": [list(state.topic_states(home)) for home in TENANTS_TOPICS],
         "subscriptions": [(name, list(state.subscriptions(name))) for name in names],
         "restless": list(state.restless_topics()),
     }
@@ -109,3 +110,13 @@ def test_decoded_topics_are_kept_by_how_many_segments_they_have(
         assert view.topic(name) == log.state.topic(name)
         assert view._segments <= 140
     assert view.digest == log.state.digest
+
+
+def test_who_looks_at_all_topics_once_pushes_nothing_out_of_what_is_at_hand(
+    view: View, log: History
+) -> None:
+    view.read_batch(log.entries)
+    view._recent.clear()
+    seen = [name for home in TENANTS_TOPICS for name, _ in view.topic_states(home)]
+    assert seen == [name for home in TENANTS_TOPICS for name in log.state.topics(home)]
+    assert not view._recent

@@ -3,152 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 import pytest
 
-from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
 from anabranch.wire.limiter import LimitType
-from anabranch.wire.server import Peer, Routes
-from support import steady
+from support.listing_node import ListingNode, answer, ask, client_of, held, run, watch
 from support.memory_cluster import until
-from support.proxied import HOST, RunningProxy, running_proxy
-from support.wire import Raw, raw, serving
-
-_LIMITS = ConnectionLimits(unsent_bytes_max=4 * LIST_FRAME_BYTES_MAX, unread_s_max=3_600)
-
-
-class ListingNode:
-    """Answers with lists of as many names as the namespace says, and pushes changes on demand."""
-
-    def __init__(self) -> None:
-        self.peers: list[Peer] = []
-        self.asked = 0
-
-    def names(self, count: int) -> list[str]:
-        return [f"topic://public/default/a-topic-with-number-{n:06}" for n in range(count)]
-
-    def open_session(self, peer: Peer) -> Routes:
-        self.peers.append(peer)
-
-        async def topics(command: BaseCommand) -> None:
-            self.asked += 1
-            asked = command.getTopicsOfNamespace
-            if asked.namespace == "public/none":
-                peer.refuse(command, pb.ServerError.TopicNotFound, "no such namespace")
-                return
-            count = int(asked.namespace.split("/")[1])
-            self.send(
-                peer,
-                pb.CommandGetTopicsOfNamespaceResponse(
-                    request_id=asked.request_id, topics=self.names(count), topics_hash="abc"
-                ),
-            )
-
-        async def watch(command: BaseCommand) -> None:
-            self.asked += 1
-            asked = command.watchScalableTopics
-            snapshot = pb.ScalableTopicsSnapshot(topics=self.names(int(asked.namespace[7:])))
-            self.send(
-                peer,
-                pb.CommandWatchScalableTopicsUpdate(watch_id=asked.watch_id, snapshot=snapshot),
-            )
-
-        async def watch_list(command: BaseCommand) -> None:
-            asked = command.watchTopicList
-            self.send(
-                peer,
-                pb.CommandWatchTopicListSuccess(
-                    request_id=asked.request_id,
-                    watcher_id=asked.watcher_id,
-                    topic=self.names(3),
-                    topics_hash="abc",
-                ),
-            )
-
-        async def lookup(command: BaseCommand) -> None:
-            peer.send(
-                pb.CommandLookupTopicResponse(
-                    request_id=command.lookupTopic.request_id,
-                    brokerServiceUrl="pulsar://node:6650",
-                    response=pb.CommandLookupTopicResponse.Connect,
-                )
-            )
-
-        return {
-            BaseCommand.GET_TOPICS_OF_NAMESPACE: topics,
-            BaseCommand.WATCH_SCALABLE_TOPICS: watch,
-            BaseCommand.WATCH_TOPIC_LIST: watch_list,
-            BaseCommand.LOOKUP: lookup,
-        }
-
-    def send(self, peer: Peer, message: object) -> None:
-        data = commands.envelope(message).SerializeToString()  # type: ignore[arg-type]
-        peer.send_frame(encode_frame(data, LIST_FRAME_BYTES_MAX))
-
-
-@asynccontextmanager
-async def listed(**changes: object) -> AsyncIterator[tuple[RunningProxy, ListingNode]]:
-    node = ListingNode()
-    async with serving(node.open_session, _LIMITS) as server:
-        settings = load_proxy_settings(
-            None,
-            {},
-            {
-                "brokerServiceURL": f"pulsar://{HOST}:{server.port}",
-                "advertisedAddress": HOST,
-                "bindAddress": HOST,
-                **changes,
-            },
-        )
-        async with running_proxy(settings) as proxy:
-            yield proxy, node
-
-
-Test = Callable[[RunningProxy, ListingNode], Awaitable[None]]
-
-
-def run(test: Test, **changes: object) -> None:
-    async def body() -> None:
-        async with listed(**changes) as (proxy, node):
-            await test(proxy, node)
-
-    steady.run(body())
-
-
-@asynccontextmanager
-async def client_of(proxy: RunningProxy) -> AsyncIterator[Raw]:
-    async with raw(proxy.settings.service_port, LIST_FRAME_BYTES_MAX) as client:
-        await client.handshake()
-        yield client
-
-
-def ask(client: Raw, count: int | str, request_id: int = 1) -> None:
-    asked = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=f"public/{count}")
-    client.send(commands.envelope(asked))
-
-
-def watch(client: Raw, count: int, watch_id: int = 1) -> None:
-    asked = pb.CommandWatchScalableTopics(watch_id=watch_id, namespace=f"public/{count}")
-    client.send(commands.envelope(asked))
-
-
-def held(proxy: RunningProxy) -> tuple[int, int]:
-    limiter = proxy.proxy.shared.limiter
-    heap, direct = (limiter.side(each).acquired for each in LimitType)
-    return heap, direct
-
-
-async def answer(client: Raw) -> BaseCommand:
-    found = await client.answer()
-    assert found is not None
-    return found
+from support.proxied import RunningProxy
 
 
 @pytest.mark.parametrize("count", [0, 1, 1_000, 200_000])

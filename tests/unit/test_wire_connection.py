@@ -11,7 +11,7 @@ from anabranch.core.strangers import AccountLimits
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.client import connect
+from anabranch.wire.client import ClientConnection, connect, join
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import (
     ConnectError,
@@ -187,6 +187,34 @@ def test_a_server_that_stops_tells_its_clients() -> None:
             await server.stop()
             assert "closed by the other side" in await client.closed
             assert server.port == 0
+
+    run(test)
+
+
+def test_who_gives_up_in_the_moment_of_connecting_leaves_nothing_behind() -> None:
+    class Late(ClientConnection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            joining.cancel()
+
+    def make_late() -> Late:
+        made.append(Late())
+        return made[-1]
+
+    async def join_late(port: int) -> None:
+        hello = pb.CommandConnect(client_version="late", protocol_version=21)
+        await join(make_late, HOST, port, hello)
+
+    made: list[Late] = []
+    joining: asyncio.Task[None]
+
+    async def test() -> None:
+        nonlocal joining
+        async with serving() as server:
+            joining = asyncio.create_task(join_late(server.port))
+            await asyncio.wait([joining])
+            assert joining.cancelled()
+            assert not made[-1].is_open
 
     run(test)
 

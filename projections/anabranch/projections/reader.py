@@ -210,6 +210,11 @@ class StoredState:
         for key in self._keys(topic_key(f"{namespace}/")):
             yield key.removeprefix(_TOPICS)
 
+    def topic_states(self, namespace: str) -> Iterator[tuple[str, ScalableTopic]]:
+        for key, entity in self._range(topic_key(f"{namespace}/")):
+            if isinstance(entity, ScalableTopic):
+                yield key.removeprefix(_TOPICS), entity
+
     def subscriptions(self, topic: str) -> Iterator[tuple[str, Subscription]]:
         prefix = subscription_key(topic, "")
         for key, entity in self._range(prefix):

@@ -141,9 +141,15 @@ async def join(
     loop = asyncio.get_running_loop()
     where = f"{host}:{port}"
     connection: _ConnectionT | None = None
+    made: list[_ConnectionT] = []
+
+    def factory() -> _ConnectionT:
+        made.append(make())
+        return made[-1]
+
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(make, host, port)
+            _, connection = await loop.create_connection(factory, host, port)
             connection.send(hello)
             await connection.welcomed
     except TimeoutError:
@@ -157,8 +163,9 @@ async def join(
             "a node's brokerServicePort, not one of Kafka or of HTTP"
         ) from None
     finally:
-        if connection is not None and not _is_welcome(connection):
-            connection.abort("the handshake was given up")
+        for each in made:  # also where the time was over before it was handed out
+            if not _is_welcome(each):
+                each.abort("the handshake was given up")
     return connection
 
 

@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
         """Whether the other side has taken nearly all that was sent, or is gone."""
         return self._drained.is_set()
 
-    def send_frame(self, *parts: bytes) -> None:
+    def send_frame(self, *parts: bytes | memoryview) -> None:
         """Sends what `encode_frame` made, in one part or several; nothing once it is over."""
         if not self.is_open or self._transport is None:
             return

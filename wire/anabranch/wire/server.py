@@ -99,15 +99,16 @@ class Peer(Connection):
         """Counts one less."""
         self._gate.account.close_watch(self)
 
-    def send_shared(self, head: bytes, payload: bytes) -> None:
+    def send_shared(self, head: bytes, payload: bytes | memoryview, tail: bytes = b"") -> None:
         """Sends a frame whose payload is one object for many clients, of which somebody else keeps
         account: it is no memory that is kept for this one.
         """
         begin, end = self._shared
         if self._written - self._unsent >= end:  # of those before nothing is left
             begin = self._written
-        self._shared = (begin, self._written + len(head) + len(payload))
-        self.send_frame(head, payload)
+        parts = [part for part in (head, payload, tail) if part]
+        self._shared = (begin, self._written + sum(map(len, parts)))
+        self.send_frame(*parts)
 
     @property
     def memory(self) -> int:

@@ -41,6 +41,14 @@ def frame_head(message: Message, payload_bytes: int, frame_bytes_max: int) -> by
     `message`: one of the .proto file's Command... messages, with the fields that the payload lacks.
     Raises FrameError when it is larger than a frame may be.
     """
+    return b"".join(frame_around(message, payload_bytes, frame_bytes_max))
+
+
+def frame_around(message: Message, payload_bytes: int, frame_bytes_max: int) -> tuple[bytes, bytes]:
+    """The same where the message stands behind the payload: what comes before, and the message.
+
+    Of a field that both have, a reader takes the message's.
+    """
     own = message.SerializePartialToString()
     number = commands.number_of(message)
     envelope = BaseCommand(type=commands.name_of(number)).SerializeToString()
@@ -50,7 +58,7 @@ def frame_head(message: Message, payload_bytes: int, frame_bytes_max: int) -> by
     total = 4 + command_size
     if total > frame_bytes_max:
         raise FrameError(f"a command of {command_size} bytes: a frame holds {frame_bytes_max}")
-    return _SIZES.pack(total, command_size) + envelope + own
+    return _SIZES.pack(total, command_size) + envelope, own
 
 
 class SharedMemory:
@@ -107,8 +115,9 @@ class SharedPayload:
     """A payload: assembled by the first who needs it, within heap memory of `heap_bytes`, and held
     until the last one's socket has taken it, within direct memory of its size.
 
-    `make` is called in the event loop, and again if it failed, or if nobody used what it made for a
-    while; then it makes the same.
+    `make` is called in the event loop, and again if it failed, or if what it made was not kept
+    while nobody used it; then it makes the same. `is_kept` is asked, with its size, when nobody
+    uses it any more; while it is only kept, it holds no permits.
     """
 
     def __init__(
@@ -116,13 +125,13 @@ class SharedPayload:
         limiter: AsyncDualMemoryLimiter,
         heap_bytes: int,
         make: Callable[[], Awaitable[bytes]],
-        kept_bytes_max: int = 0,
+        is_kept: Callable[[SharedPayload, int], bool] = lambda _payload, _size: False,
     ) -> None:
         self._heap_bytes = heap_bytes
         self._heap = SharedMemory(limiter, LimitType.HEAP_MEMORY)
         self._direct = SharedMemory(limiter, LimitType.DIRECT_MEMORY)
         self._make = make
-        self._kept_bytes_max = kept_bytes_max
+        self._is_kept = is_kept
         self._made: bytes | None = None
         self._making = asyncio.Lock()
         self._users = 0
@@ -141,5 +150,10 @@ class SharedPayload:
                     yield made
         finally:
             self._users -= 1
-            if not self._users and self._made and len(self._made) > self._kept_bytes_max:
+            if not self._users and self._made and not self._is_kept(self, len(self._made)):
                 self._made = None
+
+    def forget(self) -> None:
+        """What was kept is kept no longer than anybody uses it."""
+        if not self._users:
+            self._made = None

@@ -1,6 +1,7 @@
 """Lists of topics, and what changed in them, as the payloads of the protocol's answers.
 
-Each is made once for all who are told the same at the same generation of a list.
+Each is made once for all who are told the same at the same generation of a list, and kept for those
+who ask later, as long as there is room.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
 from anabranch.broker.topics.lists import KeptList
@@ -28,7 +30,7 @@ from anabranch.wire.limiter import AsyncDualMemoryLimiter
 from anabranch.wire.shared import SharedPayload, nested
 
 _KEPT_MAX: Final = 256
-_KEPT_BYTES_MAX: Final = 64 << 10  # of one that nobody sends at the moment
+_IDLE_BYTES_MAX: Final = 16 << 20  # of all that nobody is sent at the moment
 _PIECES_AT_ONCE: Final = 4  # before others have their turn
 
 
@@ -62,6 +64,9 @@ class Payloads:
     def __init__(self, limiter: AsyncDualMemoryLimiter) -> None:
         self._limiter = limiter
         self._known: OrderedDict[_Key, tuple[KeptList, int, SharedPayload]] = OrderedDict()
+        # What was sent last is last.
+        self._idle: OrderedDict[SharedPayload, int] = OrderedDict()
+        self.idle_bytes = 0
 
     def names(self, kept: KeptList, form: Form) -> SharedPayload:
         """All names, as they are at this moment."""
@@ -91,12 +96,31 @@ class Payloads:
         if known is not None and known[0] is kept and known[1] == kept.list.generation:
             self._known.move_to_end(key)
             return known[2]
-        payload = SharedPayload(self._limiter, size, make, _KEPT_BYTES_MAX)
+        payload = SharedPayload(self._limiter, size, make, partial(self._keep, key))
         self._known[key] = (kept, kept.list.generation, payload)
         self._known.move_to_end(key)
+        if known is not None:
+            self._forget(known[2])
         while len(self._known) > _KEPT_MAX:
-            self._known.popitem(last=False)
+            _, (_, _, oldest) = self._known.popitem(last=False)
+            self._forget(oldest)
         return payload
+
+    def _keep(self, key: _Key, payload: SharedPayload, size: int) -> bool:
+        """Whether the next one who asks finds it; if so, the oldest make room for it."""
+        self.idle_bytes -= self._idle.pop(payload, 0)
+        known = self._known.get(key)
+        if size > _IDLE_BYTES_MAX or known is None or known[2] is not payload:
+            return False
+        self._idle[payload] = size
+        self.idle_bytes += size
+        while self.idle_bytes > _IDLE_BYTES_MAX:
+            self._forget(next(iter(self._idle)))
+        return True
+
+    def _forget(self, payload: SharedPayload) -> None:
+        self.idle_bytes -= self._idle.pop(payload, 0)
+        payload.forget()
 
 
 async def _encoded(pieces: tuple[bytes, ...], form: Form) -> bytes:

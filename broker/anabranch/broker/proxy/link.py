@@ -74,6 +74,7 @@ class NodeLink(ClientConnection):
         self._owner = owner
         self._is_paused = False  # by the owner
         self._is_in_list = False
+        self._is_left_out = False  # the list that has begun; what follows waits
         self._admitted = False  # the list that has begun
         self._list: asyncio.Future[bytes] | None = None
 
@@ -96,6 +97,10 @@ class NodeLink(ClientConnection):
         self._is_paused = False
         self._read_on()
 
+    def list_head(self, count: int) -> bytes:
+        """The first bytes of the list that has begun, as far as they are there."""
+        return self._decoder.beginning(count)
+
     async def take_list(self) -> bytes:
         """The list that has begun, undecoded; nothing is read behind it until `list_over`.
 
@@ -107,13 +112,16 @@ class NodeLink(ClientConnection):
         return await self._list
 
     def leave_out_list(self) -> None:
-        """Reads on behind the list that has begun."""
-        self._decoder.skip()
-        self.list_over()
+        """Drops the list that has begun, as it comes, if it was not taken."""
+        if self._is_in_list and self._list is None and not self._is_left_out:
+            self._is_left_out = True
+            self._decoder.skip()
+            self.go_on()
 
     def list_over(self) -> None:
-        """Reads on behind the list that was taken."""
-        self._is_in_list = False
+        """Reads on behind the list that was taken, or left out."""
+        self._is_in_list = self._is_left_out = False
+        self._list = None
         self._read_on()
 
     def _read_on(self) -> None:
@@ -123,6 +131,10 @@ class NodeLink(ClientConnection):
     # --- what comes from the node ---------------------------------------------------------
 
     def next_command(self) -> bytes | None:
+        if self._is_left_out:
+            if self._decoder.unfinished_bytes:
+                self.hold()
+            return None
         if not self._admitted:
             begun = self._decoder.begun(_HEAD_BYTES)
             if begun is None:

@@ -18,6 +18,7 @@ from anabranch.broker.proxy.nodes import KnownNodes
 from anabranch.broker.proxy.quick_lookups import QuickLookups
 from anabranch.broker.proxy.server import ProxyServer, client_limits
 from anabranch.broker.proxy.sessions import SharedParts
+from anabranch.broker.proxy.shared_lists import SharedLists
 from anabranch.broker.settings.proxy import ProxySettings
 
 # Of a client: its own, and those to two nodes, or to one by HTTP.
@@ -31,15 +32,17 @@ class Proxy:
     def __init__(self, settings: ProxySettings) -> None:
         self._settings = settings
         counts = ProxyCounts()
+        limiter = measured_limiter(
+            settings.topic_list_limits,
+            TopicListPrefix.PROXY,
+            settings.cluster_name,
+            counts.registry,
+        )
         self.shared = SharedParts(
             KnownNodes(settings),
             ProxyAddresses(settings.web_url, settings.service_url),
-            measured_limiter(
-                settings.topic_list_limits,
-                TopicListPrefix.PROXY,
-                settings.cluster_name,
-                counts.registry,
-            ),
+            limiter,
+            SharedLists(limiter),
             counts,
         )
         version = f"anabranch-proxy {package_version('anabranch')}"

@@ -21,6 +21,7 @@ from anabranch.broker.proxy.link import Asked, NodeLink
 from anabranch.broker.proxy.links import ClientLinks
 from anabranch.broker.proxy.lists import ListRelay
 from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.shared_lists import SharedLists
 from anabranch.broker.proxy.watches import KeptWatches
 from anabranch.core.topic_lists.errors import PermitAcquireError
 from anabranch.wire import commands
@@ -50,6 +51,7 @@ class SharedParts(msgspec.Struct, frozen=True):
     nodes: KnownNodes
     addresses: ProxyAddresses
     limiter: AsyncDualMemoryLimiter
+    lists: SharedLists
     counts: ProxyCounts
 
 
@@ -73,7 +75,7 @@ class ClientSession:
         self._addresses = shared.addresses
         self._counts = shared.counts
         self._watches = KeptWatches(shared.addresses, peer)
-        self._lists = ListRelay(peer, self, shared.limiter)
+        self._lists = ListRelay(peer, self, shared.limiter, shared.lists)
         self._list: tuple[int, asyncio.Future[bool]] | None = None  # asked for, by request id
         self._links = ClientLinks(self, shared.nodes, peer.hello)
         self._consumers: dict[int, NodeLink] = {}
@@ -306,24 +308,26 @@ class ClientSession:
         """A list begins: it is relayed when there is memory for it."""
         self._spawn(self._lists.relay(link, type_number, frame_bytes))
 
-    def list_passed(self, link: NodeLink, type_number: int, data: bytes) -> None:
-        """The client has it."""
+    def list_came(self, link: NodeLink, command: BaseCommand) -> None:
+        """The node has answered: if it is lost now, nothing is asked again."""
+        link.asked.pop(commands.request_id_of(command), None)
+
+    def list_over(self, command: BaseCommand, *, is_told: bool) -> None:
+        """The client has the list, or the request is to be repeated."""
+        self._list_is_over(commands.request_id_of(command), is_told=is_told)
+
+    def list_refused(self, command: BaseCommand, why: str) -> None:
+        """The client does not get the list."""
+        self._refuse(command, ServerError.TooManyRequests, why)
+
+    def change_passed(self, type_number: int, data: bytes) -> None:
+        """The client has what changed in a list, or the whole of one that it watches."""
         if type_number == BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE:
             self._watches.list_passed(data)
-        elif type_number != BaseCommand.WATCH_TOPIC_UPDATE and self._list is not None:
-            link.asked.pop(self._list[0], None)
-            self._list_is_over(self._list[0], is_told=True)
 
-    def list_refused(self, link: NodeLink, type_number: int, why: str) -> None:
-        """The client does not get it: it is told, or has to begin anew if that is not possible."""
-        asked = link.asked.pop(self._list[0], None) if self._list is not None else None
-        if asked is None or type_number in (
-            BaseCommand.WATCH_TOPIC_UPDATE,
-            BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE,
-        ):
-            self._peer.close(f"a change of a list of topics could not be passed on: {why}")
-            return
-        self._refuse(asked.command, ServerError.TooManyRequests, why)
+    def change_refused(self, why: str) -> None:
+        """The client does not get that, and has to begin anew."""
+        self._peer.close(f"a change of a list of topics could not be passed on: {why}")
 
     def _pass_on(self, command: BaseCommand) -> None:
         self._peer.send_command(command)

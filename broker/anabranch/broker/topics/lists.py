@@ -25,6 +25,7 @@ Wake = Callable[[], None]
 
 INITIAL_BYTES: Final = 1_024  # of heap, before it is known how long a list is
 _UNWATCHED_MAX: Final = 64  # lists that are kept for who may ask again
+_UNWATCHED_BYTES_MAX: Final = 32 << 20  # of their names, but for those of whole namespaces
 _SELECTED_MAX: Final = 1_000  # lists of patterns and properties: each change is held against all
 _SELECTED_BYTES_MAX: Final = 128 << 20  # of their names
 _SLICE_S: Final = 0.005  # of making a list, before others have their turn
@@ -42,6 +43,7 @@ class KeptList:
         self.is_over = False  # it is not kept up to date any more: ask for it anew
         self.watchers: dict[Wake, None] = {}
         self.making: asyncio.Task[None] | None = None
+        self.askers = 0  # who wait until it is made
         self._meanwhile: dict[str, bool] = {}  # what changed while it was made
 
     def note(self, name: str, present: bool) -> bool:
@@ -97,7 +99,11 @@ class TopicLists:
             making = kept.making
             if making is None:
                 return kept
-            await asyncio.wait([making])  # who is cancelled meanwhile does not end it for others
+            kept.askers += 1
+            try:
+                await asyncio.wait([making])  # who is cancelled does not end it for others
+            finally:
+                kept.askers -= 1
             if not making.cancelled():
                 making.result()
         raise UnavailableError("this node is stopping; ask another one")
@@ -161,16 +167,25 @@ class TopicLists:
             )
 
     def _forget_some(self) -> None:
-        passed = 0
-        while len(self._unwatched) - passed > _UNWATCHED_MAX:
-            home, selection = next(iter(self._unwatched))
+        """Keeps no more of what nobody watches than there is room for."""
+        count = len(self._unwatched)
+        left = sum(map(self._selected_bytes, self._unwatched))
+        for key in list(self._unwatched)[:-1]:  # but for the one asked for last
+            if count <= _UNWATCHED_MAX and left <= _UNWATCHED_BYTES_MAX:
+                return
+            home, selection = key
             lists = self._by_home[home]
             kept = lists[selection]
-            if kept.making is not None or (selection.is_all and len(lists) > 1):
-                self._unwatched.move_to_end((home, selection))  # somebody waits, or builds on it
-                passed += 1
+            is_wanted = kept.making is not None or kept.askers
+            if is_wanted or (selection.is_all and len(lists) > 1):
+                self._unwatched.move_to_end(key)  # somebody waits, or builds on it
             else:
+                count, left = count - 1, left - self._selected_bytes(key)
                 self._forget(kept)
+
+    def _selected_bytes(self, key: _Key) -> int:
+        home, selection = key
+        return 0 if selection.is_all else self._by_home[home][selection].list.names.names_bytes
 
     def _forget(self, kept: KeptList) -> None:
         kept.is_over = True
@@ -195,11 +210,11 @@ class TopicLists:
                 view = self._view
                 found: list[str] = []
                 slices = _Slices()
-                for name in list(view.topics(kept.home)):
+                # What is looked at once takes no place of what the view keeps at hand.
+                for name, topic in view.topic_states(kept.home):
                     if slices.is_over:
                         await slices.rest()
-                    topic = view.topic(name)
-                    if topic is not None and topic.is_open:
+                    if topic.is_open:
                         found.append(full_name(name))
                 kept.made(found)
         finally:
@@ -233,6 +248,7 @@ class TopicLists:
         """Of one that could not be made nothing is left; whoever asks again has it made anew."""
         if kept.making is not None and not kept.is_over:
             self._forget(kept)
+        self._forget_some()
 
     # --- changes ------------------------------------------------------------------------
 

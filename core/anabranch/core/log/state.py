@@ -67,6 +67,10 @@ class StateReader(Protocol):
         """Names, `tenant/namespace/name`, of the namespace's scalable topics, in order."""
         ...
 
+    def topic_states(self, namespace: str) -> Iterable[tuple[str, ScalableTopic]]:
+        """Names and states of the same: for who looks once at each of them."""
+        ...
+
     def subscription(self, topic: str, name: str) -> Subscription | None: ...
     def subscriptions(self, topic: str) -> Iterable[tuple[str, Subscription]]:
         """Names and states of a topic's subscriptions, in order."""
@@ -216,6 +220,12 @@ class FoldedState:
 
     def topics(self, namespace: str) -> Iterable[str]:
         return sorted(self._topics.get(namespace, ()))
+
+    def topic_states(self, namespace: str) -> Iterator[tuple[str, ScalableTopic]]:
+        for name in self.topics(namespace):
+            found = self.topic(name)
+            if found is not None:
+                yield name, found
 
     def subscription(self, topic: str, name: str) -> Subscription | None:
         found = self.entities.get(subscription_key(topic, name))

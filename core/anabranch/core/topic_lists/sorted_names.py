@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Final
 
 import google_crc32c
@@ -75,12 +74,26 @@ class SortedNames:
         """Whether it was there."""
         return self._change(name.encode(), present=False)
 
-    def after(self, name: str, count: int) -> list[str]:
-        """The first `count` names behind this one, which need not be there; "": from the first."""
+    def pieces_after(self, name: str, count: int) -> tuple[bytes, ...]:
+        """The first `count` names behind this one, which need not be there; "": from the first.
+
+        What is whole among these pieces is shared.
+        """
         low = name.encode()
-        at = max(bisect_right(self._firsts, low) - 1, 0)
-        rest = (each for piece in self._pieces[at:] for each in names_of(piece) if each > name)
-        return list(islice(rest, count))
+        found: list[bytes] = []
+        for at in range(max(bisect_right(self._firsts, low) - 1, 0), len(self._pieces)):
+            piece = self._pieces[at]
+            size = piece.count(_COMMA) + 1
+            if size > count or self._firsts[at] <= low:
+                names = piece.split(_COMMA)
+                names = names[bisect_right(names, low) :][:count]
+                size, piece = len(names), _COMMA.join(names)
+            count -= size
+            if size:
+                found.append(piece)
+            if not count:
+                break
+        return tuple(found)
 
     def _change(self, name: bytes, *, present: bool) -> bool:
         at = max(bisect_right(self._firsts, name) - 1, 0)

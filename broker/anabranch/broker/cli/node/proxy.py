@@ -55,8 +55,10 @@ def proxy(
 
     Exit status 0: stopped as asked. 2: did not start.
     """
+    from anabranch.broker.allocator import give_back_large_blocks
     from anabranch.broker.logging import configure_logging
 
+    give_back_large_blocks()
     named = {
         "brokerWebServiceURL": nodes,
         "webServicePort": http_port,

@@ -39,8 +39,10 @@ def node(end_with_parent: bool, **given: Any) -> int:
 
     Exit status 0: stopped as asked. 1: ended by itself, or bundles were left. 2: did not start.
     """
+    from anabranch.broker.allocator import give_back_large_blocks
     from anabranch.broker.logging import configure_logging
 
+    give_back_large_blocks()
     if end_with_parent:
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     settings = settings_of(**given)

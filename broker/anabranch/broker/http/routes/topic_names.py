@@ -20,7 +20,8 @@ from anabranch.core.topic_lists.errors import PermitAcquireError
 from anabranch.core.topic_lists.sorted_names import SortedNames, names_of
 from anabranch.wire.limiter import AsyncDualMemoryLimiter, LimitType
 
-_PIECE_BYTES: Final = 256 << 10  # of memory, of each kind: at most so much is on its way
+_PIECE_BYTES: Final = 256 << 10  # of memory, of each kind, unless a piece is longer
+_AROUND_BYTES: Final = 4 << 10  # of a piece's quotes
 
 
 class NamesResponse(Response):
@@ -41,8 +42,9 @@ class NamesResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends it, or, where there is no memory, a refusal."""
-        heap = self._limiter.held(_PIECE_BYTES, LimitType.HEAP_MEMORY)
-        direct = self._limiter.held(_PIECE_BYTES, LimitType.DIRECT_MEMORY)
+        size = max(_PIECE_BYTES, *(len(piece) + _AROUND_BYTES for piece in self._pieces), 0)
+        heap = self._limiter.held(size, LimitType.HEAP_MEMORY)
+        direct = self._limiter.held(size, LimitType.DIRECT_MEMORY)
         try:
             async with heap, direct:
                 await self._send(send)
@@ -78,12 +80,11 @@ def names_response(
     """All names, or those behind `after`, at most `limit`; then it says where there are more."""
     if limit is None and not after:
         return NamesResponse(names.pieces, limiter, headers)
-    count = limit if limit is not None else len(names)
-    found = names.after(after, count + 1)
+    pieces = names.pieces_after(after, len(names) if limit is None else limit)
     told = dict(headers)
-    if len(found) > count:
+    last = names_of(pieces[-1])[-1] if pieces else ""
+    if last and names.pieces_after(last, 1):
         given = [(k, v) for k, v in request.query_params.multi_items() if k != "after"]
-        query = urlencode([*given, ("after", found[count - 1])])
+        query = urlencode([*given, ("after", last)])
         told["Link"] = f'<{request.url.path}?{query}>; rel="next"'
-    shown = found[:count]
-    return NamesResponse([",".join(shown).encode()] if shown else (), limiter, told)
+    return NamesResponse(pieces, limiter, told)

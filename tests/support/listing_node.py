@@ -1,0 +1,169 @@
+"""A node that answers with lists of any length, and a proxy before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from anabranch.broker.proxy.shared_lists import Told
+from anabranch.broker.settings.proxy import load_proxy_settings
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
+from anabranch.wire.limiter import LimitType
+from anabranch.wire.server import Peer, Routes
+from anabranch.wire.shared import frame_head
+from support import steady
+from support.proxied import HOST, RunningProxy, running_proxy
+from support.wire import Raw, raw, serving
+
+_LIMITS = ConnectionLimits(unsent_bytes_max=4 * LIST_FRAME_BYTES_MAX, unread_s_max=3_600)
+
+
+class ListingNode:
+    """Answers with lists of as many names as the namespace says, and pushes changes on demand."""
+
+    def __init__(self) -> None:
+        self.peers: list[Peer] = []
+        self.asked = 0
+        self.told = 0  # lists with names
+        self.hash = "abc"
+        self.waits = asyncio.Event()  # not set: nothing is answered
+        self.waits.set()
+
+    def names(self, count: int) -> list[str]:
+        return [f"topic://public/default/a-topic-with-number-{n:06}" for n in range(count)]
+
+    def open_session(self, peer: Peer) -> Routes:
+        self.peers.append(peer)
+
+        async def topics(command: BaseCommand) -> None:
+            self.asked += 1
+            asked = command.getTopicsOfNamespace
+            if asked.namespace == "public/none":
+                peer.refuse(command, pb.ServerError.TopicNotFound, "no such namespace")
+                return
+            await self.waits.wait()
+            count = int(asked.namespace.split("/")[1])
+            told = pb.CommandGetTopicsOfNamespaceResponse(
+                request_id=asked.request_id, topics_hash=self.hash
+            )
+            told.changed = asked.topics_hash != self.hash
+            self.send_names(peer, told, self.names(count) if told.changed else [])
+
+        async def watch(command: BaseCommand) -> None:
+            self.asked += 1
+            asked = command.watchScalableTopics
+            snapshot = pb.ScalableTopicsSnapshot(topics=self.names(int(asked.namespace[7:])))
+            self.send(
+                peer,
+                pb.CommandWatchScalableTopicsUpdate(watch_id=asked.watch_id, snapshot=snapshot),
+            )
+
+        async def watch_list(command: BaseCommand) -> None:
+            asked = command.watchTopicList
+            told = pb.CommandWatchTopicListSuccess(
+                request_id=asked.request_id, watcher_id=asked.watcher_id, topics_hash=self.hash
+            )
+            self.send_names(peer, told, self.names(int(asked.namespace.split("/")[1])))
+
+        async def lookup(command: BaseCommand) -> None:
+            peer.send(
+                pb.CommandLookupTopicResponse(
+                    request_id=command.lookupTopic.request_id,
+                    brokerServiceUrl="pulsar://node:6650",
+                    response=pb.CommandLookupTopicResponse.Connect,
+                )
+            )
+
+        return {
+            BaseCommand.GET_TOPICS_OF_NAMESPACE: topics,
+            BaseCommand.WATCH_SCALABLE_TOPICS: watch,
+            BaseCommand.WATCH_TOPIC_LIST: watch_list,
+            BaseCommand.LOOKUP: lookup,
+        }
+
+    def send_names(self, peer: Peer, answer: Told, names: list[str]) -> None:
+        """The hash before the names, as nodes do."""
+        is_watch = isinstance(answer, pb.CommandWatchTopicListSuccess)
+        told = (
+            pb.CommandWatchTopicListSuccess(topic=names)
+            if is_watch
+            else pb.CommandGetTopicsOfNamespaceResponse(topics=names)
+        )
+        payload = told.SerializePartialToString()
+        self.told += bool(names)
+        peer.send_frame(frame_head(answer, len(payload), LIST_FRAME_BYTES_MAX), payload)
+
+    def send(self, peer: Peer, message: object) -> None:
+        data = commands.envelope(message).SerializeToString()  # type: ignore[arg-type]
+        peer.send_frame(encode_frame(data, LIST_FRAME_BYTES_MAX))
+
+
+@asynccontextmanager
+async def listed(**changes: object) -> AsyncIterator[tuple[RunningProxy, ListingNode]]:
+    node = ListingNode()
+    async with serving(node.open_session, _LIMITS) as server:
+        settings = load_proxy_settings(
+            None,
+            {},
+            {
+                "brokerServiceURL": f"pulsar://{HOST}:{server.port}",
+                "advertisedAddress": HOST,
+                "bindAddress": HOST,
+                **changes,
+            },
+        )
+        async with running_proxy(settings) as proxy:
+            yield proxy, node
+
+
+Test = Callable[[RunningProxy, ListingNode], Awaitable[None]]
+
+
+def run(test: Test, **changes: object) -> None:
+    async def body() -> None:
+        async with listed(**changes) as (proxy, node):
+            await test(proxy, node)
+
+    steady.run(body())
+
+
+@asynccontextmanager
+async def client_of(proxy: RunningProxy) -> AsyncIterator[Raw]:
+    async with raw(proxy.settings.service_port, LIST_FRAME_BYTES_MAX) as client:
+        await client.handshake()
+        yield client
+
+
+def ask(client: Raw, count: int | str, request_id: int = 1) -> None:
+    asked = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=f"public/{count}")
+    client.send(commands.envelope(asked))
+
+
+def watch(client: Raw, count: int, watch_id: int = 1) -> None:
+    asked = pb.CommandWatchScalableTopics(watch_id=watch_id, namespace=f"public/{count}")
+    client.send(commands.envelope(asked))
+
+
+def held(proxy: RunningProxy) -> tuple[int, int]:
+    limiter = proxy.proxy.shared.limiter
+    heap, direct = (limiter.side(each).acquired for each in LimitType)
+    return heap, direct
+
+
+async def answer(client: Raw) -> BaseCommand:
+    found = await client.answer()
+    assert found is not None
+    return found
+
+
+async def deaf(stack: AsyncExitStack, proxy: RunningProxy, count: int) -> list[Raw]:
+    """Clients that read nothing."""
+    found = [await stack.enter_async_context(client_of(proxy)) for _ in range(count)]
+    for each in found:
+        each.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    return found
