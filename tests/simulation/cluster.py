@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,12 +15,9 @@ from anabranch.core.log.state import Entity
 from anabranch.core.sessions.lease import Heartbeat
 from simulation.checks import Checks
 from simulation.plan import Plan, settings_of
-from simulation.process import Process
+from simulation.process import Process, World
 from simulation.scheduler import Scheduler, ViolationError
 from support.memory_log import MemoryLog
-
-if TYPE_CHECKING:
-    from simulation.topic_world import TopicWorld
 
 EPOCH_MS = 1_700_000_000_000
 LATE_S_MAX = 10.0
@@ -52,7 +48,7 @@ class Cluster:
             Process(self, settings_of(number), rate)
             for number, rate in enumerate(plan.clock_rates, start=1)
         ]
-        self.topics: TopicWorld | None = None
+        self.world: World | None = None
         self._records: dict[int, Record | None] = {}
         self._appended_ms: list[int] = []  # by offset
 
@@ -119,8 +115,8 @@ class Cluster:
         self.checks.appended(folded)
         self.checks.meant(folded, before)
         self.checks.handed_over(folded)
-        if self.topics is not None:
-            self.topics.folded(folded)
+        if self.world is not None:
+            self.world.folded(folded)
         self._wake()
 
     def send_beat(self, sender: Process, beat: Heartbeat) -> None:

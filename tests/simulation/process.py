@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from anabranch.channel.errors import LogTrimmedError
 from anabranch.core.bundles.unit import LEADERSHIP
@@ -18,6 +18,7 @@ from anabranch.core.effects import (
     OpenUnit,
     SendHeartbeat,
 )
+from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity
@@ -28,7 +29,6 @@ from support.memory_log import MemoryReader
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
-    from simulation.topic_host import TopicHost
 
 TICK_S = 0.25
 READ_MAX = 500
@@ -55,6 +55,47 @@ class Link:
         return self._sched.now >= self._cut_until[direction]
 
 
+class Host(Protocol):
+    """What one life of a process serves besides bundles."""
+
+    def opened(self, unit: str) -> object:
+        """It serves the unit from now on."""
+
+    def close(self, unit: str) -> object:
+        """It is to serve the unit no more; the process is told when it does not."""
+
+    def folded(self, entries: Iterable[Folded]) -> None:
+        """The view has read these."""
+
+    def log_time(self, log_ms: int) -> None:
+        """Something was read that the log stamped so."""
+
+    def advance(self) -> None:
+        """Time has passed."""
+
+
+class World(Protocol):
+    """Who uses a cluster for more than bundles."""
+
+    def host(self, process: Process) -> Host:
+        """For a process that starts."""
+
+    def process_ended(self, process: Process) -> None:
+        """It has crashed, or left."""
+
+    def folded(self, folded: Folded) -> None:
+        """A record was judged; the truth has it."""
+
+    def unsettled(self) -> list[str]:
+        """What still keeps it from being at rest, in words."""
+
+    def judge(self) -> None:
+        """At rest: what can be judged of a whole run. Raises ViolationError."""
+
+    def seen(self) -> dict[str, int]:
+        """What the run has put it through."""
+
+
 class Process:
     """A broker id and the process that runs under it, if one does."""
 
@@ -78,7 +119,7 @@ class Process:
         self._beats_read = 0
         self._joined = False
         self._read_planned = False
-        self._host: TopicHost | None = None
+        self._host: Host | None = None
         self.exiled = False  # cut off from the log for good
         self._flushed: tuple[list[tuple[str, Entity]], int] | None = None
 
@@ -89,6 +130,11 @@ class Process:
     @property
     def paused(self) -> bool:
         return self._sched.now < self._paused_until
+
+    @property
+    def joined(self) -> bool:
+        """Whether it has caught up with the log since it was started."""
+        return self._joined
 
     def local_now(self) -> float:
         """This machine's monotonic clock."""
@@ -106,7 +152,7 @@ class Process:
         self.core = NodeCore(self.settings, self.replica, self.new_id)
         self._reader = self.cluster.wal.reader(self.replica.next_offset)
         self._beats_read = max(0, len(self.cluster.beats) - BEATS_BACK)
-        self._host = self.cluster.topics.host(self) if self.cluster.topics is not None else None
+        self._host = self.cluster.world.host(self) if self.cluster.world is not None else None
         self._joined = False
         self._read_planned = False
         self._paused_until = 0.0
@@ -134,8 +180,8 @@ class Process:
         self.acting = frozenset()
         if not keeps_disk:
             self._flushed = None
-        if self.cluster.topics is not None:
-            self.cluster.topics.process_ended(self)
+        if self.cluster.world is not None:
+            self.cluster.world.process_ended(self)
 
     def pause(self, duration_s: float) -> None:
         self._paused_until = max(self._paused_until, self._sched.now + duration_s)
@@ -165,6 +211,10 @@ class Process:
 
     def later(self, delay_s: float, action: Action) -> None:
         self._sched.after(delay_s, partial(self._run, self._life, action))
+
+    def later_local(self, delay_s: float, action: Action) -> None:
+        """The same in so many seconds of its own clock, for this life's event loop."""
+        self.later(delay_s / self._rate, action)
 
     def _run(self, life: int, action: Action) -> None:
         if not self.alive or life != self._life:

@@ -10,7 +10,10 @@ import msgspec
 from simulation.clients import Clients
 from simulation.cluster import Cluster
 from simulation.faults import Weather
+from simulation.list_plan import draw_lists, with_lists
+from simulation.list_world import ListWorld
 from simulation.plan import draw
+from simulation.repeatable import Faults, repeatable
 from simulation.scheduler import Scheduler, ViolationError
 from simulation.topic_plan import draw_topics, with_topics
 from simulation.topic_world import TopicWorld
@@ -32,22 +35,39 @@ class Report(msgspec.Struct, frozen=True):
     accepted: dict[str, int]
     rejected: dict[str, int]
     busiest_second: int
-    topics: dict[str, int] | None = None  # what happened to messages, in a run with topics
+    world: str = ""  # the option that a run with topics, or with lists of them, has
+    seen: dict[str, int] = {}  # what happened there
     trace: tuple[str, ...] = ()
 
     def explain(self) -> str:
         """The violation, and how to see it again."""
-        options = "--trace" if self.topics is None else "--topics --trace"
+        options = f"{self.world} --trace".strip()
         command = f"PYTHONPATH=tests .venv/bin/python -m simulation.run --seed {self.seed}"
         return f"seed {self.seed}: {self.violation}\nreplay: {command} {options}"
 
 
-def simulate(seed: int, *, topics: bool = False, keep_trace: bool = False) -> Report:
-    """One run from start to rest, with or without scalable topics."""
+def simulate(
+    seed: int, *, topics: bool = False, lists: bool = False, keep_trace: bool = False
+) -> Report:
+    """One run from start to rest: of a cluster, and of scalable topics in it, or lists of them."""
+    if not lists:
+        return _simulate(seed, topics, None, keep_trace)
+    with repeatable(seed) as faults:
+        return _simulate(seed, False, faults, keep_trace)
+
+
+def _simulate(seed: int, topics: bool, lists: Faults | None, keep_trace: bool) -> Report:
     sched = Scheduler(seed, keep_trace=keep_trace)
     plan = draw(sched.rng)
-    cluster = Cluster(sched, with_topics(plan, sched.rng) if topics else plan)
-    world = TopicWorld(cluster, draw_topics(sched.rng)) if topics else None
+    world: TopicWorld | ListWorld | None = None
+    if topics:
+        cluster = Cluster(sched, with_topics(plan, sched.rng))
+        world = TopicWorld(cluster, draw_topics(sched.rng))
+    elif lists is not None:
+        cluster = Cluster(sched, with_lists(plan, sched.rng))
+        world = ListWorld(cluster, draw_lists(sched.rng), lists)
+    else:
+        cluster = Cluster(sched, plan)
     for process in cluster.processes:
         sched.at(sched.rng.uniform(0.0, START_WITHIN_S), process.start)
     Weather(cluster).start()
@@ -71,7 +91,8 @@ def simulate(seed: int, *, topics: bool = False, keep_trace: bool = False) -> Re
         accepted=cluster.checks.accepted,
         rejected=cluster.checks.rejected,
         busiest_second=cluster.checks.busiest_second,
-        topics=world.seen() if world is not None else None,
+        world="--topics" if topics else "--lists" if lists is not None else "",
+        seen=world.seen() if world is not None else {},
         trace=tuple(sched.trace or ()),
     )
 
@@ -84,22 +105,26 @@ def _come_to_rest(cluster: Cluster) -> None:
             raise ViolationError(f"not at rest after {REST_WITHIN_S:.0f} s: {unsettled[:5]}")
         sched.run_until(sched.now + 0.5)
     cluster.checks.views_agree()
-    if cluster.topics is not None:
-        cluster.topics.shared.judge()
+    if cluster.world is not None:
+        cluster.world.judge()
 
 
 def _unsettled(cluster: Cluster) -> list[str]:
     found = cluster.checks.unsettled()
-    return found if found or cluster.topics is None else cluster.topics.unsettled()
+    return found if found or cluster.world is None else cluster.world.unsettled()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Simulate one cluster from one seed.")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--topics", action="store_true", help="with scalable topics")
+    worlds = parser.add_mutually_exclusive_group()
+    worlds.add_argument("--topics", action="store_true", help="with scalable topics")
+    worlds.add_argument("--lists", action="store_true", help="with lists of topics")
     parser.add_argument("--trace", action="store_true", help="print every event that mattered")
     options = parser.parse_args()
-    report = simulate(options.seed, topics=options.topics, keep_trace=options.trace)
+    report = simulate(
+        options.seed, topics=options.topics, lists=options.lists, keep_trace=options.trace
+    )
     for line in report.trace:
         sys.stdout.write(line + "\n")
     shown = msgspec.structs.replace(report, trace=())

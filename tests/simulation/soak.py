@@ -16,12 +16,15 @@ from simulation.run import Report, simulate
 
 
 def reports(seeds: Iterator[int], workers: int) -> Iterator[Report]:
-    """Simulates seeds on several processes, odd ones with topics; yields as they finish."""
+    """Simulates seeds on several processes, odd ones with topics, each eighth one with lists of
+    them; yields as they finish.
+    """
     with ProcessPoolExecutor(workers) as pool:
 
         def begin(count: int) -> set[Future[Report]]:
             return {
-                pool.submit(simulate, seed, topics=seed % 2 == 1) for seed in islice(seeds, count)
+                pool.submit(simulate, seed, topics=seed % 2 == 1, lists=seed % 8 == 0)
+                for seed in islice(seeds, count)
             }
 
         running = begin(2 * workers)

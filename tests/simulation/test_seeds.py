@@ -69,5 +69,5 @@ def test_a_failure_names_the_command_that_repeats_it() -> None:
         busiest_second=1,
     )
     assert "python -m simulation.run --seed 7 --trace" in found.explain()
-    found = msgspec.structs.replace(found, topics={})
+    found = msgspec.structs.replace(found, world="--topics")
     assert "python -m simulation.run --seed 7 --topics --trace" in found.explain()

@@ -49,7 +49,7 @@ def test_the_runs_with_topics_see_what_they_are_made_to_see() -> None:
     assert refused >= {"TOPIC_BUSY", "STALE_VERSION", "SESSION_OVER"}
     seen: Counter[str] = Counter()
     for report in reports:
-        seen.update(report.topics or {})
+        seen.update(report.seen)
     common = ("stored", "redelivered", "handed_on", "settled_in_doubt", "lapses")
     for what in (*common, "seeks", "checkpoints", "queued"):
         assert seen[what] > 20, what

@@ -89,7 +89,7 @@ class TopicWorld:
         self.client_settings = ClientSettings("", "", 1_048_588, round(1000 * timeout_s))
         self._dags = Dags(self.client_settings)
         self._layouts: dict[tuple[str, int], TopicLayout] = {}
-        cluster.topics = self
+        cluster.world = self
 
     def _consumer(self, topic: str, subscription: str, name: str, rate: float) -> Consumer:
         sink = self.sinks.get((topic, subscription))
@@ -248,6 +248,10 @@ class TopicWorld:
         for consumer in self.regulars:
             consumer.start()
         self.sched.after(1.0, self._revive)
+
+    def judge(self) -> None:
+        """The keys that many write to, as stored and as delivered."""
+        self.shared.judge()
 
     def seen(self) -> dict[str, int]:
         """What the run has put the clients through."""

@@ -12,6 +12,7 @@ from anabranch.spark_replay.checks.digests import Claim
 from anabranch.spark_replay.checks.offsets import Chunk
 from anabranch.spark_replay.checks.order import Edges
 from anabranch.spark_replay.checks.segments import SegmentEnds
+from anabranch.spark_replay.checks.settings import SettingFault
 from anabranch.spark_replay.replay import (
     LOG_ROW,
     SNAPSHOT_ROW,
@@ -31,6 +32,8 @@ OF_TOPICS: Final = frozenset(
 )
 # Those that look at nothing where the balancer has done nothing.
 OF_BALANCE: Final = frozenset({CheckName.PLACEMENT, CheckName.BALANCE})
+# And where no setting was overridden.
+OF_SETTINGS: Final = frozenset({CheckName.SETTINGS})
 
 
 def audited(
@@ -44,6 +47,7 @@ def audited(
     chunks: Sequence[Chunk] | None = None,
     segment_ends: SegmentEnds | None = None,
     segment_edges: Edges | None = None,
+    setting_fault: SettingFault | None = None,
     to_end: bool = True,
 ) -> AuditFindings:
     """The audit's findings; the log before offset `without_before` is gone."""
@@ -82,6 +86,7 @@ def audited(
         to_end=to_end,
         segment_ends=None if segment_ends is None else lambda _: segment_ends,
         segment_edges=None if segment_edges is None else lambda _: segment_edges,
+        setting_fault=setting_fault,
         tolerance_ms=250,
     )
     return judged(found, plan, context)

@@ -13,7 +13,15 @@ from anabranch.spark_replay.checks.leadership import LEADERS_MOVES
 from anabranch.spark_replay.checks.offsets import Chunk
 from anabranch.spark_replay.tally import CheckName
 from support.history import BROKERS, LIVENESS_MS, History, mixed, ready
-from support.local_audit import OF_BALANCE, OF_TOPICS, audited, not_applicable, violated, witness
+from support.local_audit import (
+    OF_BALANCE,
+    OF_SETTINGS,
+    OF_TOPICS,
+    audited,
+    not_applicable,
+    violated,
+    witness,
+)
 
 FIRST, SECOND, THIRD = BROKERS
 
@@ -26,7 +34,7 @@ def test_a_sound_history_passes_every_check_however_it_is_divided(parts: int) ->
     history.transfer(name, history.elsewhere(name))
     findings = audited(history, parts=parts, snapshot=middle)
     assert violated(findings) == []
-    assert not_applicable(findings) == OF_TOPICS | OF_BALANCE
+    assert not_applicable(findings) == OF_TOPICS | OF_BALANCE | OF_SETTINGS
     assert findings.records == history.next_offset
     assert findings.entities == len(history.state.entities)
     assert int(findings.final_digest, 16) == history.state.digest
@@ -261,7 +269,9 @@ def test_without_snapshot_and_heartbeats_their_checks_are_not_applicable() -> No
     assert violated(findings) == []
     nothing_moved = {CheckName.LEASES}
     without = {CheckName.SNAPSHOT, CheckName.DIGESTS}
-    assert not_applicable(findings) == OF_TOPICS | OF_BALANCE | nothing_moved | without
+    assert (
+        not_applicable(findings) == OF_TOPICS | OF_BALANCE | OF_SETTINGS | nothing_moved | without
+    )
 
 
 def test_an_owner_that_comes_back_in_a_new_session_keeps_its_units() -> None:

@@ -16,6 +16,7 @@ from anabranch.broker.cli.shared.watching import watched
 OTHERS = {
     *("lookup", "topics create", "topics split", "topics merge", "topics rebucket"),
     *("topics relocate", "topics properties", "topics consume", "topics produce", "topics peek"),
+    "topics watch",
     *("log tail", "archive", "audit", "backtest", "settings", "doctor", "demo"),
 }
 

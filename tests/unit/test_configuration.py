@@ -52,6 +52,7 @@ def test_what_contradicts_a_nodes_own_settings_is_left_out_there_and_the_rest_co
             (LOOKUP, "99"),
             ("loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds", "30"),
             ("ofTheNextRelease", "1"),
+            ("scalableTopicMergeWindow", "300"),  # a way to write it that the log never has
             ("leaseMillis", "1"),
             (HEAP, "nan"),
         ],
@@ -61,6 +62,7 @@ def test_what_contradicts_a_nodes_own_settings_is_left_out_there_and_the_rest_co
     assert set(found.ignored) == {
         "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds",
         "ofTheNextRelease",
+        "scalableTopicMergeWindow",
         "leaseMillis",
         HEAP,
     }

@@ -50,7 +50,8 @@ from anabranch.client._settings import (
     ReadSettings,
 )
 from anabranch.client._topics.layout import Segment, TopicLayout
-from anabranch.client._topics.topic_list import TopicSelection
+from anabranch.client._topics.list_watch import TopicListWatch
+from anabranch.client._topics.topic_list import ListChange, TopicSelection
 from anabranch.client._topics.watch import LayoutWatch
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "EncryptionError",
     "KafkaReadError",
     "LayoutWatch",
+    "ListChange",
     "Message",
     "MessageTooLargeError",
     "NodesUnreachableError",
@@ -103,6 +105,7 @@ __all__ = [
     "StreamTopicsConsumer",
     "SubscriptionError",
     "TopicLayout",
+    "TopicListWatch",
     "TopicNotFoundError",
     "TopicSelection",
     "TopicsCheckpoint",

@@ -38,6 +38,7 @@ from anabranch.client._settings import (
     Start,
     start_milliseconds,
 )
+from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.nodes import Nodes
 from anabranch.client._topics.topic_list import TopicSelection
 from anabranch.client._topics.traffic import TrafficReporter
@@ -79,6 +80,16 @@ class Client(Closing):
         watch = LayoutWatch(self.nodes, topic)
         await self._start(watch, timeout_s)
         watch.traffic = self._traffic.topic(watch)
+        return watch
+
+    async def watch_topics(self, topics: TopicSelection, timeout_s: float = 10.0) -> TopicListWatch:
+        """A watch of which topics there are, which knows the first list.
+
+        Raises NodesUnreachableError, RefusedByNodeError, DeadlineError, ClosedError.
+        """
+        self._check_open()
+        watch = TopicListWatch(self.nodes, topics)
+        await self._start(watch, timeout_s)
         return watch
 
     async def create_producer(

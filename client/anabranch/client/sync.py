@@ -41,6 +41,7 @@ from anabranch.client._settings import (
     DeadLetterPolicy,
     ProducerSettings,
 )
+from anabranch.client._topics import list_watch
 from anabranch.client._topics import watch as layout_watch
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.topic_list import TopicSelection
@@ -56,6 +57,7 @@ __all__ = [
     "QueueTopicsConsumer",
     "StreamConsumer",
     "StreamTopicsConsumer",
+    "TopicListWatch",
     "TopicsPositionOf",
     "connect",
 ]
@@ -132,6 +134,25 @@ class LayoutWatch(Face[layout_watch.LayoutWatch]):
     def layout(self) -> TopicLayout:
         """The newest layout."""
         return self._part.layout
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is watched any more."""
+        return self._part.is_closed
+
+
+class TopicListWatch(Face[list_watch.TopicListWatch]):
+    """Knows which topics of a selection there are; made by `Client.watch_topics`."""
+
+    @property
+    def selection(self) -> TopicSelection:
+        """Of which topics."""
+        return self._part.selection
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The newest list, of `tenant/namespace/name`."""
+        return self._part.topics
 
     @property
     def is_closed(self) -> bool:
@@ -289,6 +310,7 @@ class Client(Face[client.Client]):
             raise
 
     watch = makes(client.Client.watch, LayoutWatch)
+    watch_topics = makes(client.Client.watch_topics, TopicListWatch)
     create_producer = makes(client.Client.create_producer, Producer)
     subscribe = makes(client.Client.subscribe, StreamConsumer)
     subscribe_queue = makes(client.Client.subscribe_queue, QueueConsumer)

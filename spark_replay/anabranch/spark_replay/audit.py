@@ -22,6 +22,7 @@ from anabranch.spark_replay.archive_identity import read_identity
 from anabranch.spark_replay.audit_inputs import AuditInputs, before_gap, gather, tasks_for
 from anabranch.spark_replay.checks.digests import Claim
 from anabranch.spark_replay.checks.offsets import Chunk
+from anabranch.spark_replay.checks.settings import SettingFault
 from anabranch.spark_replay.failures import SPARK_ERRORS, cause
 from anabranch.spark_replay.folders import Folder, Place, folder_at, local_folder
 from anabranch.spark_replay.job import replayed
@@ -65,6 +66,8 @@ class AuditOptions(msgspec.Struct, frozen=True):
     flap_moves: int = 5
     flap_window_s: float = 60.0
     passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
+    # What is wrong with a setting's value, by the release that asks.
+    setting_fault: SettingFault | None = None
     parts: int = 0  # 0: as many as the size and the machine ask for
     scratch_dir: Path | None = None
     spark: SparkSettings = SparkSettings()
@@ -198,6 +201,7 @@ def _examine(
         to_end=inputs.to_end,
         segment_ends=lambda left: ask_kafka(kafka.connection, kafka.names.prefix, left),
         segment_edges=lambda left: read_edges(kafka.connection, kafka.names.prefix, left),
+        setting_fault=options.setting_fault,
         tolerance_ms=plan.tolerance_ms,
     )
     return plan, judged(parts, plan, context)

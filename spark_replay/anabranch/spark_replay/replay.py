@@ -30,6 +30,7 @@ from anabranch.core.log.records import (
     PlacementPolicyChange,
     Record,
     SessionChange,
+    SettingChange,
     SubscriptionChange,
     TopicChange,
     UnitMove,
@@ -43,6 +44,7 @@ from anabranch.spark_replay.checks.coverage import Coverage
 from anabranch.spark_replay.checks.leadership import LEADERS_MOVES, Leadership
 from anabranch.spark_replay.checks.leases import Leases
 from anabranch.spark_replay.checks.ownership import Ownership
+from anabranch.spark_replay.checks.settings import Given, Overrides
 from anabranch.spark_replay.checks.snapshot import SnapshotCheck
 from anabranch.spark_replay.checks.topics import TopicChecks, TopicsLeft
 from anabranch.spark_replay.checks.unfinished import Unfinished, unfinished_at_end
@@ -92,6 +94,7 @@ class PartResult(msgspec.Struct):
     digests: list[tuple[int, str]]  # offset -> what its keys add to the digest there
     unfinished: Unfinished
     topics: TopicsLeft
+    given: list[Given]  # to settings
     figures: Figures
     entities: int
     last_ms: int
@@ -119,6 +122,7 @@ class PartReplay:
         self._leadership = Leadership(primary=primary)
         self._coverage = Coverage()
         self._balance = Balance(plan.tolerance_ms)
+        self._overrides = Overrides()
         self._topics = TopicChecks()
         self._snapshot = SnapshotCheck()
         self._statistics = Statistics(plan.bin_ms, plan.flap_moves, plan.flap_window_ms)
@@ -194,12 +198,14 @@ class PartReplay:
                 CheckName.COVERAGE: self._coverage.tally,
                 CheckName.PLACEMENT: self._balance.destinations,
                 CheckName.BALANCE: self._balance.moves,
+                CheckName.SETTINGS: self._overrides.tally,
                 **self._topics.tallies(),
                 CheckName.SNAPSHOT: self._snapshot.tally,
             },
             self._digests,
             unfinished_at_end(self.state, self._owns, with_sessions=self._primary),
             self._topics.left(self.state),
+            self._overrides.given,
             self._statistics.figures(),
             sum(1 for key in self.state.entities if self._owns(key)),
             self._statistics.last_ms,
@@ -303,6 +309,8 @@ class PartReplay:
             self._dirty[key] = None
         if self._primary:
             self._versions.accepted(offset, record, mine)
+            if type(record) is SettingChange:
+                self._overrides.changed(offset, record, changes)
         if type(record) is ClusterSettings:
             for key, entity in mine:
                 if entity is not None and not self._primary:
@@ -362,6 +370,7 @@ class PartReplay:
         self._versions.start(key, entity)
         self._coverage.start(key, entity)
         self._topics.start(self._plan.horizon, key, entity)
+        self._overrides.start(self._plan.horizon, key, entity)
         since_ms = getattr(entity, "since_ms", 0)
         self._statistics.start(key, entity, since_ms)
 

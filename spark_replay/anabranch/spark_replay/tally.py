@@ -28,6 +28,7 @@ class CheckName(StrEnum):
     ORPHANS = "orphans"
     PLACEMENT = "placement"
     BALANCE = "balance"
+    SETTINGS = "settings"
     SEGMENTS = "segments"
     ORDER = "order"
     SNAPSHOT = "snapshot"

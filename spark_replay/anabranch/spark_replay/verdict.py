@@ -14,6 +14,7 @@ from anabranch.spark_replay.checks.offsets import Chunk, check_offsets
 from anabranch.spark_replay.checks.order import Edges, check_order
 from anabranch.spark_replay.checks.orphans import check_orphans
 from anabranch.spark_replay.checks.segments import SegmentEnds, check_segments
+from anabranch.spark_replay.checks.settings import SettingFault, judge_values
 from anabranch.spark_replay.checks.stuck import check_stuck
 from anabranch.spark_replay.checks.topics import TopicsLeft, left_by_all
 from anabranch.spark_replay.checks.unfinished import Unfinished, combined
@@ -35,6 +36,7 @@ PROVES: Final[Mapping[CheckName, str]] = {
     CheckName.ORPHANS: "nothing was left with a broker that is gone",
     CheckName.PLACEMENT: "no bundle was placed where a policy of that moment forbids it",
     CheckName.BALANCE: "the balancer gave reasons, and left what it moved for its grace period",
+    CheckName.SETTINGS: "overrides of settings replaced what was in force, by what nodes can use",
     CheckName.SEGMENTS: "Kafka has no data after a seal, and what is drained was committed",
     CheckName.ORDER: "no key had two writable buckets at once, by brokers' time-stamps",
     CheckName.SNAPSHOT: "the snapshot is what the log adds up to at its horizon",
@@ -44,7 +46,7 @@ PROVES: Final[Mapping[CheckName, str]] = {
 _FROM_THE_BEGINNING: Final = (
     *(CheckName.VERSIONS, CheckName.OWNERSHIP, CheckName.LEASES, CheckName.LEADERSHIP),
     *(CheckName.COVERAGE, CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING),
-    *(CheckName.PLACEMENT, CheckName.BALANCE),
+    *(CheckName.PLACEMENT, CheckName.BALANCE, CheckName.SETTINGS),
 )
 _AT_EVERY_OFFSET: Final = (CheckName.OFFSETS, *_FROM_THE_BEGINNING, CheckName.DIGESTS)
 
@@ -86,6 +88,8 @@ class Context(msgspec.Struct, frozen=True):
     # Asks Kafka about what the log leaves of topics; None: Kafka is not asked.
     segment_ends: Callable[[TopicsLeft], SegmentEnds] | None = None
     segment_edges: Callable[[TopicsLeft], Edges] | None = None
+    # What is wrong with a setting's value, by the release that asks; None: values are not judged.
+    setting_fault: SettingFault | None = None
     tolerance_ms: int = 0  # by which the clocks of two of Kafka's brokers may differ
 
 
@@ -128,6 +132,11 @@ def judged(parts: Sequence[PartResult], plan: ReplayPlan, context: Context) -> A
         chunks, first, plan.next_offset, context.disagreements
     )
     topics = left_by_all([part.topics for part in parts])
+    if context.setting_fault is not None:
+        given = [each for part in parts for each in part.given]
+        tallies[CheckName.SETTINGS] = judge_values(
+            tallies[CheckName.SETTINGS], given, context.setting_fault
+        )
     if context.to_end:
         _judge_end(tallies, notes, context, unfinished, topics, log_end_ms)
     notes[CheckName.SEGMENTS] = _segments_note(topics, tallies[CheckName.SEGMENTS])

@@ -87,6 +87,21 @@ def checked_override(written: str, text: str) -> tuple[str, str]:
     return name, text_of(_value(name, str(said) if isinstance(said, float) else text))
 
 
+def setting_fault(name: str, value: str) -> str:
+    """What keeps a logged override from being one that this release can use; "" for nothing.
+
+    >>> setting_fault("lookupTimeoutMillis", "30000")
+    ''
+    >>> setting_fault("topicPrefix", "a.")[:60]
+    "Can't update non-dynamic configuration: topicPrefix changes "
+    """
+    try:
+        _value(name, value)
+    except InvalidInputError as error:
+        return str(error)
+    return ""
+
+
 def run_time_name(written: str) -> str:
     """The name of a setting that may change while nodes run. Raises InvalidInputError."""
     spelt = (written, f"{written}Seconds", f"{written}InSeconds")
@@ -118,7 +133,9 @@ def text_of(value: object) -> str:
 
 def _value(name: str, text: str) -> object:
     """The value that a text is of a setting. Raises InvalidInputError."""
-    name = run_time_name(name)
+    found = run_time_name(name)
+    if found != name:  # the log has what a setting is called, and no other spelling of it
+        raise InvalidInputError(f"{_NOT_CHANGING}: {name!a} is no setting: it is called {found}")
     field = _FIELDS[name]
     try:
         # The rest is defaults, which are fine.

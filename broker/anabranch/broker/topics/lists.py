@@ -73,7 +73,8 @@ _Key = tuple[Namespace, Selection]
 class TopicLists:
     """All lists of this node. To be used in its event loop."""
 
-    def __init__(self, service: TopicService) -> None:
+    def __init__(self, service: TopicService, now: Callable[[], float] = clock.now) -> None:
+        self._now = now
         self._runtime: Runtime = service.runtime
         self._view: FoldingReplica = self._runtime.view
         self._by_home: dict[Namespace, dict[Selection, KeptList]] = {}
@@ -209,7 +210,7 @@ class TopicLists:
             async with self._whole_turn:
                 view = self._view
                 found: list[str] = []
-                slices = _Slices()
+                slices = _Slices(self._now)
                 # What is looked at once takes no place of what the view keeps at hand.
                 for name, topic in view.topic_states(kept.home):
                     if slices.is_over:
@@ -231,7 +232,7 @@ class TopicLists:
     async def _selected_of(self, kept: KeptList, whole: KeptList) -> list[str]:
         view, selector = self._view, kept.selector
         found: list[str] = []
-        slices = _Slices()
+        slices = _Slices(self._now)
         if selector is None:
             return found
         for piece in whole.list.names.pieces:
@@ -291,14 +292,15 @@ class TopicLists:
 class _Slices:
     """Slices of time, between which others have their turn."""
 
-    def __init__(self) -> None:
-        self._until = clock.now() + _SLICE_S
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._until = now() + _SLICE_S
 
     @property
     def is_over(self) -> bool:
-        return clock.now() >= self._until
+        return self._now() >= self._until
 
     async def rest(self) -> None:
         """Others have their turn."""
         await asyncio.sleep(0)
-        self._until = clock.now() + _SLICE_S
+        self._until = self._now() + _SLICE_S

@@ -81,6 +81,11 @@ class TopicListWatch(Closing):
         """The newest list, of `tenant/namespace/name`."""
         return self._list.topics
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is watched any more."""
+        return self._task is None
+
     async def start(self, timeout_s: float = 10.0) -> frozenset[str]:
         """The first list; the watch is closed again if there is none, or nobody waits for it.
 

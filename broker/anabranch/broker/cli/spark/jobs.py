@@ -22,6 +22,7 @@ from anabranch.broker.cli.spark.flags import (
     spark_settings_of,
 )
 from anabranch.broker.settings import Settings
+from anabranch.broker.settings.overrides import setting_fault
 
 _KAFKA_S_MAX: Final = 10.0
 _AGAIN_S: Final = 0.05
@@ -195,6 +196,7 @@ def audit(
         stuck_after_s=stuck_after,
         orphaned_after_s=orphaned_after,
         passed_over=settings.passed_over,
+        setting_fault=setting_fault,
         spark=spark,
         **_kafka(settings),
     )

@@ -33,7 +33,12 @@ _RATES: Final[dict[str, tuple[str, Callable[[LoadStats], float]]]] = {  # by col
 }
 _COLUMNS_MAX: Final = 160
 # name: module of the commands that need the SDK, which the others need not wait for.
-_WITH_SDK: Final = {"produce": "produce", "consume": "consume", "peek": "peek"}
+_WITH_SDK: Final = {
+    "produce": "produce",
+    "consume": "consume",
+    "peek": "peek",
+    "watch": "watch",
+}
 
 
 class _Topics(click.Group):

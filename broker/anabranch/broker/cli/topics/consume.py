@@ -19,6 +19,7 @@ from anabranch.broker.cli.topics.sdk import (
     client_options,
     open_client,
     run_stoppable,
+    selected,
     unless_stopped,
 )
 from anabranch.client import (
@@ -160,11 +161,7 @@ def _selected(
         raise click.UsageError("give a TOPIC, or some of --pattern, --namespace and --property")
     if not is_selection:
         return None
-    wrong = [each for each in properties if "=" not in each]
-    if wrong:
-        raise click.UsageError(f"--property {wrong[0]} is not KEY=VALUE")
-    wanted = dict(each.split("=", 1) for each in properties)
-    return TopicSelection(namespace or "public/default", pattern or "", wanted)
+    return selected(namespace, pattern, properties)
 
 
 async def _of_many(

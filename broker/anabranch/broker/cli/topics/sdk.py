@@ -24,6 +24,7 @@ from anabranch.client import (
     RefusedByNodeError,
     SubscriptionError,
     TopicNotFoundError,
+    TopicSelection,
 )
 from anabranch.core.errors import AnabranchError
 from anabranch.wire.logging import ROOT as LOG_ROOT
@@ -83,6 +84,17 @@ async def open_client(
             yield client
     except _REFUSALS as error:
         raise CommandRefusedError(str(error)) from error
+
+
+def selected(
+    namespace: str | None, pattern: str | None, properties: tuple[str, ...]
+) -> TopicSelection:
+    """The topics that options mean. Raises InvalidInputError, UsageError."""
+    wrong = [each for each in properties if "=" not in each]
+    if wrong:
+        raise click.UsageError(f"--property {wrong[0]} is not KEY=VALUE")
+    wanted = dict(each.split("=", 1) for each in properties)
+    return TopicSelection(namespace or "public/default", pattern or "", wanted)
 
 
 def _knock(connection: KafkaConnection) -> None:

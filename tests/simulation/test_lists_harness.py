@@ -1,0 +1,232 @@
+"""The simulation of lists finds planted bugs: each test breaks a rule, and a seed must notice."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from anabranch.broker.binary import listing
+from anabranch.broker.configuration import Configuration
+from anabranch.broker.settings import current, overrides
+from anabranch.broker.topics.lists import KeptList
+from anabranch.client._topics.list_watch import TopicListWatch
+from anabranch.client._topics.topic_list import ListChange, ToldTopics
+from anabranch.core.topic_lists.semaphore import (
+    Effect,
+    Permit,
+    Semaphore,
+    SemaphoreLimits,
+)
+from anabranch.wire.connection import Connection
+from anabranch.wire.limiter import HeldMemory
+from anabranch.wire.semaphore import AsyncSemaphore
+from anabranch.wire.shared import SharedMemory
+from simulation.run import simulate
+
+pytestmark = pytest.mark.simulation
+
+SEEDS_MAX = 100
+
+
+def violation_found(*expected: str, first_seed: int = 0) -> None:
+    """Fails unless a seed finds a violation, and the first one found is one of those expected."""
+    for seed in range(first_seed, first_seed + SEEDS_MAX):
+        report = simulate(seed, lists=True)
+        if report.violation:
+            assert any(each in report.violation for each in expected), report.explain()
+            return
+    raise AssertionError(f"{SEEDS_MAX} seeds found nothing")
+
+
+def test_a_difference_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    tell, count = listing._Listing._tell, itertools.count(1)
+
+    def forgetful(self: Any, watch: Any, changes: bytes) -> None:
+        if next(count) % 50:
+            tell(self, watch, changes)
+
+    monkeypatch.setattr(listing._Listing, "_tell", forgetful)
+    violation_found("does not have the list")
+
+
+def test_changes_during_the_making_of_a_list_that_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = KeptList.made
+
+    def hasty(self: KeptList, names: Iterable[str]) -> None:
+        self._meanwhile.clear()
+        made(self, names)
+
+    monkeypatch.setattr(KeptList, "made", hasty)
+    violation_found("was never what a node told", "does not have the list")
+
+
+def test_a_watch_that_is_put_down_as_told_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came while a list was on its way to a client."""
+    begin = listing._Listing._tell_some
+
+    def early(self: Any, group: Any, generation: int, changes: bytes) -> None:
+        begin(self, group, generation, changes)
+        for watch in self._watches.values():
+            watch.generation = watch.kept.list.generation
+
+    monkeypatch.setattr(listing._Listing, "_tell_some", early)
+    violation_found("does not have the list")
+
+
+def test_a_list_of_before_that_is_kept_by_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that takes what changed while it was away for nothing."""
+    replace = ToldTopics.replace
+
+    def add_only(self: ToldTopics, told: Iterable[str]) -> ListChange:
+        return replace(self, [*told, *self._told])
+
+    monkeypatch.setattr(ToldTopics, "replace", add_only)
+    violation_found("does not have the list", "changed")
+
+
+def test_differences_of_a_former_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that goes on with its list, though the connection was lost in between."""
+    by_properties = TopicListWatch._watch_by_properties
+
+    def trusting(self: TopicListWatch, connection: Any) -> None:
+        by_properties(self, connection)
+        if self._list.is_known:
+            self._answered = True
+            self._told = lambda update: (  # type: ignore[method-assign]
+                TopicListWatch._told(self, update) if update.HasField("diff") else None
+            )
+
+    monkeypatch.setattr(TopicListWatch, "_watch_by_properties", trusting)
+    violation_found("does not have the list", "changed")
+
+
+def test_properties_that_change_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    note = KeptList.note
+
+    def by_name_only(self: KeptList, name: str, present: bool) -> bool:
+        known = self.making is None and name in set(self.list.names)
+        return False if known and self.selection.properties else note(self, name, present)
+
+    monkeypatch.setattr(KeptList, "note", by_name_only)
+    violation_found("does not have the list", "keeps another list")
+
+
+def test_a_permit_that_is_not_given_back_on_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave = HeldMemory.__aexit__
+
+    async def forgetful(self: HeldMemory, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            return
+        await leave(self, kind, error, trace)
+
+    monkeypatch.setattr(HeldMemory, "__aexit__", forgetful)
+    violation_found("still gives lists", "let request", "lets request", "was answered after")
+
+
+def test_a_request_that_is_not_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a client that has gone while it waited: what it is granted then comes back to nobody."""
+
+    async def stubborn(self: Any, number: int, effects: Iterable[Effect]) -> Permit:
+        future = self._loop.create_future()
+        self._waiting[number] = future
+        self._carry_out(effects)
+        return await asyncio.shield(future)
+
+    monkeypatch.setattr(AsyncSemaphore, "_ended", stubborn)
+    violation_found("still gives lists", "lets request", "was answered after")
+
+
+def test_shared_memory_that_its_last_user_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_back, count = SharedMemory._give_back, itertools.count(1)
+
+    def forgetful(self: SharedMemory) -> None:
+        if next(count) % 40 == 0:
+            self._acquired = None
+        else:
+            give_back(self)
+
+    monkeypatch.setattr(SharedMemory, "_give_back", forgetful)
+    violation_found("still gives lists", "lets request", "was answered after")
+
+
+def test_small_requests_before_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def smallest_first(self: Semaphore, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._queue and self.available > 0:
+            number = min(self._queue, key=lambda each: self._queue[each].permits)
+            request = self._queue[number]
+            if request.needed > self.available:
+                break
+            del self._queue[number]
+            effects.append(self._granted(request, now_ns - request.asked_ns))
+        return effects
+
+    monkeypatch.setattr(Semaphore, "look", smallest_first)
+    violation_found("before")
+
+
+def test_limits_that_count_for_those_who_come_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds more than a lowered limit is forgotten."""
+    configure = Semaphore.configure
+
+    def anew(self: Semaphore, limits: SemaphoreLimits, now_ns: int) -> list[Effect]:
+        self._held = min(self._held, max(0, limits.permits_max))
+        return configure(self, limits, now_ns)
+
+    monkeypatch.setattr(Semaphore, "configure", anew)
+    violation_found("gave permits", "are held")
+
+
+def test_a_time_out_that_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AsyncSemaphore, "_ring", lambda self: setattr(self, "_alarm", None))
+    violation_found("lets request", "was answered after")
+
+
+def test_a_client_that_does_not_read_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "_watch_reader", lambda self, unsent: None)
+    violation_found("who does not read", "was answered after")
+
+
+def test_a_setting_that_is_applied_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = Configuration._take
+
+    def late(self: Configuration) -> None:
+        asyncio.get_running_loop().call_later(0.2, take, self)
+
+    monkeypatch.setattr(Configuration, "_take", late)
+    violation_found("goes by other settings")
+
+
+def test_overrides_that_contradict_in_the_order_of_the_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        current,
+        "oldest_first",
+        lambda overrides: [(name, each.value) for name, each in reversed(overrides.items())],
+    )
+    violation_found("goes by other settings")
+
+
+def test_an_override_by_another_spelling_that_a_node_stumbles_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As nodes did: any name may be on the log."""
+    value = overrides._value
+
+    def lenient(name: str, text: str) -> object:
+        return value(overrides.run_time_name(name), text)
+
+    monkeypatch.setattr(overrides, "_value", lenient)
+    with pytest.raises(ValidationError, match="scalableTopicMergeWindow"):
+        violation_found("")
+
+
+def test_a_limiter_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AsyncSemaphore, "configure", lambda self, limits: None)
+    violation_found("has other limits")
