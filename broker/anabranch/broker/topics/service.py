@@ -262,7 +262,7 @@ class TopicService:
                     self._start(name, task)
                 case Propose(record):
                     # The controller repeats what the log does not show in time.
-                    self.runtime.proposals.cast(record, _VERDICT_S_MAX)
+                    self.runtime.proposals.cast((record,), _VERDICT_S_MAX)
                 case SendAssignment(connection, _, assignment):
                     attached = self.consumers.get(connection)
                     if attached is not None:

@@ -1,7 +1,8 @@
 """`LoadChooser`: which broker a unit goes to, by filters and load, and what that rested on.
 
 Of several brokers that are equally good by the rules (`choice`) the one with the fewest units is
-taken, by the log: that is known at once, whereas a load is as old as its last report.
+taken, by the log: that is known at once, whereas a load is as old as its last report. A node that
+assigns on a look-up prefers itself where that makes hardly a difference.
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ class ChoiceRules(msgspec.Struct, frozen=True):
 
 
 class LoadChooser:
-    """For some choices at one instant. `candidate` says what is known of a broker."""
+    """For some choices at one instant. `candidate` says what is known of a broker; `at_hand` is the
+    one that is preferred among those that are as good (`choose_broker`), "" for none.
+    """
 
     def __init__(
-        self, state: StateQueries, rules: ChoiceRules, candidate: Callable[[str], Candidate]
+        self,
+        state: StateQueries,
+        rules: ChoiceRules,
+        candidate: Callable[[str], Candidate],
+        at_hand: str = "",
     ) -> None:
+        self._at_hand = at_hand
         self._state = state
         self._rules = rules
         self._candidate = candidate
@@ -56,7 +64,8 @@ class LoadChooser:
         )
 
         def fewest(best: Iterable[str]) -> str:
-            return choose_broker(unit, {broker: counts[broker] for broker in best})
+            weighed = {broker: counts[broker] for broker in best}
+            return choose_broker(unit, weighed, at_hand=self._at_hand)
 
         choice = choose(offered, terms, pick=fewest)
         return choice.broker, (grounds_of(choice),)
