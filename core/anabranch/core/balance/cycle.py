@@ -106,6 +106,10 @@ class BalanceCycle:
             self._bundles[bundle] = at_ms
             self._brokers[self._leaving.pop(bundle)] = at_ms
 
+    def gave_at_ms(self, broker: str) -> int | None:
+        """When the balancer last took a bundle from this broker, as far as that still counts."""
+        return self._brokers.get(broker)
+
     def due(self, what: str, interval_s: float, now: float) -> bool:
         """Whether the interval, which may have changed, is over; if so, the next one begins."""
         if now < self._since.setdefault(what, now) + interval_s:
