@@ -80,6 +80,21 @@ def test_a_record_names_a_bounded_number_of_brokers_with_the_chosen_one_first() 
     assert msgspec.structs.asdict(grounds)["deviation"] == 0.0
 
 
+def test_brokers_take_turns_for_a_namespace_that_is_excluded_from_shedding() -> None:
+    stage = Stage()
+    home = FREE.rpartition("/")[0]
+    only = BalanceSettings(shedding_excluded_namespaces=(home,))
+    nodes = [stage.start(broker, balance=only) for broker in (A, B)]
+    stage.pass_time(1.0)
+    unit = nodes[0].replica.unit(FREE)
+    assert unit is not None
+    counts = {A: 7, B: 0}
+    chosen = [
+        node.core.assign(FREE, unit, counts, stage.now)[0].broker for node in nodes for _ in "123"
+    ]
+    assert chosen == [A, B, A] * 2, "each node counts by itself"
+
+
 # --- a node that assigns to itself --------------------------------------------------------------
 
 

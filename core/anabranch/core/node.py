@@ -132,7 +132,7 @@ class NodeCore:
         rules = ChoiceRules(
             self.settings.balance, self.settings.load_manager_class, self.policies()
         )
-        return LoadChooser(self.state, rules, self.candidate, at_hand)
+        return LoadChooser(self.state, rules, self.candidate, at_hand, self.balance.turns)
 
     def candidate(self, broker: str) -> Candidate:
         """What is known of a broker that could take units.

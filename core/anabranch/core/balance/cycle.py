@@ -9,6 +9,7 @@ condition held count on. What a leader had not proposed yet when it went is deci
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -64,6 +65,7 @@ class BalanceCycle:
     """One node's notes. `now` is seconds of its own clock, `now_ms` the log's."""
 
     def __init__(self) -> None:
+        self.turns = count()  # of brokers, for namespaces that are excluded from shedding
         self._hits = 0
         self._split_hits: Hits = {}
         self._leaving: dict[str, str] = {}  # bundles that the balancer moves, and whom they leave
