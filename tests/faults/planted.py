@@ -151,11 +151,12 @@ def routes_kept(sound: Callable[..., None]) -> object:
 def acknowledged_unfolded(sound: Callable[..., Any]) -> object:
     """A request is answered as done when its record is sent, whatever the fold makes of it."""
 
-    def send(self: Proposals, record: Any, *, again: bool = False) -> None:
-        sound(self, record, again=again)
-        verdict, _ = self._begun.get(record.proposal_id, (None, 0.0))
-        if verdict is not None and not verdict.done():
-            verdict.set_result(Folded(0, 0, record, Outcome(Verdict.ACCEPTED)))
+    def send(self: Proposals, records: Sequence[Any], *, again: bool = False) -> None:
+        sound(self, records, again=again)
+        for record in records:
+            verdict, _ = self._begun.get(record.proposal_id, (None, 0.0))
+            if verdict is not None and not verdict.done():
+                verdict.set_result(Folded(0, 0, record, Outcome(Verdict.ACCEPTED)))
 
     return send
 

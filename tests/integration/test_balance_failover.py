@@ -8,7 +8,7 @@ the log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -118,18 +118,21 @@ class HalfProposed:
         send = leader.runtime.proposals.send
         own = owner.runtime.proposals.send
 
-        def decides(record: Record, *, again: bool = False) -> None:
-            if not isinstance(record, UnitMove) or record.cause not in AUTOMATIC:
-                send(record, again=again)
-            elif len(self.proposed) < BEFORE:
-                self.proposed.append(record)
-                send(record, again=again)
-            else:
-                self.lost.append(record)
+        def decides(records: Sequence[Record], *, again: bool = False) -> None:
+            for record in records:
+                if not isinstance(record, UnitMove) or record.cause not in AUTOMATIC:
+                    send((record,), again=again)
+                elif len(self.proposed) < BEFORE:
+                    self.proposed.append(record)
+                    send((record,), again=again)
+                else:
+                    self.lost.append(record)
 
-        def hands_over(record: Record, *, again: bool = False) -> None:
-            if not (self.is_held and self._is_last(record)):
-                own(record, again=again)
+        def hands_over(records: Sequence[Record], *, again: bool = False) -> None:
+            own(
+                [each for each in records if not (self.is_held and self._is_last(each))],
+                again=again,
+            )
 
         monkeypatch.setattr(leader.runtime.proposals, "send", decides)
         monkeypatch.setattr(owner.runtime.proposals, "send", hands_over)

@@ -117,8 +117,8 @@ def nodes(
         "minInsyncReplicas=1",
         "scalableTopicEntryBucketBudget=2",
         "scalableTopicLoadReportIntervalSeconds=1",
-        "scalableTopicAutoScaleIntervalSeconds=2",  # so often a topic at rest is looked at
-        "scalableTopicRetentionSeconds=10",  # longer than a producer settles what is in doubt
+        "scalableTopicRetentionSeconds=0",
+        "scalableTopicSealedRetentionSeconds=10",  # longer than a producer here takes to settle
     )
     with topic_cluster(brokers, f"{folder.name}.", folder, *settings) as running:
         yield running

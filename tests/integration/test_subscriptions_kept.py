@@ -17,6 +17,7 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.positions import EARLIEST, GroupPositions
 from anabranch.client import CheckpointConsumer, Client, StreamConsumer, SubscriptionError
+from anabranch.core.hashing import hash32, segment_hash
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import DEADLINE_S
@@ -156,6 +157,40 @@ def test_what_a_queue_has_acknowledged_is_deleted_and_its_backlog_is_known(
             await sent(client, at.topic, 10, 15)
             await until(lambda: surveys.seen[at.topic].left == {"work": 5}, WAIT_S)
             assert deleted_up_to(at, positions) == 10
+
+    asyncio.run(test())
+
+
+def test_a_sealed_segment_goes_when_all_have_read_it_though_nobody_is_there_any_more(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    async def test() -> None:
+        kept = {"scalableTopicRetentionSeconds": 0, "scalableTopicSealedRetentionSeconds": 0}
+        async with used_topic(kafka, topic_prefix, tmp_path, **SURVEY, **kept) as (at, client):
+            topics = at.node.operations.topics
+
+            def drained(subscription: str) -> tuple[int, ...]:
+                return topics.consumers.known(at.topic, subscription).drained
+
+            slow = await client.subscribe(at.topic, "slow")
+            async with (
+                await client.subscribe(at.topic, "billing") as consumer,
+                await client.subscribe_queue(at.topic, "work") as queue,
+            ):
+                values = await sent(client, at.topic, 0, 10)
+                assert await received(consumer, 10) == values
+                for _ in range(10):
+                    queue.acknowledge(await queue.receive(WAIT_S))
+            assert await received(slow, 9) == values[:9]
+            await slow.close()
+            home = segment_hash(hash32(b"key"))
+            first = next(p.segment_id for p in topics.topic(at.topic).segments if home in p)
+            await topics.split(at.topic, first)
+            await until(lambda: drained("billing") == drained("work") == (first,), WAIT_S)
+            assert drained("slow") == (), "one message is left"
+            async with await client.subscribe(at.topic, "slow") as consumer:
+                assert await received(consumer, 1) == values[9:]
+            await until(lambda: topics.topic(at.topic).segment(first) is None, WAIT_S)
 
     asyncio.run(test())
 

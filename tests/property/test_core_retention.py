@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from anabranch.core.subscriptions.draining import drained_by_positions
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
-from anabranch.core.topics.layout import initial_segments
+from anabranch.core.topics.layout import SegmentLayout, initial_segments
 from anabranch.core.topics.retention import expiring, trims, written_down
 from anabranch.core.topics.segment import SegmentState
 
@@ -53,6 +54,40 @@ def test_what_is_written_down_is_where_it_goes_on_in_all_that_is_left(
         assert after.position(segment_id, bucket) == expected
     assert not drained & {each.segment_id for each in found}
     assert all(any(each.offsets) for each in found)
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> SegmentLayout:
+    """Splits of what is active, each sealed at some ends."""
+    layout = SegmentLayout.initial(2)
+    for _ in range(draw(st.integers(0, 4))):
+        part = draw(st.sampled_from(layout.active))
+        many = st.lists(st.integers(0, 2), min_size=part.buckets, max_size=part.buckets)
+        ends = {part.segment_id: tuple(draw(many))}
+        children = layout.split_children(part.segment_id)
+        layout = layout.replaced((part.segment_id,), children, ends, 0)
+    return layout
+
+
+@given(layouts(), st.data())
+def test_positions_say_drained_what_is_read_to_its_end_after_all_above_it(
+    layout: SegmentLayout, data: st.DataObject
+) -> None:
+    parts = layout.segments.values()
+    places = [(part.segment_id, bucket) for part in parts for bucket in range(part.buckets)]
+    at = data.draw(st.dictionaries(st.sampled_from(places), st.integers(0, 3)))
+    logged: set[int] = set()
+    for part in parts:
+        above = layout.ancestors(part.segment_id) <= logged
+        if not part.is_active and above and data.draw(st.booleans()):
+            logged.add(part.segment_id)
+    found = drained_by_positions(layout, logged, at)
+    for part in parts:
+        number, ends = part.segment_id, part.end_offsets
+        read = all(at.get((number, bucket), 0) >= end for bucket, end in enumerate(ends))
+        above = layout.ancestors(number) <= logged | set(found)
+        through = not part.is_active and number not in logged and read and above
+        assert (number in found) is through
 
 
 @given(st.integers(10_000, 10_000_000), st.integers(1, 1_000), st.sampled_from(SubscriptionKind))

@@ -108,6 +108,8 @@ class Checks:
 
     def proposed(self, process: Process, record: Record) -> None:
         seen = process.replica.entities.get(record.key)
+        if isinstance(seen, Unit) and record.version == seen.version + 2:
+            return  # it follows another of its proposer's: `meant` knows what it needs
         if seen is not None and not isinstance(record, SessionChange | ClusterSettings):
             self._aims[record.proposal_id] = seen
 
@@ -122,6 +124,10 @@ class Checks:
             before = msgspec.structs.replace(before, drained=aim.drained)
         if aim is not None and aim != before:
             raise ViolationError(f"{record} was meant for {aim} and met {before}")
+        given = (before.state, before.broker) if isinstance(before, Unit) else None
+        owns = isinstance(record, UnitMove) and record.move is Move.OWN
+        if owns and given != (UnitState.ASSIGNING, record.actor):
+            raise ViolationError(f"{record} met {before}, which is not its to own")
 
     def handed_over(self, folded: Folded) -> None:
         """Who says that it gave a unit up has stopped serving it: not even closing is left."""

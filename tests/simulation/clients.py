@@ -57,15 +57,18 @@ class Clients:
             self._policy(process, home)
             return
         found = core.state.bundle_at(home, rng.getrandbits(32))
-        record = self._unit_request(process, *found) if found is not None else None
+        if found is None:
+            return
+        name, unit = found
+        if unit.state is UnitState.FREE:
+            self._look_up(process, name)
+            return
+        record = self._unit_request(process, name, unit)
         if record is not None:
             process.append(record)
 
     def _unit_request(self, process: Process, name: str, unit: Unit) -> Record | None:
         core, rng = process.core, self._sched.rng
-        if unit.state is UnitState.FREE:
-            counts = core.candidates(process.local_now())
-            return propose.assign(core.actor(), name, unit, counts, self._new_id())
         what = rng.random()
         if what < 0.15:
             home = name.rpartition("/")[0]
@@ -154,10 +157,7 @@ class Clients:
 
     def _look_up(self, process: Process, name: str) -> None:
         core = process.core
-        unit = core.state.unit(name)
-        if unit is None or not core.lease.holds(process.local_now()):
-            return
-        counts = core.candidates(process.local_now())
-        record = propose.assign(core.actor(), name, unit, counts, self._new_id())
-        if record is not None:
-            process.append(record)
+        unit, now = core.state.unit(name), process.local_now()
+        if unit is not None and core.lease.holds(now):
+            for record in core.assign(name, unit, core.candidates(now), now):
+                process.append(record)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.channel.segments.positions import EARLIEST, LATEST
 from anabranch.core.autoscale.policy import override_flat
-from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import NamespaceChange, PolicyOp
@@ -53,10 +52,7 @@ class Operators:
         unit_name, holder = controller_of(core.state, name)
         unit = core.state.unit(unit_name)
         if unit is not None and unit.state is UnitState.FREE and core.lease.holds(now):
-            found = propose.assign(
-                core.actor(), unit_name, unit, core.candidates(now), process.new_id()
-            )
-            if found is not None:
+            for found in core.assign(unit_name, unit, core.candidates(now), now):
                 process.append(found)
         if holder != core.me or not core.may_act(unit_name, now):
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import pytest
@@ -15,10 +15,13 @@ from anabranch.broker.topics.positions import Part
 from anabranch.client import CheckpointConsumer
 from anabranch.client._consumer.assignment import AssignedSegment, Fetch
 from anabranch.core.log.records import SubscriptionChange
+from anabranch.core.subscriptions import draining
 from anabranch.core.subscriptions import evolve as subscription_evolve
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
+from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.subscription import SegmentPositions, Subscription, SubscriptionOp
 from anabranch.core.topics import retention
+from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.topic import ScalableTopic
 from faults.planted import BUGS
 from simulation.planted import stormy, violation_found
@@ -118,6 +121,17 @@ def test_positions_that_are_written_down_beyond_what_was_committed(
     stormy(monkeypatch, **FORGETS, client_faults=FAULTS, client_fault_interval_s=1.0)
     monkeypatch.setattr(surveys, "written_down", beyond)
     violation_found("right after", first_seed=8)
+
+
+def test_what_is_nearly_committed_taken_for_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = draining.drained_by_positions
+
+    def nearly(layout: SegmentLayout, logged: Set[int], at: Mapping[Bucket, int]) -> Any:
+        return found(layout, logged, {place: offset + 1 for place, offset in at.items()})
+
+    stormy(monkeypatch, **FORGETS, client_faults=FAULTS, client_fault_interval_s=1.0)
+    monkeypatch.setattr(surveys, "drained_by_positions", nearly)
+    violation_found("is called drained by")
 
 
 def test_positions_that_were_read_of_a_former_version_of_the_subscription(

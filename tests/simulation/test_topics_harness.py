@@ -297,7 +297,7 @@ def test_segments_deleted_that_are_in_use(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_segments_pruned_that_somebody_has_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def all_sealed(
-        state: StateReader, name: str, topic: ScalableTopic, log_ms: int, retention_s: float
+        state: StateReader, name: str, topic: ScalableTopic, log_ms: int, kept_s: float
     ) -> tuple[int, ...]:
         return tuple(part.segment_id for part in topic.segments if not part.is_active)
 

@@ -6,7 +6,7 @@ Each of their waits is an event (`work`); nothing of asyncio runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
@@ -158,9 +158,10 @@ class _Proposals(Proposals):
         return 0.0  # whoever asks is cancelled when it is over
 
     def cast(
-        self, record: Record, seconds: float, over: Callable[[], object] = lambda: None
+        self, records: Sequence[Record], seconds: float, over: Callable[[], object] = lambda: None
     ) -> None:
-        self._process.append(record)
+        for record in records:
+            self._process.append(record)
 
     async def propose(self, record: Record, deadline: float) -> Folded:
         self._proposed(record)

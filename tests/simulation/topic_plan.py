@@ -26,7 +26,8 @@ CLIENT_FAULTS = (
 
 SETTINGS = ControllerSettings(
     timing=Timing(grace_s=8.0, session_timeout_s=4.0, settle_s=2.0),
-    retention_s=8.0,
+    retention_s=2.0,
+    doubt_s=8.0,  # in which its producers settle
     retry_s=0.5,
     retry_s_max=4.0,
     prepare_s=5.0,

@@ -43,7 +43,7 @@ class Scene:
         return TopicController(
             NAME,
             self.world.replica,
-            ControllerSettings(retention_s=0.0),
+            ControllerSettings(retention_s=0.0, doubt_s=0.0),
             lambda: self.world.actor(A),
             lambda now: self.acts,
             self.world.new_id,

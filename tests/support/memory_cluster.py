@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.operations import Operations
+from anabranch.broker.proposals import OnAppended
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings, load_settings
 from anabranch.broker.topics.build import TopicParts
@@ -98,13 +99,14 @@ class MemoryNode:
     def id(self) -> str:
         return self.runtime.core.me
 
-    def _append(self, record: Record, done: Callable[[Exception | None], None]) -> None:
-        if self.failing:
-            self.failing -= 1
-            done(self.failure)
-        elif self.connected:
-            self._cluster.append(record)
-            done(None)
+    def _append(self, records: Iterable[tuple[Record, OnAppended]]) -> None:
+        for record, done in records:
+            if self.failing:
+                self.failing -= 1
+                done(self.failure)
+            elif self.connected:
+                self._cluster.append(record)
+                done(None)
 
     def _publish(self, beat: Heartbeat, acked: Callable[[Heartbeat], None]) -> None:
         if self.connected:

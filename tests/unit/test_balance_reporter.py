@@ -19,7 +19,8 @@ from anabranch.channel.load.balance_records import (
 )
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.reports import Resources
+from anabranch.core.balance.reports import BrokerReports, Resources
+from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.names import parse_topic
 from support import steady
 from support.balance import Outbox, use
@@ -159,6 +160,20 @@ def test_a_node_that_got_a_bundle_measures_anew_without_history() -> None:
         assert desk.own.weighted_max_ema == pytest.approx(expected)
 
     run(body, nodes=1)
+
+
+def test_a_load_at_rest_is_told_once_more_when_the_leader_waits_for_it() -> None:
+    reports = BrokerReports(BalanceSettings(shedding_delay_in_seconds=180.0))
+
+    def told_at(seconds: int, gave_at_s: int | None) -> bool:
+        gave_at_ms = None if gave_at_s is None else gave_at_s * 1_000
+        return reports.measured(use(20.0), {}, seconds * 1_000, gave_at_ms) is not None
+
+    assert told_at(1_000, None)
+    assert [told_at(each, None) for each in (1_005, 1_200)] == [False, False]
+    assert [told_at(each, 1_200) for each in (1_205, 1_379)] == [False, False]
+    assert [told_at(each, 1_200) for each in (1_380, 1_385, 1_800)] == [True, False, False]
+    assert [told_at(each, 1_790) for each in (1_900, 1_972, 1_975)] == [False, True, False]
 
 
 def test_a_node_out_of_touch_with_the_log_tells_nothing() -> None:

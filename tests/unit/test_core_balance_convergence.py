@@ -17,7 +17,7 @@ from support.shedder_by_the_rules import RulesBroker, RulesSettings, RulesShedde
 MB = 1e6
 NOW_MS = 1_700_000_000_000
 BROKERS = [f"b{number}:8080" for number in range(10)]
-CYCLES_MAX = 200
+CYCLES_MAX = 200  # at which it is given up
 
 Moves = list[tuple[str, str, str]]
 
@@ -78,7 +78,7 @@ def _broker(name: str, traffic: dict[str, float], owner: dict[str, str]) -> Rule
 
 def test_no_more_cycles_and_moves_than_the_rules_take() -> None:
     theirs = come_to_rest(rules())
-    assert 0 < theirs[0] < CYCLES_MAX
+    assert theirs == (10, 109), "as docs/figures.md says"
     found = come_to_rest(ours())
     assert found[0] <= theirs[0]
     assert found[1] <= theirs[1]

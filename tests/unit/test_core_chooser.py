@@ -10,10 +10,10 @@ from anabranch.core.balance.chooser import ChoiceRules, LoadChooser
 from anabranch.core.balance.filters import BrokerFilter, Candidate
 from anabranch.core.balance.policies import NO_POLICIES, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import Move, UnitState
-from anabranch.core.log.records import WEIGHED_MAX, Cause, UnitMove, Weighed
+from anabranch.core.log.records import WEIGHED_MAX, Record, UnitMove, Weighed
 from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.log.verdicts import Verdict
 from support.stage import Actor, Stage, state_of
 from support.world import UNIT as WORLD_UNIT
 from support.world import A, B
@@ -80,6 +80,21 @@ def test_a_record_names_a_bounded_number_of_brokers_with_the_chosen_one_first() 
     assert msgspec.structs.asdict(grounds)["deviation"] == 0.0
 
 
+def test_brokers_take_turns_for_a_namespace_that_is_excluded_from_shedding() -> None:
+    stage = Stage()
+    home = FREE.rpartition("/")[0]
+    only = BalanceSettings(shedding_excluded_namespaces=(home,))
+    nodes = [stage.start(broker, balance=only) for broker in (A, B)]
+    stage.pass_time(1.0)
+    unit = nodes[0].replica.unit(FREE)
+    assert unit is not None
+    counts = {A: 7, B: 0}
+    chosen = [
+        node.core.assign(FREE, unit, counts, stage.now)[0].broker for node in nodes for _ in "123"
+    ]
+    assert chosen == [A, B, A] * 2, "each node counts by itself"
+
+
 # --- a node that assigns to itself --------------------------------------------------------------
 
 
@@ -95,37 +110,41 @@ def two_and_a_free_unit() -> tuple[Stage, Actor, Actor]:
     return stage, first, second
 
 
-def assigned(stage: Stage, proposer: Actor, broker: str) -> UnitMove:
-    """An assignment that is on its way: in the log, and read by nobody yet."""
+def assigned(stage: Stage, proposer: Actor, *to: str) -> list[UnitMove]:
+    """What a node proposes on a look-up, on its way: in the log, and read by nobody yet."""
     unit = proposer.replica.unit(FREE)
     assert unit is not None
-    record = propose.move(
-        proposer.core.actor(), FREE, unit, Move.ASSIGN, stage.new_id(), Cause.LOOKUP, broker=broker
-    )
-    stage.log.append((record, stage.now_ms))
-    return record
+    records = proposer.core.assign(FREE, unit, dict.fromkeys(to, 0), stage.now)
+    for record in records:
+        stage.log.append((record, stage.now_ms))
+    return records
 
 
-def owns(node: Actor) -> list[UnitMove]:
+def moves(records: list[UnitMove]) -> list[tuple[Move, int]]:
+    return [(each.move, each.version) for each in records]
+
+
+def owns(node: Actor) -> list[Record]:
     return [r for r in node.proposed if isinstance(r, UnitMove) and r.move is Move.OWN]
 
 
 def test_a_node_owns_what_it_assigns_to_itself_with_two_records_at_once() -> None:
     stage, first, _ = two_and_a_free_unit()
-    record = assigned(stage, first, first.core.me)
-    first.do(first.core.claim(record, stage.now))
-    assert [each.version for each in owns(first)] == [record.version + 1], "before any is read"
+    assigning, owning = moves(assigned(stage, first, first.core.me))
+    assert (assigning[0], owning) == (Move.ASSIGN, (Move.OWN, assigning[1] + 1))
+    before = len(stage.log)
     stage.settle()
     assert state_of(first, FREE)[0] is UnitState.OWNED
-    assert len(owns(first)) == 1, "no second one when the first two are read"
     assert FREE in first.opened
+    assert (owns(first), len(stage.log)) == ([], before), "no third record when both are read"
 
 
-def test_a_claim_whose_assignment_lost_is_rejected() -> None:
+def test_what_follows_an_assignment_that_lost_is_rejected_by_its_version() -> None:
     stage, first, second = two_and_a_free_unit()
     assigned(stage, second, second.core.me)
     late = assigned(stage, first, first.core.me)
-    first.do(first.core.claim(late, stage.now))
+    verdicts = {each.record: each.outcome.verdict for each in second.read()}
+    assert [verdicts[each] for each in late] == [Verdict.STALE_VERSION] * 2
     stage.settle()
     state, broker, _ = state_of(first, FREE)
     assert (state, broker) == (UnitState.OWNED, second.core.me)
@@ -133,9 +152,40 @@ def test_a_claim_whose_assignment_lost_is_rejected() -> None:
     assert FREE not in first.opened
 
 
-def test_nothing_is_claimed_for_others_or_without_a_lease() -> None:
+def test_of_an_assignment_that_is_lost_on_its_way_nothing_is_left() -> None:
+    stage, first, _ = two_and_a_free_unit()
+    _, owning = assigned(stage, first, first.core.me)
+    del stage.log[-2]
+    assert [each.outcome.verdict for each in first.read()] == [Verdict.VERSION_GAP]
+    assert FREE not in first.opened
+    again = assigned(stage, first, first.core.me)
+    assert [each.move for each in again] == [Move.ASSIGN], "OWN of that version was just proposed"
+    stage.pass_time(2.0)
+    assert state_of(first, FREE)[0] is UnitState.OWNED
+    assert owning not in owns(first)
+
+
+def test_nothing_follows_an_assignment_to_another_or_without_a_lease() -> None:
     stage, first, second = two_and_a_free_unit()
-    record = assigned(stage, first, second.core.me)
-    assert first.core.claim(record, stage.now) == []
-    mine = msgspec.structs.replace(record, broker=first.core.me)
-    assert first.core.claim(mine, stage.now + 3_600) == []
+    unit = first.replica.unit(FREE)
+    assert unit is not None
+    assert first.core.assign(FREE, unit, {}, stage.now) == []
+    other = first.core.assign(FREE, unit, {second.core.me: 0}, stage.now)
+    late = first.core.assign(FREE, unit, {first.core.me: 0}, stage.now + 3_600)
+    assert [[each.move for each in found] for found in (other, late)] == [[Move.ASSIGN]] * 2
+    unsettled = msgspec.structs.replace(unit, source=second.core.me)
+    own = first.core.assign(FREE, unsettled, {first.core.me: 0}, stage.now)
+    assert [each.move for each in own] == [Move.ASSIGN], "who held it has yet to see that it lost"
+
+
+def test_a_node_prefers_itself_where_that_makes_hardly_a_difference() -> None:
+    stage, first, second = two_and_a_free_unit()
+    unit = first.replica.unit(FREE)
+    assert unit is not None
+    me, other = first.core.me, second.core.me
+
+    def chosen(mine: int, others: int) -> str:
+        return first.core.assign(FREE, unit, {me: mine, other: others}, stage.now)[0].broker
+
+    assert [chosen(mine, 1_600) for mine in (0, 1_600, 1_700, 1_701)] == [me, me, me, other]
+    assert [chosen(mine, 15) for mine in (14, 15, 16)] == [me, me, other], "few are kept even"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.subscriptions.coordinator import drained_segments
+from anabranch.core.subscriptions.draining import drained_segments
 from anabranch.core.topics.layout import SegmentLayout
 
 ONCE = SegmentLayout.initial(1, bucket_budget=2).split_segment(0)  # 1 and 2 in place of 0

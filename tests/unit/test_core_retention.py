@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from msgspec.structs import replace
 
@@ -13,7 +15,7 @@ from anabranch.core.subscriptions.subscription import (
 )
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.retention import expiring, written_down
-from anabranch.core.topics.tasks import prunable
+from anabranch.core.topics.tasks import prunable, prunable_at_ms
 from anabranch.core.topics.topic import Operation
 from support.topics import layout, opened, split
 from support.world import TOPIC, World
@@ -53,6 +55,26 @@ def test_a_child_goes_with_its_parent_and_not_before_it() -> None:
     assert pruned(world, 1_000.0) == (0, 1)
     world.must(world.subscription(SubscriptionOp.CREATE))
     assert pruned(world, 1_000.0) == ()
+
+
+def test_it_is_known_when_the_first_one_goes() -> None:
+    world = opened(2)
+
+    def at_ms() -> float | None:
+        return prunable_at_ms(world.replica, TOPIC, world.scalable(), 10.0)
+
+    assert at_ms() is None
+    world.must(world.subscription(SubscriptionOp.CREATE))
+    world.committed(Operation.SPLIT, split(world, 0))
+    world.committed(Operation.SPLIT, split(world, 2))
+    assert at_ms() is None, "it is yet to be read"
+    world.must(world.subscription(SubscriptionOp.DRAINED, segment_ids=(0,)))
+    due_ms = at_ms()
+    assert due_ms is not None
+    age_s = (due_ms - layout(world).segments[0].sealed_at_ms) / 1000
+    assert (pruned(world, age_s - 0.001), pruned(world, age_s)) == ((), (0,))
+    kept = prunable_at_ms(world.replica, TOPIC, world.scalable(), math.inf)
+    assert kept is None
 
 
 @pytest.mark.parametrize(

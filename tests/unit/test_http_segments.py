@@ -173,7 +173,7 @@ def test_sealed_segments_that_all_have_read_go_when_their_retention_is_over() ->
         await until(lambda: len(cluster.segments.partitions) == 2)
         assert set((await layout(nodes[0]))["segments"]) == {"1", "2"}
 
-    with_http(test, scalableTopicRetentionSeconds=0)
+    with_http(test, scalableTopicRetentionSeconds=0, scalableTopicSealedRetentionSeconds=0)
 
 
 def test_an_operation_goes_on_when_its_bundle_was_given_up_to_nobody() -> None:
@@ -201,8 +201,26 @@ def test_retention_is_measured_on_the_logs_clock() -> None:
         assert len(ranges(await layout(nodes[0]), "SEALED")) == 1
         cluster.ahead_s += 7_200  # of the nodes' clocks
         assert (await nodes[0].http.put(f"{TOPIC}x")).status_code == 204
-        nodes[0].node.operations.topics.access.service.reconcile("public/default/orders")
+        # A topic at rest has no controller: it is looked at when its time has come.
         await until(lambda: len(cluster.segments.partitions) == 3)
         assert ranges(await layout(nodes[0]), "SEALED") == {}
 
-    with_http(test, scalableTopicRetentionSeconds=3_600)
+    # So that it is looked at for no other reason.
+    rarely = {"scalableTopicAutoScaleIntervalSeconds": 3_600}
+    with_http(test, scalableTopicRetentionSeconds=3_600, **rarely)
+
+
+def test_a_sealed_segment_stays_as_long_as_producers_may_be_in_doubt_of_it() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        await created(nodes[0])
+        assert (await nodes[0].http.post(f"{TOPIC}/split/0")).status_code == 204
+        assert len(ranges(await layout(nodes[0]), "SEALED")) == 1
+        node = nodes[0].node
+        for seconds, sealed in ((120, 1), (11, 0)):
+            cluster.ahead_s += seconds
+            assert (await nodes[0].http.put(f"{TOPIC}{seconds}")).status_code == 204
+            node.operations.topics.access.service.reconcile("public/default/orders")
+            await nodes[0].http.put(f"{TOPIC}{seconds}x")  # by then that is on the log
+            assert len(ranges(await layout(nodes[0]), "SEALED")) == sealed
+
+    with_http(test, scalableTopicRetentionSeconds=0)

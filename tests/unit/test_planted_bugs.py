@@ -77,7 +77,7 @@ async def answered() -> str:
     loop = asyncio.get_running_loop()
     core = SimpleNamespace(state=SimpleNamespace(next_offset=0), me="a")
     ended = loop.create_future()
-    asked = Proposals(cast(Any, core), lambda record, over: None, cast(Any, None), ended, Metrics())
+    asked = Proposals(cast(Any, core), lambda records: None, cast(Any, None), ended, Metrics())
     record = SimpleNamespace(proposal_id="p", key="tenant:acme")
     try:
         found = await asked.propose(cast(Record, record), loop.time())

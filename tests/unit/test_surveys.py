@@ -129,9 +129,89 @@ def test_what_a_sealed_segment_holds_beyond_its_end_is_no_position() -> None:
         group = await made(node)
         (kafka,) = cluster.segments.ends
         await topics.split(NAME, 0)
-        cluster.positions.groups[group] = {(kafka, bucket): 11 for bucket in range(4)}
+        cluster.positions.groups[group] = {(kafka, bucket): 11 for bucket in range(3)}
         await topics.surveys.look(NAME)
-        assert positions(topics) == [10, 10, 10, 10]
+        assert positions(topics) == [10, 10, 10, 0]
+
+    run(test)
+
+
+@pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
+def test_what_is_committed_to_its_end_is_drained_though_nobody_is_there_to_say_so(
+    kind: SubscriptionKind,
+) -> None:
+    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+        topics = node.operations.topics
+        group = await made(node, kind)
+        (kafka,) = cluster.segments.ends
+        await topics.split(NAME, 0)
+        await topics.split(NAME, 1)
+        read = cluster.positions.groups[group] = {(kafka, bucket): 10 for bucket in range(3)}
+        await topics.surveys.look(NAME)
+        assert billing(topics).drained == (), "a bucket of it was never committed"
+        read[kafka, 3] = 9
+        await topics.surveys.look(NAME)
+        assert billing(topics).drained == ()
+        read[kafka, 3] = 10
+        await topics.surveys.look(NAME)
+        assert billing(topics).drained == (0, 1), "its child, which is empty, too"
+        await topics.surveys.look(NAME)
+        assert positions(topics) == [0, 0, 0, 0]
+
+    run(test)
+
+
+def test_what_consumers_serve_they_call_drained_themselves() -> None:
+    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+        topics = node.operations.topics
+        group = await made(node)
+        (kafka,) = cluster.segments.ends
+        await topics.split(NAME, 0)
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            cluster.positions.groups[group] = {(kafka, bucket): 10 for bucket in range(4)}
+            await topics.surveys.look(NAME)
+            assert billing(topics).drained == ()
+            await client.leave()
+        await topics.surveys.look(NAME)
+        assert billing(topics).drained == (0,)
+
+    run(test)
+
+
+def test_a_queue_that_nobody_consumes_has_drained_what_kafka_says_is_acknowledged() -> None:
+    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+        topics = node.operations.topics
+        group = await made(node, SubscriptionKind.QUEUE)
+        (kafka,) = cluster.segments.ends
+        await topics.split(NAME, 0)
+        children = [each for each in cluster.segments.ends if each != kafka]
+        told = {(each, bucket): (-1, -1) for each in children for bucket in range(2)}
+        told |= {(kafka, bucket): (10, -1) for bucket in range(4)} | {(kafka, 2): (3, 1)}
+        cluster.positions.queues[group] = told
+        await topics.surveys.look(NAME)
+        assert billing(topics).drained == ()
+        told[kafka, 2] = (3, 0)  # none is left, though its first offset is behind
+        await topics.surveys.look(NAME)
+        assert billing(topics).drained == (0,)
+
+    run(test)
+
+
+def test_what_was_drained_before_a_seek_is_not_called_drained_after_it() -> None:
+    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+        topics = node.operations.topics
+        group = await made(node)
+        (kafka,) = cluster.segments.ends
+        await topics.split(NAME, 0)
+        cluster.positions.groups[group] = {(kafka, bucket): 10 for bucket in range(4)}
+        cluster.positions.hold.clear()
+        looking = asyncio.create_task(topics.surveys.look(NAME))
+        await until(lambda: cluster.positions.calls != [])
+        await topics.resets.reset(NAME, "billing", EARLIEST)
+        cluster.positions.hold.set()
+        await looking
+        assert billing(topics).drained == ()
 
     run(test)
 

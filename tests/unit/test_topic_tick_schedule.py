@@ -41,6 +41,28 @@ def test_who_has_no_controller_any_more_loses_its_turn() -> None:
     assert list(schedule.turns(everything)) == ["public/default/t00003"]
 
 
+def test_what_is_due_is_looked_at_once_when_the_log_says_so() -> None:
+    schedule = TickSchedule(60.0, 0.0)
+    for name, due_ms in (("late", 3_000.0), ("soon", 1_000.0), ("never", 1_000.0), ("moved", 1.0)):
+        schedule.remind(name, due_ms)
+    schedule.remind("never", None)
+    schedule.remind("moved", 2_000.0)
+    schedule.remind("soon", 1_000.0)
+    assert list(schedule.due(999)) == []
+    assert list(schedule.due(1_000)) == ["soon"]
+    assert list(schedule.due(1_000)) == []
+    assert list(schedule.due(9_000)) == ["moved", "late"]
+    schedule.remind("late", 3_000.0)
+    assert list(schedule.due(9_000)) == ["late"]
+
+
+def test_what_is_due_at_once_is_looked_at_some_in_each_tick() -> None:
+    schedule = TickSchedule(60.0, 0.0)
+    for name in names(500):
+        schedule.remind(name, 1.0)
+    assert [len(list(schedule.due(1))) for _ in range(4)] == [200, 200, 100, 0]
+
+
 def test_a_namespace_is_looked_through_a_few_topics_in_each_tick() -> None:
     schedule = TickSchedule(60.0, 0.0)
     topics = names(500)

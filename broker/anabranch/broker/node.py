@@ -51,7 +51,7 @@ from anabranch.channel.load.loads import KafkaLoads, LoadTable
 from anabranch.channel.load.probe import LoadProbe
 from anabranch.channel.load.soft_state import SoftStateTopic
 from anabranch.channel.log.end import KafkaLogEnd
-from anabranch.channel.log.entries import Entry, append_record
+from anabranch.channel.log.entries import Entry, append_records
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.segments.admin import SegmentAdmin
 from anabranch.channel.segments.survey import BrokerSurveyor
@@ -126,7 +126,7 @@ class Node:
         self.runtime = Runtime(
             core,
             view,
-            partial(append_record, writer),
+            partial(append_records, writer),
             heartbeats.publish,
             self.metrics,
             KafkaLogEnd(self._connection, self._topics.wal).ask,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -47,7 +47,7 @@ RACES_MAX: Final = 8  # lost one after another before a request gives up
 APPEND_AGAIN_S: Final = 0.25
 
 OnAppended = Callable[[Exception | None], None]
-Append = Callable[[Record, OnAppended], None]
+Append = Callable[[Sequence[tuple[Record, OnAppended]]], None]
 AskEnd = Callable[[], Awaitable[int]]
 
 
@@ -138,13 +138,15 @@ class Proposals:
             ) from None
 
     def cast(
-        self, record: Record, seconds: float, over: Callable[[], object] = lambda: None
+        self, records: Sequence[Record], seconds: float, over: Callable[[], object] = lambda: None
     ) -> None:
-        """Proposes without waiting; `over` is called with the verdict, or when the time is over.
+        """Proposes without waiting: the first record, and at once what is to follow it.
 
-        Until then an append that fails is repeated.
+        `over` is called with the verdict on the first, or when the time is over. Until then an
+        append of that one that fails is repeated.
         """
-        verdict = self._begin(record)
+        first, *rest = records
+        verdict = self._begin(first, rest)
         overdue = self._loop.call_later(seconds, verdict.cancel)
 
         def done(verdict: asyncio.Future[Folded]) -> None:
@@ -155,9 +157,9 @@ class Proposals:
 
         verdict.add_done_callback(done)
 
-    def _begin(self, record: Record) -> asyncio.Future[Folded]:
+    def _begin(self, record: Record, rest: Sequence[Record] = ()) -> asyncio.Future[Folded]:
         """Its verdict, once it was read back. Until that is there or nobody awaits it any more, an
-        append that failed, or may have, is repeated.
+        append that failed, or may have, is repeated. `rest` is appended with it.
         """
         verdict: asyncio.Future[Folded] = self._loop.create_future()
         if self._ended.done():
@@ -165,17 +167,20 @@ class Proposals:
             return verdict
         self._begun[record.proposal_id] = (verdict, clock.now())
         verdict.add_done_callback(lambda _: self._begun.pop(record.proposal_id, None))
-        self.send(record)
+        self.send((record, *rest))
         return verdict
 
-    def send(self, record: Record, *, again: bool = False) -> None:
-        """Appends a record; whoever proposes it that way sees in the log what became of it."""
+    def send(self, records: Sequence[Record], *, again: bool = False) -> None:
+        """Appends records; whoever proposes them that way sees in the log what became of them."""
 
-        def done(error: Exception | None) -> None:
-            if error is not None:
-                self._loop.call_soon_threadsafe(self._failed, record, error, again)
+        def told(record: Record) -> OnAppended:
+            def done(error: Exception | None) -> None:
+                if error is not None:
+                    self._loop.call_soon_threadsafe(self._failed, record, error, again)
 
-        self._append(record, done)
+            return done
+
+        self._append([(record, told(record)) for record in records])
 
     def _failed(self, record: Record, error: Exception, again: bool) -> None:
         self._metrics.append_failures.inc()
@@ -192,7 +197,7 @@ class Proposals:
 
     def _again(self, record: Record) -> None:
         if record.proposal_id in self._begun and not self._ended.done():
-            self.send(record, again=True)
+            self.send((record,), again=True)
 
     def read_back(self, proposal_id: str, entry: Folded) -> None:
         """A record of this node was read from the log."""

@@ -227,10 +227,6 @@ class Runtime:
             self.server.ticked()
         self._mode_changed()
 
-    def claim(self, assigned: UnitMove) -> None:
-        """Proposes to own what a proposal under way gives to this node."""
-        self._do(self.core.claim(assigned, clock.now()))
-
     def closed(self, unit: str) -> None:
         """Nothing of the bundle is served here any more."""
         self._note_closed(unit)
@@ -336,10 +332,11 @@ class Runtime:
 
     def _do(self, effects: Iterable[Effect]) -> None:
         queue = deque(effects)
+        records: list[Record] = []
         while queue:
             effect = queue.popleft()
             if isinstance(effect, AppendRecord):
-                self.proposals.send(effect.record)
+                records.append(effect.record)
             elif isinstance(effect, SendHeartbeat):
                 self._publish(effect.beat, self._beat_acked)
             elif isinstance(effect, Halt):
@@ -357,6 +354,8 @@ class Runtime:
                 if self.server is not None and effect.unit != LEADERSHIP:
                     self.server.opened(effect.unit)
                 self._wake_one(effect.unit)  # it may have been assigned long before
+        if records:
+            self.proposals.send(records)
 
     def _note_closed(self, unit: str) -> None:
         began = self._closing.pop(unit, None)

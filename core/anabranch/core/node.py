@@ -9,11 +9,9 @@ the difference acted upon: a restart, a missed event and a live one take the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
-
-import msgspec
 
 from anabranch.core.balance.broker_load import ToldLoad
 from anabranch.core.balance.chooser import ChoiceRules, LoadChooser
@@ -23,7 +21,7 @@ from anabranch.core.balance.policies import Policies, policies_of
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.duties import Duties, expiries
 from anabranch.core.bundles.propose import Actor, NewId
-from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Move, UnitState
+from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Unit, UnitState
 from anabranch.core.effects import (
     AppendRecord,
     BrokerState,
@@ -37,7 +35,6 @@ from anabranch.core.effects import (
 )
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
-    Cause,
     ClusterSettings,
     Record,
     SessionChange,
@@ -130,12 +127,12 @@ class NodeCore:
             self._policies = policies_of(self.state)
         return self._policies
 
-    def chooser(self) -> LoadChooser:
+    def chooser(self, at_hand: str = "") -> LoadChooser:
         """Returns how brokers are chosen at this instant, by filters and load."""
         rules = ChoiceRules(
             self.settings.balance, self.settings.load_manager_class, self.policies()
         )
-        return LoadChooser(self.state, rules, self.candidate)
+        return LoadChooser(self.state, rules, self.candidate, at_hand, self.balance.turns)
 
     def candidate(self, broker: str) -> Candidate:
         """What is known of a broker that could take units.
@@ -354,19 +351,23 @@ class NodeCore:
 
     # --- units --------------------------------------------------------------------------
 
-    def claim(self, assigned: UnitMove, now: float) -> list[Effect]:
-        """A proposal that gives this node a free unit is on its way: let OWN follow at once.
+    def assign(
+        self, name: str, unit: Unit, counts: Mapping[str, int], now: float
+    ) -> list[UnitMove]:
+        """Proposals that give a free unit to one of the brokers in `counts`; none without a broker.
 
-        It is valid if that one wins, and else rejected; so a node that assigns to itself waits for
-        the log once, not twice.
+        A node that chooses itself lets OWN follow at once. That is valid if the first one wins, and
+        else rejected; so such a node waits for the log once, not twice.
         """
-        unit = self.state.unit(assigned.unit)
-        if unit is None or unit.source or assigned.broker != self.me or not self.lease.holds(now):
+        choose = self.chooser(at_hand=self.me)
+        record = propose.assign(self.actor(), name, unit, counts, self._new_id(), choose)
+        if record is None:
             return []
-        own = propose.move(
-            *(self.actor(), assigned.unit, None, Move.OWN, self._new_id(), Cause.LOOKUP),
-        )
-        return list(self._propose(msgspec.structs.replace(own, version=assigned.version + 1), now))
+        own = propose.claim(self.actor(), unit, record, self._new_id)
+        if own is None or not self.lease.holds(now) or not self._pacing.admits(own, now):
+            return [record]
+        self._contact.proposed(own.key, now)
+        return [record, own]
 
     def _propose(self, record: Record, now: float) -> Iterator[Effect]:
         if self._pacing.admits(record, now):

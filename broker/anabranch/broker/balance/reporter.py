@@ -105,7 +105,8 @@ class BalanceReporter:
             return
         now_ms = self._runtime.log_ms
         me = self._runtime.core.me
-        load = self._told.measured(resources, self.bundles, now_ms)
+        gave_at_ms = self._runtime.core.balance.gave_at_ms(me)
+        load = self._told.measured(resources, self.bundles, now_ms, gave_at_ms)
         if load is not None:
             self.reports += 1
             self._loads.write({me: broker_load_record(load, self._class)})

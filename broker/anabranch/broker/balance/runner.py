@@ -64,8 +64,9 @@ class BalanceRunner:
 
     def _propose(self, records: Iterable[UnitMove]) -> None:
         """Whether they win, the log will tell; what is lost is decided anew."""
-        for record in records:
-            self._runtime.proposals.send(record)
+        proposed = list(records)
+        if proposed:
+            self._runtime.proposals.send(proposed)
 
     def _shed(self, found: Round) -> None:
         self.last_round = found

@@ -12,7 +12,6 @@ from anabranch.broker.bundles.owners import owner_to_name
 from anabranch.broker.errors import DeadlineExceededError, NotFoundError, OperationError
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
-from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import Unit, UnitState
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import topic_hash
@@ -148,11 +147,10 @@ class LookupService:
         for broker, chosen in self._chosen.items():
             if broker in counts:
                 counts[broker] += chosen
-        core, new_id = runtime.core, self._proposals.new_id()
-        record = propose.assign(core.actor(), name, unit, counts, new_id, core.chooser())
-        if record is None:
+        records = runtime.core.assign(name, unit, counts, clock.now())
+        if not records:
             return False
-        target = record.broker
+        target = records[0].broker
         self._assigning.add(name)
         self._chosen[target] += 1
 
@@ -160,8 +158,7 @@ class LookupService:
             self._assigning.discard(name)
             self._chosen[target] -= 1
 
-        self._proposals.cast(record, self._settings.now.lookup_timeout_s, over)
-        runtime.claim(record)
+        self._proposals.cast(records, self._settings.now.lookup_timeout_s, over)
         return True
 
     def locate_broker(self, owner: str) -> Located | None:

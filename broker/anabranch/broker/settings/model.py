@@ -129,6 +129,14 @@ class Settings(PortFields, LogFields, TopicListFields, AutoScaleFields, BalanceF
         le=3_153_600_000,
         description="How long messages are kept that every subscription has read; -1: for ever.",
     )
+    scalable_topic_sealed_retention_seconds: int = Field(
+        130,
+        ge=0,
+        le=3_153_600_000,
+        description="How long a sealed segment is kept at least, whatever else is said: in it "
+        "producers find what became of messages whose append was in doubt when it was sealed. "
+        "Their delivery_timeout_s, and 10 s.",
+    )
     scalable_topic_unread_retention_seconds: int = Field(
         -1,
         ge=-1,

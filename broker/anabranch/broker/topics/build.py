@@ -74,6 +74,7 @@ def build_topics(
         timing=timing(settings),
         auto_scale=_auto_scale(settings),
         retention_s=retention(settings).read_s,
+        doubt_s=settings.scalable_topic_sealed_retention_seconds,
     )
     workers = WorkerPool(parts.open_keeper, settings.topic_prefix)
     service = TopicService(

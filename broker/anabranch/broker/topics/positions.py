@@ -16,6 +16,7 @@ import msgspec
 from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.segments.positions import EARLIEST, LATEST, Place
+from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.segment import SegmentInfo
@@ -175,6 +176,11 @@ class Group(msgspec.Struct, frozen=True):
             nothing = (0,) * part.segment.buckets
             found |= zip(part.places(), noted.get(part.segment.segment_id, nothing), strict=True)
         return found
+
+    def by_bucket(self, at: Mapping[Place, int]) -> dict[Bucket, int]:
+        """Returns these positions by segment and bucket."""
+        numbers = {part.kafka_topic: part.segment.segment_id for part in self.parts}
+        return {(numbers[topic], bucket): offset for (topic, bucket), offset in at.items()}
 
 
 def reading_groups(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -20,6 +21,8 @@ class TickSchedule:
         self._controlled: OrderedDict[str, None] = OrderedDict()  # topics, the next one first
         self._namespaces: OrderedDict[str, None] = OrderedDict()  # to be looked through
         self._names: OrderedDict[str, None] = OrderedDict()  # of topics to be looked at
+        self._due_ms: dict[str, float] = {}  # topics without a controller, by the log's clock
+        self._dues: list[tuple[float, str]] = []  # a heap of these, and of what was due before
 
     def configure(self, interval_s: float, now: float) -> None:
         """The interval is this from now on."""
@@ -36,6 +39,24 @@ class TickSchedule:
             name, _ = self._controlled.popitem(last=False)
             if is_controlled(name):
                 self._controlled[name] = None
+                yield name
+
+    def remind(self, name: str, due_ms: float | None) -> None:
+        """The topic is to be looked at when the log says that time; None: at no certain one."""
+        if due_ms is None:
+            self._due_ms.pop(name, None)
+        elif self._due_ms.get(name) != due_ms:
+            self._due_ms[name] = due_ms
+            heapq.heappush(self._dues, (due_ms, name))
+
+    def due(self, log_ms: int) -> Iterator[str]:
+        """Topics whose time has come, some in each tick."""
+        for _ in range(_LOOKS_MAX):
+            if not self._dues or self._dues[0][0] > log_ms:
+                return
+            due_ms, name = heapq.heappop(self._dues)
+            if self._due_ms.get(name) == due_ms:
+                del self._due_ms[name]
                 yield name
 
     def look_through(self, units: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from itertools import count
+from itertools import chain, count
 from typing import Final, Protocol
 
 import msgspec
@@ -224,7 +224,8 @@ class TopicService:
         for name in self._rounds.turns(self._homes.__contains__):
             self.reconcile(name)
         topics = self.runtime.view.topics
-        for name in self._rounds.looks(self.runtime.now(), self.open_since, topics, self._is_mine):
+        looks = self._rounds.looks(self.runtime.now(), self.open_since, topics, self._is_mine)
+        for name in chain(self._rounds.due(self.runtime.log_ms), looks):
             if name not in self._homes:
                 self.reconcile(name, idle=False)
         for ticker in self.tickers:
@@ -262,7 +263,7 @@ class TopicService:
                     self._start(name, task)
                 case Propose(record):
                     # The controller repeats what the log does not show in time.
-                    self.runtime.proposals.cast(record, _VERDICT_S_MAX)
+                    self.runtime.proposals.cast((record,), _VERDICT_S_MAX)
                 case SendAssignment(connection, _, assignment):
                     attached = self.consumers.get(connection)
                     if attached is not None:
@@ -290,6 +291,7 @@ class TopicService:
             return
         topic = self.runtime.view.topic(name)
         if topic is None or not topic.is_restless:
+            self._rounds.remind(name, home.controller.due_ms)
             del self._homes[name]
 
     def dismiss(self, topics: Collection[str], why: str, subscription: str | None = None) -> None:

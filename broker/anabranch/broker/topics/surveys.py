@@ -41,6 +41,7 @@ from anabranch.broker.topics.usage import Expiry, change_as_read
 from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.segments.positions import Place
+from anabranch.core.subscriptions.draining import drained_by_positions
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.core.topics.retention import Retention, trims, written_down
@@ -84,6 +85,7 @@ class TopicSurveys:
             now,
         )
         self._access = access
+        self._usage = consumers.usage
         self._runtime = access.runtime
         self._positions = positions
         self._owned = owned
@@ -202,10 +204,12 @@ class TopicSurveys:
         self._note_seen(name, topic, asked, found)
         late = False
         for subscription, group in asked.groups.items():
+            at = found.positions.get(group.name)
+            if at is not None and await self._say_drained(name, topic, subscription, group, at):
+                continue
             # Kafka forgets no queue's, and where a checkpoint begins is its consumer's to say.
             if group.known.kind is not SubscriptionKind.STREAM:
                 continue
-            at = found.positions.get(group.name)
             if at is None:
                 late = True
             else:
@@ -222,17 +226,29 @@ class TopicSurveys:
 
     # --- positions ----------------------------------------------------------------------
 
+    async def _say_drained(
+        self,
+        name: str,
+        topic: ScalableTopic,
+        subscription: str,
+        group: Group,
+        at: Mapping[Place, int],
+    ) -> bool:
+        """Whether the log is told what nobody is there to report, since nobody uses it."""
+        known = group.known
+        drained = drained_by_positions(topic.layout, frozenset(known.drained), group.by_bucket(at))
+        if not drained or self._usage.is_used(name, subscription, known):
+            return False
+        op = SubscriptionOp.DRAINED
+        await change_as_read(self._access, name, subscription, known, op, segment_ids=drained)
+        return True
+
     async def _write_down(
         self, name: str, subscription: str, group: Group, at: Mapping[Place, int]
     ) -> None:
         """What is in use is written down now and then only: its consumers commit it to Kafka."""
         known, key, now = group.known, (name, subscription), self._now()
-        numbers = {p.kafka_topic: p.segment.segment_id for p in group.parts}
-        wanted = written_down(
-            known,
-            (part.segment for part in group.parts),
-            {(numbers[topic], bucket): offset for (topic, bucket), offset in at.items()},
-        )
+        wanted = written_down(known, (part.segment for part in group.parts), group.by_bucket(at))
         number, not_before = self._note_at.get(key, (known.created_offset, -math.inf))
         if number == known.created_offset and known.consumers and now < not_before:
             return

@@ -7,7 +7,7 @@ gaps. An append is answered by a callback, and its verdict only by reading the r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 import msgspec
@@ -98,4 +98,17 @@ def read_until(
 
 def append_record(writer: LogWriter, record: Record, on_done: OnDone) -> None:
     """Appends a proposal in its newest schema."""
-    writer.append(record.key, encode_record(record), schema_header(record), on_done)
+    append_records(writer, ((record, on_done),))
+
+
+def append_records(writer: LogWriter, records: Iterable[tuple[Record, OnDone]]) -> None:
+    """Appends proposals in this order, each in its newest schema.
+
+    All are encoded before the first is handed over, so that Kafka's client finds them together.
+    """
+    encoded = [
+        (record.key, encode_record(record), schema_header(record), on_done)
+        for record, on_done in records
+    ]
+    for key, value, header, on_done in encoded:
+        writer.append(key, value, header, on_done)

@@ -118,6 +118,11 @@ def _average(before: float, now: float, history: float) -> float:
     return before * history + (1 - history) * now
 
 
+def has_cooled(load: BrokerLoadData, unloaded_ms: int, settings: BalanceSettings) -> bool:
+    """Whether a load follows from what its broker has, which gave a bundle away at that time."""
+    return load.updated_at_ms - unloaded_ms >= settings.shedding_delay_in_seconds * 1000
+
+
 def report_due(
     load: BrokerLoadData,
     reported: BrokerLoadData,

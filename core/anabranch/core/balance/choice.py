@@ -7,7 +7,6 @@ whatever it has to assign, before the next report of that broker's load says oth
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Sequence
 from enum import StrEnum, unique
 
@@ -39,11 +38,6 @@ class Choice(msgspec.Struct, frozen=True):
     failed: tuple[tuple[BrokerFilter, str], ...]
 
 
-def draw_of(unit: str, version: int) -> int:
-    """A number to choose by which two nodes agree on, but which differs from bundle to bundle."""
-    return zlib.crc32(f"{unit}@{version}".encode())
-
-
 def choose(
     candidates: Sequence[Candidate],
     terms: Terms,
@@ -53,8 +47,8 @@ def choose(
 ) -> Choice:
     """The broker for a bundle.
 
-    Among equals `pick` decides, else `draw`, which is random or `draw_of`; `turn` counts this
-    node's choices for namespaces that are excluded from shedding.
+    Among equals `pick` decides, else `draw`, a random number; `turn` counts this node's choices
+    for namespaces that are excluded from shedding.
     """
     found = filtered(candidates, terms)
     kept = found.kept

@@ -1,13 +1,15 @@
 """`LoadChooser`: which broker a unit goes to, by filters and load, and what that rested on.
 
 Of several brokers that are equally good by the rules (`choice`) the one with the fewest units is
-taken, by the log: that is known at once, whereas a load is as old as its last report.
+taken, by the log: that is known at once, whereas a load is as old as its last report. A node that
+assigns on a look-up prefers itself where that makes hardly a difference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 
 import msgspec
 
@@ -29,11 +31,23 @@ class ChoiceRules(msgspec.Struct, frozen=True):
 
 
 class LoadChooser:
-    """For some choices at one instant. `candidate` says what is known of a broker."""
+    """For some choices at one instant.
+
+    `candidate` says what is known of a broker; `at_hand` is the one that is preferred among those
+    that are as good (`choose_broker`), "" for none; `turns` counts this node's choices for
+    namespaces whose bundles brokers take in turn.
+    """
 
     def __init__(
-        self, state: StateQueries, rules: ChoiceRules, candidate: Callable[[str], Candidate]
+        self,
+        state: StateQueries,
+        rules: ChoiceRules,
+        candidate: Callable[[str], Candidate],
+        at_hand: str = "",
+        turns: Iterator[int] | None = None,
     ) -> None:
+        self._at_hand = at_hand
+        self._turns = count() if turns is None else turns
         self._state = state
         self._rules = rules
         self._candidate = candidate
@@ -56,9 +70,11 @@ class LoadChooser:
         )
 
         def fewest(best: Iterable[str]) -> str:
-            return choose_broker(unit, {broker: counts[broker] for broker in best})
+            weighed = {broker: counts[broker] for broker in best}
+            return choose_broker(unit, weighed, at_hand=self._at_hand)
 
-        choice = choose(offered, terms, pick=fewest)
+        in_turn = namespace in self._rules.settings.shedding_excluded_namespaces
+        choice = choose(offered, terms, turn=next(self._turns) if in_turn else 0, pick=fewest)
         return choice.broker, (grounds_of(choice),)
 
     def _of(self, broker: str) -> Candidate:

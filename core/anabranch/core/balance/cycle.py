@@ -9,6 +9,7 @@ condition held count on. What a leader had not proposed yet when it went is deci
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -64,6 +65,7 @@ class BalanceCycle:
     """One node's notes. `now` is seconds of its own clock, `now_ms` the log's."""
 
     def __init__(self) -> None:
+        self.turns = count()  # of brokers, for namespaces that are excluded from shedding
         self._hits = 0
         self._split_hits: Hits = {}
         self._leaving: dict[str, str] = {}  # bundles that the balancer moves, and whom they leave
@@ -105,6 +107,10 @@ class BalanceCycle:
         if bundle in self._leaving:
             self._bundles[bundle] = at_ms
             self._brokers[self._leaving.pop(bundle)] = at_ms
+
+    def gave_at_ms(self, broker: str) -> int | None:
+        """When the balancer last took a bundle from this broker, as far as that still counts."""
+        return self._brokers.get(broker)
 
     def due(self, what: str, interval_s: float, now: float) -> bool:
         """Whether the interval, which may have changed, is over; if so, the next one begins."""

@@ -1,9 +1,9 @@
 """`BrokerReports`: what a broker tells of its load, measurement by measurement, and when.
 
-Its load is told when it has changed much or was not told for long; its top bundles when they are
-others than were told, when one of them has changed as much, or when they were not told for long. A
-bundle that came, went or was split makes what was measured wrong, so the average begins anew after
-that.
+Its load is told when it has changed much, was not told for long, or is waited for; its top bundles
+when they are others than were told, when one of them has changed as much, or when they were not
+told for long. A bundle that came, went or was split makes what was measured wrong, so the average
+begins anew after that.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from anabranch.core.balance.broker_load import (
     BrokerLoadData,
     LoadSample,
     clear_due,
+    has_cooled,
     report_due,
     updated,
 )
@@ -63,15 +64,28 @@ class BrokerReports:
             self._offered.update(parts)
 
     def measured(
-        self, resources: Resources, bundles: Mapping[str, BundleLoad], now_ms: int
+        self,
+        resources: Resources,
+        bundles: Mapping[str, BundleLoad],
+        now_ms: int,
+        gave_at_ms: int | None = None,
     ) -> BrokerLoadData | None:
-        """Takes a measurement in; returns the load if it is to be told."""
+        """Takes a measurement in; returns the load if it is to be told.
+
+        `gave_at_ms`: when the balancer last took a bundle from this broker. No cycle decides
+        anything until a load is told that has followed that, so one is, also if it is at rest.
+        """
         if self._is_outdated and clear_due(self._cleared_at_ms, now_ms):
             self._is_outdated = False
             self._cleared_at_ms = now_ms
             self.load = self.reported = FRESH
         self.load = updated(self.load, sample_of(resources, bundles), self.settings, now_ms)
-        if not report_due(self.load, self.reported, self.settings, now_ms):
+        awaited = (
+            gave_at_ms is not None
+            and has_cooled(self.load, gave_at_ms, self.settings)
+            and not has_cooled(self.reported, gave_at_ms, self.settings)
+        )
+        if not report_due(self.load, self.reported, self.settings, now_ms, force=awaited):
             return None
         self.reported = self.load = msgspec.structs.replace(self.load, reported_at_ms=now_ms)
         return self.reported

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.balance.broker_load import BrokerLoadData, fault_of, is_stale
+from anabranch.core.balance.broker_load import BrokerLoadData, fault_of, has_cooled, is_stale
 from anabranch.core.balance.counters import BalanceResult, UnloadReason
 from anabranch.core.balance.offload import BundleMove, ClusterView, Exchange, Pair, Permits, offload
 from anabranch.core.balance.settings import NAMES, BalanceSettings
@@ -118,7 +118,7 @@ def decide(
     cooling = {
         broker: unloaded_ms
         for broker, unloaded_ms in state.unloaded_brokers.items()
-        if (load := loads.get(broker)) is None or not _has_cooled(load, unloaded_ms, settings)
+        if (load := loads.get(broker)) is None or not has_cooled(load, unloaded_ms, settings)
     }
     state = msgspec.structs.replace(state, unloaded_brokers=cooling)
 
@@ -212,10 +212,6 @@ def _spread(loads: Collection[BrokerLoadData]) -> tuple[float, float]:
     values = [load.weighted_max_ema for load in loads]
     average = math.fsum(values) / len(values)
     return average, math.fsum((each - average) ** 2 for each in values) / len(values)
-
-
-def _has_cooled(load: BrokerLoadData, unloaded_ms: int, settings: BalanceSettings) -> bool:
-    return load.updated_at_ms - unloaded_ms >= settings.shedding_delay_in_seconds * 1000
 
 
 def _by_load(load: BrokerLoadData) -> tuple[float, float]:

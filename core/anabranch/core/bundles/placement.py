@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from anabranch.core.log.records import Grounds
+
+_HARDLY_MORE: Final = 16  # one in so many: nothing where there are few units, which shall be even
 
 Chosen = tuple[str, tuple[Grounds, ...]]  # a broker, "" for none, and what the choice rested on
 
@@ -24,16 +26,27 @@ def by_count(unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ())
     return choose_broker(unit, counts, excluded), ()
 
 
-def choose_broker(unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()) -> str:
+def choose_broker(
+    unit: str, counts: Mapping[str, int], excluded: Iterable[str] = (), at_hand: str = ""
+) -> str:
     """The candidate with the fewest units; "" when there is none.
+
+    `at_hand` is the one for which less has to be written and read: it is taken as long as it has
+    hardly more units than the one with the fewest.
 
     >>> choose_broker("a/b/0x00000000_0xffffffff", {"x:1": 3, "y:1": 2})
     'y:1'
+    >>> choose_broker("a/b/0x00000000_0xffffffff", {"x:1": 34, "y:1": 32}, at_hand="x:1")
+    'x:1'
     """
     barred = frozenset(excluded)
     candidates = [broker for broker in counts if broker not in barred]
     if not candidates:
         return ""
+    if at_hand in candidates:
+        fewest = min(counts[broker] for broker in candidates)
+        if counts[at_hand] <= fewest + fewest // _HARDLY_MORE:
+            return at_hand
     return min(candidates, key=lambda broker: (counts[broker], _weight(unit, broker), broker))
 
 

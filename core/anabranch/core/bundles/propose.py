@@ -82,6 +82,17 @@ def assign(
     )
 
 
+def claim(actor: Actor, unit: Unit, assigned: UnitMove, new_id: NewId) -> UnitMove | None:
+    """What follows a proposal of this actor that gives a free unit to itself: to own it.
+
+    None where that one gives it to another, or somebody has yet to see that it lost the unit.
+    """
+    if assigned.broker != actor.broker or unit.source:
+        return None
+    own = move(actor, assigned.unit, unit, Move.OWN, new_id(), Cause.LOOKUP)
+    return msgspec.structs.replace(own, version=assigned.version + 1)
+
+
 def release(
     actor: Actor,
     name: str,

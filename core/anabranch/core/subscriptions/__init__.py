@@ -10,6 +10,7 @@
 `handover`: when a bucket changes hands.
 `coordinator`: the consumers that are there, and what each holds now.
 `instances`: the processes that serve under names.
+`draining`: which segments it is through with.
 `unserved`: a watchdog for what nobody serves.
 `timing`: how patient all that is.
 """
@@ -18,6 +19,7 @@
 __all__ = [
     "admission",
     "coordinator",
+    "draining",
     "instances",
     "propose",
     "subscription",

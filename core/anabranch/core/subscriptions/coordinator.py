@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from typing import Self
 
 import msgspec
 
+from anabranch.core.subscriptions.draining import drained_segments
 from anabranch.core.subscriptions.handover import BucketsInUse, Granted
 from anabranch.core.subscriptions.instances import Bucket, Instance
 from anabranch.core.subscriptions.subscription import NOBODY, Subscription, SubscriptionKind
@@ -384,16 +385,3 @@ class SubscriptionCoordinator:
             known.sequence += 1
             sent.append((known.connection, ConsumerAssignment(epoch, known.sequence, share)))
         return sent
-
-
-def drained_segments(layout: SegmentLayout, logged: Set[int], done: Set[Bucket]) -> tuple[int, ...]:
-    """Returns the segments that are done in every bucket, as all above them; not those `logged`."""
-    found: list[int] = []
-    for part in sorted(layout.segments.values(), key=lambda part: part.segment_id):
-        if part.is_active or part.segment_id in logged:
-            continue
-        above = layout.ancestors(part.segment_id)
-        buckets = ((part.segment_id, bucket) for bucket in range(part.buckets))
-        if above <= logged | set(found) and all(bucket in done for bucket in buckets):
-            found.append(part.segment_id)
-    return tuple(found)

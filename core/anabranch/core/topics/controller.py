@@ -44,6 +44,7 @@ from anabranch.core.topics.tasks import (
     after_task,
     next_task,
     prunable,
+    prunable_at_ms,
 )
 from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
 
@@ -54,10 +55,16 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     timing: Timing = Timing()
     auto_scale: AutoScaleSettings = AutoScaleSettings()
     retention_s: float = 604_800.0  # of a sealed segment that everybody has drained
+    doubt_s: float = 130.0  # for which one is kept in any case: producers settle from it
     retry_s: float = 1.0
     retry_s_max: float = 30.0
     sealing_retry_s_max: float = 5.0  # producers hold the segment's messages meanwhile
     prepare_s: float = 30.0  # an operation that cannot be prepared for this long is given up
+
+    @property
+    def sealed_s(self) -> float:
+        """How long a sealed segment is kept at least."""
+        return max(self.retention_s, self.doubt_s)
 
 
 class RunTask(msgspec.Struct, frozen=True):
@@ -155,6 +162,14 @@ class TopicController:
             return False
         return all(each.is_idle for each in self.coordinators.values())
 
+    @property
+    def due_ms(self) -> float | None:
+        """When it has something to do though nothing is logged, on the log's clock; None: never."""
+        topic = self.state.topic(self.name)
+        if topic is None:
+            return None
+        return prunable_at_ms(self.state, self.name, topic, self._settings.sealed_s)
+
     # --- inputs -------------------------------------------------------------------------
 
     def reconcile(self, now: float, log_ms: int) -> list[ControllerEffect]:
@@ -249,8 +264,7 @@ class TopicController:
         if self._is_proposed(topic_key(self.name), topic.version, now):
             return []
         # Before what waits to be deleted: Kafka may refuse to delete for ever.
-        retention_s = self._settings.retention_s
-        gone = prunable(self.state, self.name, topic, log_ms, retention_s)
+        gone = prunable(self.state, self.name, topic, log_ms, self._settings.sealed_s)
         if gone:
             record = topic_change(
                 self._actor(),

@@ -8,6 +8,8 @@ out of the layout for good (docs/topics.md).
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from anabranch.core.bundles.propose import Actor
@@ -111,12 +113,15 @@ def after_task(
 
 
 def prunable(
-    state: StateReader, name: str, topic: ScalableTopic, log_ms: int, retention_s: float
+    state: StateReader, name: str, topic: ScalableTopic, log_ms: int, kept_s: float
 ) -> tuple[int, ...]:
-    """Sealed segments that nobody needs any more: drained by all, retention over, no parents."""
+    """Sealed segments that nobody needs any more: drained by all, kept for their time, no parents.
+
+    That time is at least as long as producers may take to settle what is in doubt (`kept_s`).
+    """
     if topic.state is not TopicState.STABLE:
         return ()
-    kept_since = log_ms - retention_s * 1000
+    kept_since = log_ms - kept_s * 1000
     old = {
         part.segment_id
         for part in topic.segments
@@ -129,3 +134,20 @@ def prunable(
         if part.segment_id in old and all(up in found for up in part.parent_ids):
             found.append(part.segment_id)
     return tuple(found)
+
+
+def prunable_at_ms(
+    state: StateReader, name: str, topic: ScalableTopic, kept_s: float
+) -> float | None:
+    """The log's time at which something is prunable, if nothing is logged meanwhile; None: never.
+
+    A segment goes with or after its parents, which were sealed before it.
+    """
+    roots = {
+        part.segment_id for part in topic.segments if not part.is_active and not part.parent_ids
+    }
+    for _, subscription in state.subscriptions(name) if roots else ():
+        roots &= set(subscription.drained)
+    sealed_ms = (part.sealed_at_ms for part in topic.segments if part.segment_id in roots)
+    first_ms = min(sealed_ms, default=math.inf) + kept_s * 1000
+    return None if math.isinf(first_ms) else first_ms

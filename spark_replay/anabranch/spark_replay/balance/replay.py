@@ -158,7 +158,9 @@ class BalanceReplay:
             broker.resources = broker.model.resources(throughput)
             sample = sample_of(broker.resources, broker.bundles)
             broker.load = updated(FRESH, sample, self._yardstick, self._now_ms).weighted_max_ema
-        load = broker.reports.measured(broker.resources, broker.bundles, self._now_ms)
+        load = broker.reports.measured(
+            broker.resources, broker.bundles, self._now_ms, self._cycle.gave_at_ms(name)
+        )
         if load is not None:
             self._told[name] = load
         # A report that would be the same is only told anew when it is old.

@@ -1,0 +1,39 @@
+"""Which segments a subscription is through with.
+
+Whoever serves a bucket says when it is drained, and the coordinator adds that up. Where nobody is
+there, the positions say it as well: what a subscription has committed, or a queue acknowledged, up
+to the end of a sealed segment, it will not read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.topics.layout import SegmentLayout
+
+
+def drained_segments(layout: SegmentLayout, logged: Set[int], done: Set[Bucket]) -> tuple[int, ...]:
+    """Returns the segments that are done in every bucket, as all above them; not those `logged`."""
+    found: list[int] = []
+    for part in sorted(layout.segments.values(), key=lambda part: part.segment_id):
+        if part.is_active or part.segment_id in logged:
+            continue
+        above = layout.ancestors(part.segment_id)
+        buckets = ((part.segment_id, bucket) for bucket in range(part.buckets))
+        if above <= logged | set(found) and all(bucket in done for bucket in buckets):
+            found.append(part.segment_id)
+    return tuple(found)
+
+
+def drained_by_positions(
+    layout: SegmentLayout, logged: Set[int], at: Mapping[Bucket, int]
+) -> tuple[int, ...]:
+    """The same by the next offset of each bucket; one that is not in `at` is at its beginning."""
+    done = {
+        (part.segment_id, bucket)
+        for part in layout.segments.values()
+        for bucket, end in enumerate(part.end_offsets)
+        if at.get((part.segment_id, bucket), 0) >= end
+    }
+    return drained_segments(layout, logged, done)
