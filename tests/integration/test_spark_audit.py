@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.channel.codec import encode_entity
-from anabranch.core.log.records import scope_of
+from anabranch.core.log.records import PolicyOp, scope_of
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay import audit as audit_module
@@ -32,6 +32,7 @@ from support.history import BROKERS, mixed
 from support.kafka_history import append, name_archive, publish, put_snapshot, trim
 from support.local_audit import OF_TOPICS
 from support.quiet import QUIET
+from support.setting_history import override_change
 from support.topic_history import ORDERS, topic_of, topical
 
 NEWER = b"\xc3\x01" + b"\x07" * 40
@@ -61,6 +62,7 @@ def test_a_sound_log_passes_every_check(
     name = history.units()[0]
     isolates(history, ".*", ".*")
     sheds(history, name, history.elsewhere(name))
+    history.accepted(override_change(history, PolicyOp.CREATE, "1000"))
     history.garbage(value=NEWER, schema=b"a-strangers/1")
     topics = publish(kafka, topic_prefix, history, history.snapshot())
     strangers = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})

@@ -32,7 +32,7 @@ class Checks:
         self.truth = MemoryReplica()
         self._digests = [self.truth.digest]  # by next offset
         self._ranges: dict[str, tuple[str, HashRange]] = {}
-        self._aims: dict[str, Entity] = {}  # proposal -> what its proposer saw under its key
+        self._aims: dict[str, Entity | None] = {}  # proposal -> what its proposer saw under its key
         self._second = 0
         self._in_second = 0
         self.busiest_second = 0
@@ -110,8 +110,9 @@ class Checks:
         seen = process.replica.entities.get(record.key)
         if isinstance(seen, Unit) and record.version == seen.version + 2:
             return  # it follows another of its proposer's: `meant` knows what it needs
-        if seen is not None and not isinstance(record, SessionChange | ClusterSettings):
-            self._aims[record.proposal_id] = seen
+        if not isinstance(record, SessionChange | ClusterSettings):
+            # An append that may have failed is repeated; what it is meant for stays.
+            self._aims.setdefault(record.proposal_id, seen)
 
     def meant(self, folded: Folded, before: Entity | None) -> None:
         """What wins changes what its proposer saw, not another thing of the same name."""

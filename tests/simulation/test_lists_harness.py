@@ -75,7 +75,7 @@ def test_a_watch_that_is_put_down_as_told_too_far(monkeypatch: pytest.MonkeyPatc
             watch.generation = watch.kept.list.generation
 
     monkeypatch.setattr(listing._Listing, "_tell_some", early)
-    violation_found("does not have the list")
+    violation_found("does not have the list", "still gives lists")
 
 
 def test_a_list_of_before_that_is_kept_by_a_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,23 +16,9 @@ from anabranch.core.log.verdicts import Verdict
 from anabranch.core.settings.override import SettingOverride, override_key
 from anabranch.spark_replay.replay import Rule
 from anabranch.spark_replay.tally import CheckName
-from support.history import BROKERS, History, ready
+from support.history import History, ready
 from support.local_audit import audited, not_applicable, violated, witness
-
-NAME = "lookupTimeoutMillis"
-
-
-def change(history: History, op: PolicyOp, value: str = "", name: str = NAME) -> SettingChange:
-    before = history.state.override(name)
-    return SettingChange(
-        proposal_id=history.new_id(),
-        name=name,
-        op=op,
-        version=(before.version if before else 0) + 1,
-        actor=BROKERS[0],
-        session=history.sessions[BROKERS[0]],
-        value=value,
-    )
+from support.setting_history import NAME, override_change
 
 
 def overridden(*values: str, name: str = NAME) -> History:
@@ -41,7 +27,7 @@ def overridden(*values: str, name: str = NAME) -> History:
     for value in values:
         known = history.state.override(name) is not None
         op = PolicyOp.DELETE if not value else PolicyOp.UPDATE if known else PolicyOp.CREATE
-        history.accepted(change(history, op, value, name))
+        history.accepted(override_change(history, op, value, name))
     return history
 
 
@@ -56,7 +42,7 @@ def test_overrides_that_replace_one_another_are_sound() -> None:
 def test_a_replay_from_a_snapshot_goes_on_with_what_is_in_force_there() -> None:
     history = overridden("1000")
     taken = history.snapshot()
-    history.accepted(change(history, PolicyOp.UPDATE, "2000"))
+    history.accepted(override_change(history, PolicyOp.UPDATE, "2000"))
     findings = audited(
         history, snapshot=taken, without_before=history.next_offset - 1, setting_fault=setting_fault
     )
@@ -129,7 +115,7 @@ def test_a_fold_that_makes_something_else_of_a_change_is_found(spoil: Spoil, why
 
 def test_a_second_first_override_is_found() -> None:
     history = overridden("1000")
-    record = replace(change(history, PolicyOp.UPDATE, "2000"), op=PolicyOp.CREATE)
+    record = replace(override_change(history, PolicyOp.UPDATE, "2000"), op=PolicyOp.CREATE)
     history.append(record)
 
     def rule(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
