@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -29,6 +31,7 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
+from anabranch.broker.requester import principal
 from anabranch.channel.errors import AppendFailedError
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.errors import AnabranchError
@@ -81,7 +84,9 @@ class Proposals:
         return asyncio.get_running_loop().time() + timeout_s
 
     def actor(self) -> Actor:
-        """This node as a proposer. Raises UnavailableError without a lease."""
+        """This node as a proposer, for whom it answers just now. Raises UnavailableError without a
+        lease.
+        """
         if self._ended.done():
             raise UnavailableError("this node is stopping; ask another")
         if not self._core.lease.holds(clock.now()):
@@ -89,7 +94,7 @@ class Proposals:
                 "this node is in safe mode: it has lost touch with Kafka and takes no requests "
                 "that need the log until it is back; try again, or ask another node"
             )
-        return self._core.actor()
+        return msgspec.structs.replace(self._core.actor(), principal=principal())
 
     # --- proposing ----------------------------------------------------------------------
 

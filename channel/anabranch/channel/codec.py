@@ -98,22 +98,30 @@ def _off_no_broker(fields: Fields) -> Fields:
     return {**fields, "off": ()}
 
 
+def _by_nobody(fields: Fields) -> Fields:
+    return {**fields, "principal": ""}
+
+
 def _without_sums(fields: Fields) -> Fields:
     return {**fields, "keys": -1, "check": 0, "form": 0}
 
 
 _RECORDS: Final = SchemaSet(
     (
-        stored_family("unit-move", UnitMove, {1: _without_choice}),
+        stored_family("unit-move", UnitMove, {1: _without_choice, 2: _by_nobody}),
         stored_family("session-change", SessionChange, {1: _as_it_was}),
         stored_family("cluster-settings", ClusterSettings, {}),
-        stored_family("tenant-change", TenantChange, {1: _as_it_was}),
-        stored_family("namespace-change", NamespaceChange, {1: _with_override, 2: _without_group}),
+        stored_family("tenant-change", TenantChange, {1: _as_it_was, 2: _by_nobody}),
+        stored_family(
+            "namespace-change",
+            NamespaceChange,
+            {1: _with_override, 2: _without_group, 3: _by_nobody},
+        ),
         stored_family("archive-change", ArchiveChange, {}),
         stored_family(
             "topic-change",
             TopicChange,
-            {1: _with_override, 2: _counting_each, 3: _off_no_broker},
+            {1: _with_override, 2: _counting_each, 3: _off_no_broker, 4: _by_nobody},
         ),
         stored_family(
             "subscription-change",
@@ -125,10 +133,11 @@ _RECORDS: Final = SchemaSet(
                 4: _without_dead_letters,
                 5: _as_it_was,
                 6: _as_it_was,
+                7: _by_nobody,
             },
         ),
-        stored_family("placement-policy-change", PlacementPolicyChange, {}, edition=2),
-        stored_family("setting-change", SettingChange, {}, edition=3),
+        stored_family("placement-policy-change", PlacementPolicyChange, {1: _by_nobody}, edition=2),
+        stored_family("setting-change", SettingChange, {1: _by_nobody}, edition=3),
     )
 )
 _ENTITIES: Final = SchemaSet(

@@ -22,11 +22,15 @@ NewId = Callable[[], str]
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who proposes: a broker under its session; `epoch` is not 0 while it leads."""
+    """Who proposes: a broker under its session; `epoch` is not 0 while it leads.
+
+    `principal`: the role of whoever asked the broker to, "" where it acts by itself.
+    """
 
     broker: str
     session: int
     epoch: int = 0
+    principal: str = ""
 
 
 def move(
@@ -56,6 +60,7 @@ def move(
         children=children,
         cause=cause,
         choice=choice,
+        principal=actor.principal,
     )
 
 

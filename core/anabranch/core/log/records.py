@@ -3,6 +3,9 @@
 A proposal changes nothing by itself; `evolve` accepts or rejects it when it is read back. Each
 carries its own id (to be found again when an append's outcome is unknown), the version it would
 make, and the actor with the session it acts under. Type numbers are stored, never reused.
+
+`principal`: the role of whoever asked the actor for it, "" where it acts by itself. Records that
+nobody can ask for (sessions, the cluster's settings, archives) have none.
 """
 
 from __future__ import annotations
@@ -148,6 +151,7 @@ class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
     children: tuple[str, ...] = ()
     cause: Cause = Cause.UNKNOWN
     choice: tuple[Grounds, ...] = ()
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -209,6 +213,7 @@ class TenantChange(msgspec.Struct, frozen=True, gc=False, tag=4):
     admin_roles: tuple[str, ...] = ()
     allowed_clusters: tuple[str, ...] = ()
     cause: Cause = Cause.UNKNOWN
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -232,6 +237,7 @@ class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
     cause: Cause = Cause.UNKNOWN
     auto_scale: tuple[str, ...] = ()
     anti_affinity: str = ""
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -265,6 +271,7 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     auto_scale: tuple[str, ...] = ()
     counts_changes: bool = True
     off: tuple[int, ...] = ()
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -297,6 +304,7 @@ class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
     positions: tuple[SegmentPositions, ...] = ()
     dead_letter: str = ""
     deliveries_max: int = 0
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -342,6 +350,7 @@ class PlacementPolicyChange(msgspec.Struct, frozen=True, gc=False, tag=9):
     usage_threshold: int = 0
     brokers: tuple[str, ...] = ()
     cause: Cause = Cause.UNKNOWN
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -362,6 +371,7 @@ class SettingChange(msgspec.Struct, frozen=True, gc=False, tag=10):
     session: int
     value: str = ""
     cause: Cause = Cause.UNKNOWN
+    principal: str = ""
 
     @property
     def key(self) -> str:

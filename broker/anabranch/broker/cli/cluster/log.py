@@ -227,7 +227,9 @@ def sentence(record: Record) -> str:
             what = f"{record.op.name} {record.key}"
     cause = getattr(record, "cause", None)
     why = f", {cause.name.lower()}" if cause is not None else ""
-    return f"{what}  (version {record.version}, by {record.actor}{why})"
+    principal = getattr(record, "principal", "")
+    who = f" for {principal}" if principal else ""
+    return f"{what}  (version {record.version}, by {record.actor}{who}{why})"
 
 
 def _grounds(record: UnitMove) -> str:
