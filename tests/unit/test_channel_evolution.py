@@ -246,7 +246,7 @@ def _headers(value: bytes) -> Callable[[], list[tuple[str, bytes | None]]]:
     return lambda: [("trace", None), ("anabranch-schema", value)]
 
 
-@pytest.mark.parametrize("header", [b"unit-move/4", b"log/4", b"layout-change/12 log/4"])
+@pytest.mark.parametrize("header", [b"unit-move/4", b"log/5", b"layout-change/12 log/5"])
 def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> None:
     with pytest.raises(NewerSchemaError, match=f"'{header.decode()}'.*upgrade"):
         codec.read_entry(KEY, NEWER, _headers(header))
@@ -264,7 +264,7 @@ def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> N
         (KEY, NEWER, b"unit-move/\xb2"),
         (KEY, NEWER, b"/3"),
         (KEY, NEWER, b"no-such-type/1"),  # no release announces its types so
-        (KEY, NEWER, b"layout-change/12 log/3"),
+        (KEY, NEWER, b"layout-change/12 log/4"),
         (KEY, NEWER, b"unit-move/3 x unit-move/4"),
         (KEY, NEWER, b"unit-move/" + b"9" * 10_000),
         (KEY, b"not ours at all", b"unit-move/4"),
@@ -282,18 +282,18 @@ def test_bytes_of_no_known_schema_are_unreadable_and_stop_nobody(
 
 
 def test_a_type_that_a_later_edition_brings_stops_readers_of_every_edition_before() -> None:
-    bowl = SchemaFamily("bowl", Bowl, BOWLS, {1: _to_sizes}, edition=4)
-    writer = SchemaSet([bowl], edition=4)
+    bowl = SchemaFamily("bowl", Bowl, BOWLS, {1: _to_sizes}, edition=5)
+    writer = SchemaSet([bowl], edition=5)
     value, header = writer.encode(Bowl(())), writer.header(Bowl(()))
-    assert header == b"bowl/2 log/4"
+    assert header == b"bowl/2 log/5"
     one = _schema(1, name="string", taste=ALL, grams="long", regions=REGIONS)
-    before = SchemaSet([SchemaFamily("bowl", Fruit, {1: one}, edition=4)], edition=4)
-    for reader in (before, SchemaSet([], edition=3), SchemaSet([])):
+    before = SchemaSet([SchemaFamily("bowl", Fruit, {1: one}, edition=5)], edition=5)
+    for reader in (before, SchemaSet([], edition=4), SchemaSet([])):
         assert reader.is_newer(value, header)
     assert not writer.is_newer(value, header)
-    assert not SchemaSet([], edition=4).is_newer(value, b"bowl/2")
-    with pytest.raises(ValueError, match="edition 4"):
-        SchemaSet([bowl], edition=3)
+    assert not SchemaSet([], edition=5).is_newer(value, b"bowl/2")
+    with pytest.raises(ValueError, match="edition 5"):
+        SchemaSet([bowl], edition=4)
 
 
 def test_nodes_look_at_as_many_headers_as_spark_does() -> None:

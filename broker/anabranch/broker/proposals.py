@@ -25,6 +25,7 @@ import msgspec
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineExceededError,
+    ForbiddenError,
     NotFoundError,
     PreconditionError,
     UnavailableError,
@@ -127,6 +128,8 @@ class Proposals:
                 if refusal is None:
                     return None
                 raise refusal
+            if verdict is Verdict.NOT_PERMITTED:
+                raise not_permitted(key)
             if verdict is Verdict.SESSION_OVER:
                 raise UnavailableError("this node's session is over; try again, or ask another")
         raise ConflictError(f"{key} was changed by others {RACES_MAX} times meanwhile; try again")
@@ -250,6 +253,13 @@ class Proposals:
                 f"the rest: {why}; try again, or ask another node"
             ) from None
         return await ask()
+
+
+def not_permitted(key: str) -> ForbiddenError:
+    """The log has refused what was asked for, since whoever asks may not."""
+    return ForbiddenError(
+        f"{principal()} may not change {key}: the right to it was not granted, or is taken away"
+    )
 
 
 class LogEnd:

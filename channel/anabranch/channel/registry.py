@@ -42,7 +42,7 @@ from anabranch.channel.errors import UnreadableError
 
 MARKER: Final = b"\xc3\x01"
 PREFIX_LENGTH: Final = 10  # marker and fingerprint
-EDITION: Final = 3  # of the log: raised by a release that adds a type of record
+EDITION: Final = 4  # of the log: raised by a release that adds a type of record
 _THE_LOG: Final = "log"  # in the place of a schema's name
 _DIGITS_MAX: Final = 9  # of a version
 

@@ -64,3 +64,12 @@ def topic_resource(topic: str) -> ResourceName:
     """A topic, `tenant/namespace/name`; the name may hold slashes, as a persistent topic's may."""
     tenant, _, rest = topic.partition("/")
     return ResourceName(tenant, f"{tenant}/{rest.partition('/')[0]}", topic)
+
+
+def scope_resource(scope: str) -> ResourceName:
+    """What something can be granted on: a namespace, or a topic where there are more parts.
+
+    >>> scope_resource("acme/shop").level.name, scope_resource("acme/shop/orders").level.name
+    ('NAMESPACE', 'TOPIC')
+    """
+    return topic_resource(scope) if scope.count("/") > 1 else namespace_resource(scope)
