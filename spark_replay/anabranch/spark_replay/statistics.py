@@ -126,6 +126,11 @@ def split_count_key(key: int) -> tuple[int, str, Verdict]:
     return bin_number, _KINDS[kind], Verdict(verdict)
 
 
+def kind_in_words(record: Record) -> str:
+    """The record's type and what it asks for."""
+    return _KINDS[kind_of(record)]
+
+
 def kind_of(record: Record | None) -> int:
     """The number of a record's kind: its type and what it asks for."""
     match record:

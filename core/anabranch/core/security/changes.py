@@ -5,7 +5,7 @@ decides: what is revoked at one offset is refused from the next one on, however 
 proposes had looked. A record without a principal is a node's own.
 
 Superusers are settings of nodes, which a fold must not read. So each session's first record names
-those that its node goes by, and says whether it asks at all (docs/decisions, "Who was allowed").
+those that its node goes by, and says whether it asks at all (docs/decisions/0022).
 
 A change needs the least that any request needs which makes it: what more a request needs (a bundle
 is unloaded by superusers, but a namespace's administrator may delete it) only a node can tell.
