@@ -47,16 +47,19 @@ NOT_PERMITTED: Final = REJECTED[Verdict.NOT_PERMITTED]
 
 def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
     """Judges one record, given the log's offset and timestamp. The caller applies `changes`."""
-    outcome = _judged(state, record, offset, timestamp_ms)
+    if type(record) is UnitMove:
+        outcome = evolve_unit(state, record, offset, timestamp_ms)
+        if not record.principal:  # nearly all of a log
+            return outcome
+    else:
+        outcome = _judged(state, record, offset, timestamp_ms)
     if outcome.changes and not is_permitted(state, record):
         return NOT_PERMITTED
     return outcome
 
 
 def _judged(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
-    """As if whoever asked for it might do everything."""
-    if type(record) is UnitMove:
-        return evolve_unit(state, record, offset, timestamp_ms)
+    """Any but a unit's move, as if whoever asked for it might do everything."""
     if type(record) is ClusterSettings:
         return evolve_cluster(state, record, offset, timestamp_ms)
     if type(record) is ArchiveChange:  # whoever registers one reads these records alone
