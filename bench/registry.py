@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench import (
+    authorizing,
     balancing,
     batching,
     cluster,
@@ -61,6 +62,13 @@ FIGURES = (
         "at most 200 us",
         "-",
         deciding.first,
+    ),
+    Figure(
+        "authorize",
+        "a judgement of who may do what, 10,000 grants, slowest kind of question",
+        "at most 5 us",
+        "-",
+        authorizing.worst,
     ),
     Figure(
         "shed",

@@ -30,8 +30,9 @@ from anabranch.spark_replay.verdict import CheckResult
 from support.balance_history import isolates, sheds
 from support.history import BROKERS, mixed
 from support.kafka_history import append, name_archive, publish, put_snapshot, trim
-from support.local_audit import OF_TOPICS
+from support.local_audit import OF_ROLES, OF_TOPICS
 from support.quiet import QUIET
+from support.role_history import asked, lets_all_through, must, of_roles, policy
 from support.setting_history import override_change
 from support.topic_history import ORDERS, topic_of, topical
 
@@ -75,9 +76,29 @@ def test_a_sound_log_passes_every_check(
     assert summary.records == history.next_offset
     assert summary.log.horizon == history.next_offset
     unlooked = {c.name for c in summary.checks if c.result is CheckResult.NOT_APPLICABLE}
-    assert unlooked == OF_TOPICS, table(summary)
+    assert unlooked == OF_TOPICS | OF_ROLES, table(summary)
     found = json.loads(summary.json())
     assert found["sound"] is True
+
+
+def test_a_role_s_history_is_told_of_a_log_in_which_somebody_had_no_right(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    history = of_roles(lets_all_through)
+    must(asked(history, "eve", policy(history)))
+    publish(kafka, topic_prefix, history)
+    options = msgspec.structs.replace(_options(kafka, topic_prefix), who="eve")
+    summary = audit(spark, options)
+    # The audit folds by the rule, so what was let through changes nothing there.
+    assert _violated(summary) == []
+    assert [each.verdict for each in summary.role_events] == ["NOT_PERMITTED"]
+    assert "eve, by offset and time:" in table(summary)
+    ada = audit(spark, msgspec.structs.replace(options, who="ada")).role_events
+    assert [each.text.partition(" on ")[0] for each in ada] == [
+        "may consume, scale",
+        f"asked for topic POLICY topic:{ORDERS}",
+    ]
+    assert [each.verdict for each in ada] == ["", "ACCEPTED"]
 
 
 def test_a_sound_log_of_topics_passes_and_kafka_is_asked_about_its_segments(

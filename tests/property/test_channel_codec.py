@@ -27,6 +27,7 @@ from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
     NamespaceChange,
+    PermissionChange,
     PlacementPolicyChange,
     SessionChange,
     SettingChange,
@@ -36,6 +37,7 @@ from anabranch.core.log.records import (
     UnitMove,
 )
 from anabranch.core.policies.policy import PlacementPolicy
+from anabranch.core.security.permission import Permission
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
 from anabranch.core.settings.override import SettingOverride
@@ -112,6 +114,7 @@ RECORDS: dict[type[Any], str] = {
     ArchiveChange: "archive-change",
     PlacementPolicyChange: "placement-policy-change",
     SettingChange: "setting-change",
+    PermissionChange: "permission-change",
 }
 ENTITIES: dict[type[Any], str] = {
     Unit: "unit",
@@ -124,6 +127,7 @@ ENTITIES: dict[type[Any], str] = {
     Archive: "archive",
     PlacementPolicy: "placement-policy",
     SettingOverride: "setting-override",
+    Permission: "permission",
 }
 NEWEST: dict[type[Any], str] = {
     **RECORDS,

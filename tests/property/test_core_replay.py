@@ -25,6 +25,7 @@ from anabranch.core.log.state import Entity, live_bundles
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.policy import PlacementPolicy, PolicyKind
 from anabranch.core.ring import FULL_RING, split_bundle_name, tiles
+from anabranch.core.security.permission import Permission
 from anabranch.core.settings.override import SettingOverride
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
@@ -61,6 +62,8 @@ def same(left: MemoryReplica, right: MemoryReplica) -> None:
     for kind in PolicyKind:
         assert list(left.placements(kind)) == list(right.placements(kind))
     assert list(left.overrides()) == list(right.overrides())
+    for scope in (*NAMESPACES, *TOPICS):
+        assert list(left.permissions(scope)) == list(right.permissions(scope))
     assert list(left.restless_topics()) == list(right.restless_topics())
 
 
@@ -143,7 +146,7 @@ def followed(before: Entity | None, record: Record | None, after: ScalableTopic)
 def continues(before: Entity | None, after: Entity | None, offset: int) -> None:
     unit_born = isinstance(after, Unit) and after.move is Move.CREATE
     named = Tenant | NamespaceInfo | ScalableTopic | Subscription | Archive | PlacementPolicy
-    named |= SettingOverride
+    named |= SettingOverride | Permission
     if isinstance(before, Subscription) and isinstance(after, Subscription):
         # A prune takes back what was said of the pruned; it is not a change of the subscription.
         pruned = set(after.drained) < set(before.drained)
@@ -223,5 +226,5 @@ def test_the_random_logs_contain_what_they_are_to_test() -> None:
     assert topic_moves == set(TopicMove)
     assert ops == set(SubscriptionOp)
     rare = {Verdict.NO_CLUSTER, Verdict.VERSION_GAP, Verdict.CHILD_EXISTS, Verdict.CLUSTER_EXISTS}
-    too_long = {Verdict.TOO_MANY_OVERRIDES}  # there are a thousand before it
+    too_long = {Verdict.TOO_MANY_OVERRIDES, Verdict.TOO_MANY_PERMISSIONS}  # after a thousand
     assert set(Verdict) - verdicts <= rare | too_long

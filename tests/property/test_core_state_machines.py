@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     NamespaceChange,
+    PermissionChange,
     PlacementPolicyChange,
     SessionChange,
     SettingChange,
@@ -25,6 +26,7 @@ from anabranch.core.log.records import (
 from anabranch.core.log.state_machine import Existence, StateMachine
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.machine import PLACEMENTS
+from anabranch.core.security.machine import PERMISSIONS
 from anabranch.core.sessions.machine import SESSIONS
 from anabranch.core.sessions.session import Session, SessionState
 from anabranch.core.settings.machine import OVERRIDES
@@ -46,6 +48,7 @@ BEFORE = (
     Verdict.OTHER_INCARNATION,
     Verdict.UNKNOWN_POLICY,
     Verdict.UNKNOWN_OVERRIDE,
+    Verdict.UNKNOWN_PERMISSION,
 )
 MACHINES: dict[type[Any], StateMachine[Any]] = {
     SessionChange: SESSIONS,
@@ -54,10 +57,11 @@ MACHINES: dict[type[Any], StateMachine[Any]] = {
     SubscriptionChange: SUBSCRIPTIONS,
     PlacementPolicyChange: PLACEMENTS,
     SettingChange: OVERRIDES,
+    PermissionChange: PERMISSIONS,
 }
 
 # What a log of some hundred records cannot come to: a unit test has it.
-TOO_LONG = {Verdict.TOO_MANY_OVERRIDES}
+TOO_LONG = {Verdict.TOO_MANY_OVERRIDES, Verdict.TOO_MANY_PERMISSIONS}
 
 
 def reached(entity: object) -> IntEnum:
@@ -85,6 +89,9 @@ def checked(world: World, record: Any) -> Folded:
     verdict = folded.outcome.verdict
     if verdict is Verdict.ACCEPTED:
         assert end is reached(world.replica.entities.get(record.key))
+    elif verdict is Verdict.NOT_PERMITTED:
+        assert end is not None  # no machine asks who wants it
+        assert record.principal
     elif verdict not in BEFORE:
         assert end is None
         case = machine.table.get((start, record.op))

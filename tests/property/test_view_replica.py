@@ -18,6 +18,7 @@ from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     NamespaceChange,
+    PermissionChange,
     PolicyOp,
     SessionChange,
     SessionOp,
@@ -40,10 +41,13 @@ TENANTS = ("public", "acme", "leadership")
 STRANGER = "b9:8080"
 TOPICS = (f"{DEFAULT}/a", f"{DEFAULT}/a.b", "acme/orders/a", "acme/orders-2/a")
 SUBSCRIPTIONS = ("mine", "yours")
+SCOPES = (*NAMESPACES, *TOPICS)
+ROLES = ("ada", "ada:b")
 
 brokers = st.sampled_from(BROKERS)
 namespaces = st.sampled_from(NAMESPACES)
 topics = st.sampled_from(TOPICS)
+scopes = st.sampled_from(SCOPES)
 small = st.integers(0, 11)
 
 NATURAL = {
@@ -78,6 +82,8 @@ def facts(replica: MemoryReplica | View) -> dict[str, Any]:
         "states": [list(state.topic_states(name)) for name in NAMESPACES],
         "topic": [state.topic(name) for name in TOPICS],
         "subscriptions": [list(state.subscriptions(name)) for name in TOPICS],
+        "permissions": [list(state.permissions(name)) for name in SCOPES],
+        "permission": [state.permission(name, role) for name in SCOPES for role in ROLES],
         "subscription": [state.subscription(n, s) for n in TOPICS for s in SUBSCRIPTIONS],
         "restless": list(state.restless_topics()),
     }
@@ -248,6 +254,16 @@ class ViewMachine(RuleBasedStateMachine):
             NamespaceChange(
                 self.log.new_id(), name, op, version, by, self.log.sessions[by], bundles
             )
+        )
+
+    @rule(scope=scopes, role=st.sampled_from(ROLES), op=st.sampled_from(PolicyOp), by=brokers)
+    def permission(self, scope: str, role: str, op: PolicyOp, by: str) -> None:
+        before = self.log.state.permission(scope, role)
+        op = PolicyOp.CREATE if before is None else op
+        version, own = (before.version if before else 0) + 1, self.log.sessions[by]
+        actions = () if op is PolicyOp.DELETE else ("consume",)
+        self.log.append(
+            PermissionChange(self.log.new_id(), scope, role, op, version, by, own, actions)
         )
 
     # --- topics -------------------------------------------------------------------------

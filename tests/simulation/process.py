@@ -77,8 +77,8 @@ class Host(Protocol):
 class World(Protocol):
     """Who uses a cluster for more than bundles."""
 
-    def host(self, process: Process) -> Host:
-        """For a process that starts."""
+    def host(self, process: Process) -> Host | None:
+        """For a process that starts; None: it serves bundles alone."""
 
     def process_ended(self, process: Process) -> None:
         """It has crashed, or left."""

@@ -14,6 +14,7 @@ from simulation.list_plan import draw_lists, with_lists
 from simulation.list_world import ListWorld
 from simulation.plan import draw
 from simulation.repeatable import Faults, repeatable
+from simulation.roles import ROOT, RoleWorld
 from simulation.scheduler import Scheduler, ViolationError
 from simulation.topic_plan import draw_topics, with_topics
 from simulation.topic_world import TopicWorld
@@ -35,7 +36,7 @@ class Report(msgspec.Struct, frozen=True):
     accepted: dict[str, int]
     rejected: dict[str, int]
     busiest_second: int
-    world: str = ""  # the option that a run with topics, or with lists of them, has
+    world: str = ""  # the option that a run with topics, lists of them, or roles has
     seen: dict[str, int] = {}  # what happened there
     trace: tuple[str, ...] = ()
 
@@ -47,25 +48,36 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def simulate(
-    seed: int, *, topics: bool = False, lists: bool = False, keep_trace: bool = False
+    seed: int,
+    *,
+    topics: bool = False,
+    lists: bool = False,
+    roles: bool = False,
+    keep_trace: bool = False,
 ) -> Report:
-    """One run from start to rest: of a cluster, and of scalable topics in it, or lists of them."""
+    """One run from start to rest: of a cluster, and of scalable topics in it, of lists of them, or
+    of roles that ask for things at brokers that ask who may.
+    """
     if not lists:
-        return _simulate(seed, topics, None, keep_trace)
+        option = "--topics" if topics else "--roles" if roles else ""
+        return _simulate(seed, option, None, keep_trace)
     with repeatable(seed) as faults:
-        return _simulate(seed, False, faults, keep_trace)
+        return _simulate(seed, "--lists", faults, keep_trace)
 
 
-def _simulate(seed: int, topics: bool, lists: Faults | None, keep_trace: bool) -> Report:
+def _simulate(seed: int, option: str, lists: Faults | None, keep_trace: bool) -> Report:
     sched = Scheduler(seed, keep_trace=keep_trace)
     plan = draw(sched.rng)
-    world: TopicWorld | ListWorld | None = None
-    if topics:
+    world: TopicWorld | ListWorld | RoleWorld | None = None
+    if option == "--topics":
         cluster = Cluster(sched, with_topics(plan, sched.rng))
         world = TopicWorld(cluster, draw_topics(sched.rng))
     elif lists is not None:
         cluster = Cluster(sched, with_lists(plan, sched.rng))
         world = ListWorld(cluster, draw_lists(sched.rng), lists)
+    elif option == "--roles":
+        cluster = Cluster(sched, plan, (ROOT,))
+        world = RoleWorld(cluster, seed)
     else:
         cluster = Cluster(sched, plan)
     for process in cluster.processes:
@@ -91,7 +103,7 @@ def _simulate(seed: int, topics: bool, lists: Faults | None, keep_trace: bool) -
         accepted=cluster.checks.accepted,
         rejected=cluster.checks.rejected,
         busiest_second=cluster.checks.busiest_second,
-        world="--topics" if topics else "--lists" if lists is not None else "",
+        world=option,
         seen=world.seen() if world is not None else {},
         trace=tuple(sched.trace or ()),
     )
@@ -120,10 +132,15 @@ def main() -> int:
     worlds = parser.add_mutually_exclusive_group()
     worlds.add_argument("--topics", action="store_true", help="with scalable topics")
     worlds.add_argument("--lists", action="store_true", help="with lists of topics")
+    worlds.add_argument("--roles", action="store_true", help="with roles that ask for things")
     parser.add_argument("--trace", action="store_true", help="print every event that mattered")
     options = parser.parse_args()
     report = simulate(
-        options.seed, topics=options.topics, lists=options.lists, keep_trace=options.trace
+        options.seed,
+        topics=options.topics,
+        lists=options.lists,
+        roles=options.roles,
+        keep_trace=options.trace,
     )
     for line in report.trace:
         sys.stdout.write(line + "\n")

@@ -16,14 +16,16 @@ from simulation.run import Report, simulate
 
 
 def reports(seeds: Iterator[int], workers: int) -> Iterator[Report]:
-    """Simulates seeds on several processes, odd ones with topics, each eighth one with lists of
-    them; yields as they finish.
+    """Simulates seeds on several processes, odd ones with topics, of each eight one with lists of
+    them, and one with roles; yields as they finish.
     """
     with ProcessPoolExecutor(workers) as pool:
 
         def begin(count: int) -> set[Future[Report]]:
             return {
-                pool.submit(simulate, seed, topics=seed % 2 == 1, lists=seed % 8 == 0)
+                pool.submit(
+                    simulate, seed, topics=seed % 2 == 1, lists=seed % 8 == 0, roles=seed % 8 == 4
+                )
                 for seed in islice(seeds, count)
             }
 

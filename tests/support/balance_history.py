@@ -5,13 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from anabranch.core.bundles.unit import Move
-from anabranch.core.log.records import (
-    Cause,
-    Grounds,
-    PlacementPolicyChange,
-    PolicyOp,
-    Weighed,
-)
+from anabranch.core.log.grounds import Grounds, Weighed
+from anabranch.core.log.records import Cause, PlacementPolicyChange, PolicyOp
 from anabranch.core.policies.policy import PolicyKind
 from support.history import BROKERS, History
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from anabranch.broker.binary.sessions import sessions
+from anabranch.broker.requester import asked_by
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import RefusedError
+from anabranch.wire.server import OpenSession, Peer, Route, Routes
 from support.memory_cluster import MemoryNode
 from support.wire import WAIT_S, connected, serving
 
@@ -99,12 +101,31 @@ def _buckets(held: Held) -> list[pb.SegmentBuckets]:
     return [pb.SegmentBuckets(segment_id=each, buckets=own) for each, own in held.items()]
 
 
+def _for(role: str, part: OpenSession) -> OpenSession:
+    def open_session(peer: Peer) -> Routes:
+        return {number: known(route) for number, route in part(peer).items()}
+
+    def known(route: Route) -> Route:
+        async def answer(command: BaseCommand) -> None:
+            with asked_by(role):
+                await route(command)
+
+        return answer
+
+    return open_session
+
+
 @asynccontextmanager
 async def client_of(
-    node: MemoryNode, name: str, instance: int = 1, limits: ConnectionLimits | None = None
+    node: MemoryNode,
+    name: str,
+    instance: int = 1,
+    limits: ConnectionLimits | None = None,
+    role: str = "",
 ) -> AsyncIterator[Client]:
+    """`role`: whose connection it is."""
     clients: list[Client] = []
-    routes = sessions(node.operations, node.settings)
+    routes = _for(role, sessions(node.operations, node.settings))
 
     def pushed(command: BaseCommand) -> None:
         clients[0].pushed(command)

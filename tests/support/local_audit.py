@@ -34,6 +34,8 @@ OF_TOPICS: Final = frozenset(
 OF_BALANCE: Final = frozenset({CheckName.PLACEMENT, CheckName.BALANCE})
 # And where no setting was overridden.
 OF_SETTINGS: Final = frozenset({CheckName.SETTINGS})
+# The one that looks at nothing where no node asks who may do what.
+OF_ROLES: Final = frozenset({CheckName.PERMISSIONS})
 
 
 def audited(
@@ -49,6 +51,7 @@ def audited(
     segment_edges: Edges | None = None,
     setting_fault: SettingFault | None = None,
     to_end: bool = True,
+    who: str = "",
 ) -> AuditFindings:
     """The audit's findings; the log before offset `without_before` is gone."""
     horizon = snapshot.horizon.next_offset if snapshot else -1
@@ -71,6 +74,7 @@ def audited(
         tolerance_ms=250,
         flap_moves=5,
         flap_window_ms=60_000,
+        who=who,
     )
     entries = [entry for entry in history.entries if entry.offset >= first]
     found = [_part(plan, part, entries, snapshot, rule) for part in range(parts)]

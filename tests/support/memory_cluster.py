@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from anabranch.broker.metrics.registry import Metrics
@@ -73,7 +74,11 @@ class MemoryNode:
         self.failing = 0  # appends still to be reported as failed
         self.failure: Exception = ConnectionError("the append failed")
         self.runtime = Runtime(
-            settings.node_settings(),
+            msgspec.structs.replace(
+                settings.node_settings(),
+                authorizes=bool(cluster.superusers),
+                superusers=cluster.superusers,
+            ),
             self.view,
             self._append,
             self._publish,
@@ -130,7 +135,8 @@ class MemoryNode:
 class MemoryCluster:
     """The log, the heartbeats, and the nodes that read them."""
 
-    def __init__(self) -> None:
+    def __init__(self, superusers: tuple[str, ...] = ()) -> None:
+        self.superusers = superusers  # of nodes that ask who may do what; none: they do not ask
         self.entries: list[Entry] = []
         self.nodes: list[MemoryNode] = []
         self.segments = MemorySegments()
@@ -183,7 +189,23 @@ class MemoryCluster:
 @asynccontextmanager
 async def memory_cluster(count: int = 3, **settings: object) -> AsyncIterator[MemoryCluster]:
     """`count` nodes that serve, all hearing of each other."""
-    cluster = MemoryCluster()
+    async with _serving(MemoryCluster(), count, settings) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def asking_cluster(
+    superusers: tuple[str, ...], **settings: object
+) -> AsyncIterator[MemoryCluster]:
+    """One node that asks who may do what."""
+    async with _serving(MemoryCluster(superusers), 1, settings) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def _serving(
+    cluster: MemoryCluster, count: int, settings: Mapping[str, object]
+) -> AsyncIterator[MemoryCluster]:
 
     async def ticks() -> None:
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from anabranch.core.archives.archive import ArchiveOp
@@ -30,10 +31,18 @@ TENANTS = ("public", "acme", "a/b")
 NAMESPACES = ("public/default", "public/x", "acme/y", "acme/a b")
 TOPICS = ("public/default/t", "public/x/t", "acme/y/t")
 BROKERS = (A, B, C, "nobody")
+ROLES = ("ada", "bob", "root")
 
 
 def random_record(world: World, rng: random.Random) -> Record | None:
-    """Often what would be accepted, sometimes anything."""
+    """Often what would be accepted, sometimes anything; now and then asked for by somebody."""
+    record = _random_record(world, rng)
+    if rng.random() < 0.1 and record is not None and hasattr(record, "principal"):
+        return msgspec.structs.replace(record, principal=rng.choice(ROLES))
+    return record
+
+
+def _random_record(world: World, rng: random.Random) -> Record | None:
     broker, other = rng.choice((A, B, C)), rng.choice(BROKERS)
     what = rng.random()
     if what < 0.01:
@@ -44,9 +53,12 @@ def random_record(world: World, rng: random.Random) -> Record | None:
         return random_placement_record(world, rng, broker)
     if rng.random() < 0.05:
         return random_setting_record(world, rng, broker)
+    if rng.random() < 0.08:
+        return random_permission_record(world, rng, broker)
     if what < 0.15:
         whose = rng.choice((*(broker,) * 9, "nobody"))
-        return world.session(whose, rng.choice(list(SessionOp)), rng.choice((whose, A, B)))
+        asks = {"authorizes": rng.random() < 0.4, "superusers": ("root",)}
+        return world.session(whose, rng.choice(list(SessionOp)), rng.choice((whose, A, B)), **asks)
     if what < 0.2:
         return world.tenant(rng.choice(TENANTS), rng.choice(list(PolicyOp)), broker)
     if what < 0.3:
@@ -88,6 +100,19 @@ def random_setting_record(world: World, rng: random.Random, broker: str) -> Reco
     op = rng.choice((PolicyOp.UPDATE, PolicyOp.UPDATE, PolicyOp.DELETE) if known else [*PolicyOp])
     value = "" if op is PolicyOp.DELETE else rng.choice(("1", "2", "", "a\nb"))
     return world.setting(name, op, broker, value=value)
+
+
+def random_permission_record(world: World, rng: random.Random, broker: str) -> Record:
+    """Mostly one that is accepted, on what is there mostly."""
+    scope = rng.choice(
+        (NAMESPACES[0], *NAMESPACES, TOPICS[0], TOPICS[0], *TOPICS, "acme", "a/b/c/d")
+    )
+    role = rng.choice((*ROLES, "urn:bob", " "))
+    known = world.replica.permission(scope, role) is not None
+    op = rng.choice((PolicyOp.UPDATE, PolicyOp.UPDATE, PolicyOp.DELETE) if known else [*PolicyOp])
+    some = rng.choice((("consume",), ("consume", "produce"), ("scale", "view"), ("b", "a"), ()))
+    actions = () if op is PolicyOp.DELETE and rng.random() < 0.9 else some
+    return world.permission(scope, role, op, broker, actions=actions)
 
 
 def random_topic_record(world: World, rng: random.Random) -> Record:

@@ -12,6 +12,7 @@ from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
     NamespaceChange,
+    PermissionChange,
     PlacementPolicyChange,
     PolicyOp,
     Record,
@@ -199,6 +200,21 @@ class World:
         }
         return SettingChange(**{**wanted, **fields})
 
+    def permission(
+        self, scope: str, role: str, op: PolicyOp, by: str = A, **fields: Any
+    ) -> PermissionChange:
+        before, actor = self.replica.permission(scope, role), self.actor(by)
+        wanted = {
+            "proposal_id": self.new_id(),
+            "scope": scope,
+            "role": role,
+            "op": op,
+            "version": (before.version if before else 0) + 1,
+            "actor": actor.broker,
+            "session": actor.session,
+        }
+        return PermissionChange(**{**wanted, **fields})
+
     def topic(self, move: TopicMove, by: str = A, name: str = TOPIC, **fields: Any) -> TopicChange:
         before, actor = self.replica.topic(name), self.actor(by)
         wanted = {
@@ -252,6 +268,16 @@ class World:
 
     def expire(self, broker: str, by: str) -> None:
         self.must(self.session(broker, SessionOp.EXPIRE, by))
+
+    def grants(self, scope: str, role: str, *actions: str) -> None:
+        """All that the role may do there from now on; nothing, if nothing is named."""
+        known = self.replica.permission(scope, role) is not None
+        op = PolicyOp.DELETE if not actions else PolicyOp.UPDATE if known else PolicyOp.CREATE
+        self.must(self.permission(scope, role, op, actions=actions))
+
+    def authorizing(self, broker: str, *superusers: str) -> None:
+        """From now on the broker must ask who may do what."""
+        self.must(self.session(broker, SessionOp.OPEN, authorizes=True, superusers=superusers))
 
     def overridden(self, holder: str, by: str, target: str) -> None:
         """From OWNED by `holder`, which is then slow to release, to ASSIGNING to `target`."""

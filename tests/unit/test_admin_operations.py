@@ -90,6 +90,8 @@ ARGUMENTS: Final[Mapping[str, Any]] = {
     "admin_roles": [],
     "allowed_clusters": [],
     "properties": {"team": "shop"},
+    "role": "ada",
+    "actions": ["consume"],
     "policy": {"enabled": False},
     "key": "team",
     "segment_id": 7,

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from anabranch.core.bundles.unit import Move
-from anabranch.core.log.records import WEIGHED_MAX, Cause, Grounds, Weighed
+from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed
+from anabranch.core.log.records import Cause
 from anabranch.spark_replay.tally import CheckName
 from support.balance_history import FIRST, GRACE_MS, SECOND, SOUND, THIRD, isolates, sheds
 from support.history import History, ready

@@ -15,6 +15,7 @@ from anabranch.spark_replay.tally import CheckName
 from support.history import BROKERS, LIVENESS_MS, History, mixed, ready
 from support.local_audit import (
     OF_BALANCE,
+    OF_ROLES,
     OF_SETTINGS,
     OF_TOPICS,
     audited,
@@ -34,7 +35,7 @@ def test_a_sound_history_passes_every_check_however_it_is_divided(parts: int) ->
     history.transfer(name, history.elsewhere(name))
     findings = audited(history, parts=parts, snapshot=middle)
     assert violated(findings) == []
-    assert not_applicable(findings) == OF_TOPICS | OF_BALANCE | OF_SETTINGS
+    assert not_applicable(findings) == OF_TOPICS | OF_BALANCE | OF_ROLES | OF_SETTINGS
     assert findings.records == history.next_offset
     assert findings.entities == len(history.state.entities)
     assert int(findings.final_digest, 16) == history.state.digest
@@ -269,9 +270,8 @@ def test_without_snapshot_and_heartbeats_their_checks_are_not_applicable() -> No
     assert violated(findings) == []
     nothing_moved = {CheckName.LEASES}
     without = {CheckName.SNAPSHOT, CheckName.DIGESTS}
-    assert (
-        not_applicable(findings) == OF_TOPICS | OF_BALANCE | OF_SETTINGS | nothing_moved | without
-    )
+    unasked = OF_TOPICS | OF_BALANCE | OF_ROLES | OF_SETTINGS
+    assert not_applicable(findings) == unasked | nothing_moved | without
 
 
 def test_an_owner_that_comes_back_in_a_new_session_keeps_its_units() -> None:

@@ -203,6 +203,23 @@ def test_the_records_in_an_array_are_taken_to_their_newest_form_too() -> None:
         bowls.decode(prefix_of(BOWLS[1]) + compile_encoder(BOWLS[1])([(_OldSeed(2, 7),)]))
 
 
+class Table(msgspec.Struct, frozen=True):
+    bowls: tuple[Bowl, ...]
+    name: str = ""
+
+
+def test_records_in_records_of_an_array_are_taken_to_their_newest_form_too() -> None:
+    bowl = _bowl(1, ALL, sizes={"type": "array", "items": "long"})
+    one = _schema(1, bowls={"type": "array", "items": bowl}) | {"name": "Table"}
+    two = _schema(2, bowls={"type": "array", "items": bowl}, name="string")
+    two |= {"name": "Table"}
+    steps = {1: lambda fields: {**fields, "name": "oak"}}
+    tables = SchemaSet([SchemaFamily("table", Table, {1: one, 2: two}, steps)])
+    bowls = (Bowl((Seed(Taste.SWEET, (7,)), Seed(Taste.BITTER, ()))), Bowl(()))
+    old = prefix_of(one) + compile_encoder(one)([bowls])
+    assert tables.decode(old) == Table(bowls, "oak")
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
@@ -229,7 +246,7 @@ def _headers(value: bytes) -> Callable[[], list[tuple[str, bytes | None]]]:
     return lambda: [("trace", None), ("anabranch-schema", value)]
 
 
-@pytest.mark.parametrize("header", [b"unit-move/3", b"log/4", b"layout-change/12 log/4"])
+@pytest.mark.parametrize("header", [b"unit-move/4", b"log/5", b"layout-change/12 log/5"])
 def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> None:
     with pytest.raises(NewerSchemaError, match=f"'{header.decode()}'.*upgrade"):
         codec.read_entry(KEY, NEWER, _headers(header))
@@ -238,23 +255,23 @@ def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> N
 @pytest.mark.parametrize(
     ("key", "value", "header"),
     [
-        (KEY, None, b"unit-move/2"),
-        (None, codec.encode_record(MOVE), b"unit-move/2"),
-        (KEY, b"", b"unit-move/2"),
-        (KEY, b"\xc3\x01", b"unit-move/2"),
-        (KEY, NEWER, b"unit-move/2"),  # our own version, damaged
+        (KEY, None, b"unit-move/3"),
+        (None, codec.encode_record(MOVE), b"unit-move/3"),
+        (KEY, b"", b"unit-move/3"),
+        (KEY, b"\xc3\x01", b"unit-move/3"),
+        (KEY, NEWER, b"unit-move/3"),  # our own version, damaged
         (KEY, NEWER, b"unit-move"),
         (KEY, NEWER, b"unit-move/\xb2"),
         (KEY, NEWER, b"/3"),
         (KEY, NEWER, b"no-such-type/1"),  # no release announces its types so
-        (KEY, NEWER, b"layout-change/12 log/3"),
-        (KEY, NEWER, b"unit-move/2 x unit-move/3"),
+        (KEY, NEWER, b"layout-change/12 log/4"),
+        (KEY, NEWER, b"unit-move/3 x unit-move/4"),
         (KEY, NEWER, b"unit-move/" + b"9" * 10_000),
-        (KEY, b"not ours at all", b"unit-move/3"),
-        (KEY, codec.encode_record(MOVE) + b"\0", b"unit-move/3"),  # damaged, not newer
-        (KEY, codec.encode_record(MOVE)[:-1], b"unit-move/3"),
-        (b"another/key/0x00000000_0x40000000", codec.encode_record(MOVE), b"unit-move/2"),
-        (b"\xff", codec.encode_record(MOVE), b"unit-move/2"),
+        (KEY, b"not ours at all", b"unit-move/4"),
+        (KEY, codec.encode_record(MOVE) + b"\0", b"unit-move/4"),  # damaged, not newer
+        (KEY, codec.encode_record(MOVE)[:-1], b"unit-move/4"),
+        (b"another/key/0x00000000_0x40000000", codec.encode_record(MOVE), b"unit-move/3"),
+        (b"\xff", codec.encode_record(MOVE), b"unit-move/3"),
     ],
 )
 def test_bytes_of_no_known_schema_are_unreadable_and_stop_nobody(
@@ -265,26 +282,26 @@ def test_bytes_of_no_known_schema_are_unreadable_and_stop_nobody(
 
 
 def test_a_type_that_a_later_edition_brings_stops_readers_of_every_edition_before() -> None:
-    bowl = SchemaFamily("bowl", Bowl, BOWLS, {1: _to_sizes}, edition=4)
-    writer = SchemaSet([bowl], edition=4)
+    bowl = SchemaFamily("bowl", Bowl, BOWLS, {1: _to_sizes}, edition=5)
+    writer = SchemaSet([bowl], edition=5)
     value, header = writer.encode(Bowl(())), writer.header(Bowl(()))
-    assert header == b"bowl/2 log/4"
+    assert header == b"bowl/2 log/5"
     one = _schema(1, name="string", taste=ALL, grams="long", regions=REGIONS)
-    before = SchemaSet([SchemaFamily("bowl", Fruit, {1: one}, edition=4)], edition=4)
-    for reader in (before, SchemaSet([], edition=3), SchemaSet([])):
+    before = SchemaSet([SchemaFamily("bowl", Fruit, {1: one}, edition=5)], edition=5)
+    for reader in (before, SchemaSet([], edition=4), SchemaSet([])):
         assert reader.is_newer(value, header)
     assert not writer.is_newer(value, header)
-    assert not SchemaSet([], edition=4).is_newer(value, b"bowl/2")
-    with pytest.raises(ValueError, match="edition 4"):
-        SchemaSet([bowl], edition=3)
+    assert not SchemaSet([], edition=5).is_newer(value, b"bowl/2")
+    with pytest.raises(ValueError, match="edition 5"):
+        SchemaSet([bowl], edition=4)
 
 
 def test_nodes_look_at_as_many_headers_as_spark_does() -> None:
     others = [("a", b"")] * (codec.HEADERS_MAX - 1)
-    ours = (codec.SCHEMA_HEADER, b"unit-move/3")
-    assert codec.header_of([*others, ours]) == b"unit-move/3"
+    ours = (codec.SCHEMA_HEADER, b"unit-move/4")
+    assert codec.header_of([*others, ours]) == b"unit-move/4"
     assert codec.header_of([*others, ("a", b""), ours]) is None
-    assert codec.header_of([(codec.SCHEMA_HEADER, None), ours]) == b"unit-move/3"
+    assert codec.header_of([(codec.SCHEMA_HEADER, None), ours]) == b"unit-move/4"
 
 
 def test_an_entry_is_read_without_asking_for_its_headers() -> None:
@@ -292,7 +309,7 @@ def test_an_entry_is_read_without_asking_for_its_headers() -> None:
         raise AssertionError("headers cost time and are for strangers only")
 
     assert codec.read_entry(KEY, codec.encode_record(MOVE), asked) == MOVE
-    assert codec.schema_header(MOVE) == ("anabranch-schema", b"unit-move/2")
+    assert codec.schema_header(MOVE) == ("anabranch-schema", b"unit-move/3")
 
 
 def test_a_snapshot_of_a_newer_release_stops_the_reader() -> None:

@@ -36,7 +36,7 @@ def test_an_append_is_answered_and_read_back_with_place_and_time() -> None:
 
     assert answers == [None]
     assert (entry.offset, entry.timestamp_ms) == (0, 50)
-    assert (entry.key, entry.schema) == (b"tenant:acme", b"tenant-change/2")
+    assert (entry.key, entry.schema) == (b"tenant:acme", b"tenant-change/3")
     assert entry.record() == RECORD
 
 
@@ -79,8 +79,8 @@ def test_trimming_everything_keeps_the_end() -> None:
 
 
 def test_a_newer_schema_names_the_offset_at_which_the_reader_stops() -> None:
-    entry = Entry(17, 0, b"k", b"\xc3\x01" + b"\x07" * 8, b"unit-move/3")
-    with pytest.raises(NewerSchemaError, match=r"offset 17.*'unit-move/3'.*upgrade"):
+    entry = Entry(17, 0, b"k", b"\xc3\x01" + b"\x07" * 8, b"unit-move/4")
+    with pytest.raises(NewerSchemaError, match=r"offset 17.*'unit-move/4'.*upgrade"):
         entry.record()
 
 

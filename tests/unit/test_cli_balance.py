@@ -5,7 +5,8 @@ from __future__ import annotations
 from anabranch.broker.cli.cluster.balance_history import automatic_moves
 from anabranch.broker.cli.cluster.log import LogLine
 from anabranch.core.bundles.unit import Move
-from anabranch.core.log.records import Cause, Grounds, Record, UnitMove
+from anabranch.core.log.grounds import Grounds
+from anabranch.core.log.records import Cause, Record, UnitMove
 from anabranch.core.log.verdicts import Verdict
 
 BUNDLE = "public/default/0x00000000_0x40000000"

@@ -22,7 +22,7 @@ def test_each_row_has_its_guards_in_the_order_of_precedence() -> None:
 
 
 def test_verdict_numbers_are_fixed() -> None:
-    assert [verdict.value for verdict in Verdict] == list(range(40))
+    assert [verdict.value for verdict in Verdict] == list(range(43))
     fixed = (Verdict.ACCEPTED, Verdict.CLUSTER_EXISTS, Verdict.TOPIC_BUSY, Verdict.UNKNOWN_ARCHIVE)
     assert fixed == (0, 24, 34, 35)
 

@@ -53,6 +53,10 @@ ROUTES = {
     "/admin/v2/scalable/{tenant}/{namespace}": {"get"},
     "/admin/v2/namespaces/{tenant}/{namespace}/scalableTopicAutoScalePolicy": POLICY,
     f"{SCALABLE}/autoScalePolicy": POLICY,
+    "/admin/v2/namespaces/{tenant}/{namespace}/permissions": {"get"},
+    "/admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}": {"post", "delete"},
+    f"{SCALABLE}/permissions": {"get"},
+    f"{SCALABLE}/permissions/{{role}}": {"post", "delete"},
     f"{SCALABLE}/properties": {"get", "put", "delete"},
     f"{SCALABLE}/segments/{{segmentId}}/stats": {"get"},
     f"{SCALABLE}/subscriptions/{{subscription}}/deadLetterPolicy": {"get", "put", "delete"},
@@ -114,6 +118,7 @@ VALUES = {
     "policy": "gold",
     "group": "apart",
     "brokerId": "1",
+    "role": "ada",
 }
 
 

@@ -184,6 +184,7 @@ class Configuration:
             version=version,
             actor=actor.broker,
             session=actor.session,
+            principal=actor.principal,
             value=value,
             cause=Cause.OPERATOR,
         )

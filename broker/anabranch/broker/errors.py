@@ -22,6 +22,10 @@ class NotFoundError(OperationError):
     """The tenant, namespace, topic, segment or subscription does not exist (404)."""
 
 
+class ForbiddenError(OperationError):
+    """Whoever asks may not (403)."""
+
+
 class ConflictError(OperationError):
     """The state of the cluster forbids it (409)."""
 

@@ -24,6 +24,7 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.load.build import traffic_inbox
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
+from anabranch.broker.permissions import RolePermissions
 from anabranch.broker.placements import PlacementPolicies
 from anabranch.broker.proposals import RACES_MAX
 from anabranch.broker.runtime import Runtime
@@ -80,6 +81,7 @@ class Operations:
         self.lookups = LookupService(runtime, current)
         self.tenancy = Tenancy(runtime, current)
         self.placements = PlacementPolicies(runtime, current)
+        self.permissions = RolePermissions(runtime, current)
         self.balance = BalanceForecasts(runtime, current, self.lookups)
         self._cuts = BundleCuts(runtime, parts.load)
         self.topics = build_topics(runtime, self.lookups, current, parts)

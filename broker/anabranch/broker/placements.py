@@ -135,6 +135,7 @@ class PlacementPolicies:
             version=version,
             actor=actor.broker,
             session=actor.session,
+            principal=actor.principal,
             cause=Cause.OPERATOR,
             **fields,
         )
@@ -181,6 +182,7 @@ class PlacementPolicies:
                 version=info.version + 1,
                 actor=actor.broker,
                 session=actor.session,
+                principal=actor.principal,
                 cause=Cause.OPERATOR,
                 auto_scale=info.auto_scale,
                 anti_affinity=group,

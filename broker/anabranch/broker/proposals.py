@@ -20,15 +20,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineExceededError,
+    ForbiddenError,
     NotFoundError,
     PreconditionError,
     UnavailableError,
 )
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
+from anabranch.broker.requester import principal
 from anabranch.channel.errors import AppendFailedError
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.errors import AnabranchError
@@ -81,7 +85,9 @@ class Proposals:
         return asyncio.get_running_loop().time() + timeout_s
 
     def actor(self) -> Actor:
-        """This node as a proposer. Raises UnavailableError without a lease."""
+        """This node as a proposer, for whom it answers just now. Raises UnavailableError without a
+        lease.
+        """
         if self._ended.done():
             raise UnavailableError("this node is stopping; ask another")
         if not self._core.lease.holds(clock.now()):
@@ -89,7 +95,7 @@ class Proposals:
                 "this node is in safe mode: it has lost touch with Kafka and takes no requests "
                 "that need the log until it is back; try again, or ask another node"
             )
-        return self._core.actor()
+        return msgspec.structs.replace(self._core.actor(), principal=principal())
 
     # --- proposing ----------------------------------------------------------------------
 
@@ -122,6 +128,8 @@ class Proposals:
                 if refusal is None:
                     return None
                 raise refusal
+            if verdict is Verdict.NOT_PERMITTED:
+                raise not_permitted(key)
             if verdict is Verdict.SESSION_OVER:
                 raise UnavailableError("this node's session is over; try again, or ask another")
         raise ConflictError(f"{key} was changed by others {RACES_MAX} times meanwhile; try again")
@@ -245,6 +253,13 @@ class Proposals:
                 f"the rest: {why}; try again, or ask another node"
             ) from None
         return await ask()
+
+
+def not_permitted(key: str) -> ForbiddenError:
+    """The log has refused what was asked for, since whoever asks may not."""
+    return ForbiddenError(
+        f"{principal()} may not change {key}: the right to it was not granted, or is taken away"
+    )
 
 
 class LogEnd:

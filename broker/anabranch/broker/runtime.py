@@ -268,6 +268,9 @@ class Runtime:
         cause = getattr(record, "cause", None)
         if cause is not None:
             fields["why"] = cause.name.lower()
+        principal = getattr(record, "principal", "")
+        if principal:
+            fields["principal"] = principal
         self._log.info(f"decision.{record_kind(record)}", **fields)
 
     # --- those who wait -----------------------------------------------------------------

@@ -137,6 +137,7 @@ class Tenancy:
             version=version,
             actor=actor.broker,
             session=actor.session,
+            principal=actor.principal,
             admin_roles=tuple(admin_roles),
             allowed_clusters=tuple(allowed_clusters),
             cause=Cause.OPERATOR,
@@ -153,6 +154,7 @@ class Tenancy:
             version=version,
             actor=actor.broker,
             session=actor.session,
+            principal=actor.principal,
             bundles=bundles,
             cause=Cause.OPERATOR,
         )

@@ -19,6 +19,7 @@ from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
     NamespaceChange,
+    PermissionChange,
     PlacementPolicyChange,
     Record,
     SessionChange,
@@ -30,6 +31,7 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.state import Entity
 from anabranch.core.policies.policy import PlacementPolicy
+from anabranch.core.security.permission import Permission
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
 from anabranch.core.settings.override import SettingOverride
@@ -98,22 +100,34 @@ def _off_no_broker(fields: Fields) -> Fields:
     return {**fields, "off": ()}
 
 
+def _asking_nobody(fields: Fields) -> Fields:
+    return {**fields, "authorizes": False, "superusers": ()}
+
+
+def _by_nobody(fields: Fields) -> Fields:
+    return {**fields, "principal": ""}
+
+
 def _without_sums(fields: Fields) -> Fields:
     return {**fields, "keys": -1, "check": 0, "form": 0}
 
 
 _RECORDS: Final = SchemaSet(
     (
-        stored_family("unit-move", UnitMove, {1: _without_choice}),
-        stored_family("session-change", SessionChange, {1: _as_it_was}),
+        stored_family("unit-move", UnitMove, {1: _without_choice, 2: _by_nobody}),
+        stored_family("session-change", SessionChange, {1: _as_it_was, 2: _asking_nobody}),
         stored_family("cluster-settings", ClusterSettings, {}),
-        stored_family("tenant-change", TenantChange, {1: _as_it_was}),
-        stored_family("namespace-change", NamespaceChange, {1: _with_override, 2: _without_group}),
+        stored_family("tenant-change", TenantChange, {1: _as_it_was, 2: _by_nobody}),
+        stored_family(
+            "namespace-change",
+            NamespaceChange,
+            {1: _with_override, 2: _without_group, 3: _by_nobody},
+        ),
         stored_family("archive-change", ArchiveChange, {}),
         stored_family(
             "topic-change",
             TopicChange,
-            {1: _with_override, 2: _counting_each, 3: _off_no_broker},
+            {1: _with_override, 2: _counting_each, 3: _off_no_broker, 4: _by_nobody},
         ),
         stored_family(
             "subscription-change",
@@ -125,16 +139,18 @@ _RECORDS: Final = SchemaSet(
                 4: _without_dead_letters,
                 5: _as_it_was,
                 6: _as_it_was,
+                7: _by_nobody,
             },
         ),
-        stored_family("placement-policy-change", PlacementPolicyChange, {}, edition=2),
-        stored_family("setting-change", SettingChange, {}, edition=3),
+        stored_family("placement-policy-change", PlacementPolicyChange, {1: _by_nobody}, edition=2),
+        stored_family("setting-change", SettingChange, {1: _by_nobody}, edition=3),
+        stored_family("permission-change", PermissionChange, {}, edition=4),
     )
 )
 _ENTITIES: Final = SchemaSet(
     (
         stored_family("unit", Unit, {}),
-        stored_family("session", Session, {}),
+        stored_family("session", Session, {1: _asking_nobody}),
         stored_family("cluster", Cluster, {}),
         stored_family("tenant", Tenant, {}),
         stored_family("namespace-info", NamespaceInfo, {1: _with_override, 2: _without_group}),
@@ -143,6 +159,7 @@ _ENTITIES: Final = SchemaSet(
         stored_family("subscription", Subscription, {1: _with_positions, 2: _without_dead_letters}),
         stored_family("placement-policy", PlacementPolicy, {}),
         stored_family("setting-override", SettingOverride, {}),
+        stored_family("permission", Permission, {}),
     )
 )
 ENTITY_PREFIXES: Final = tuple(map(_ENTITIES.prefix, get_args(Entity)))

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import cache
 from importlib import resources
 from typing import Any, Final, get_args, get_origin
 
@@ -41,7 +42,7 @@ from anabranch.channel.errors import UnreadableError
 
 MARKER: Final = b"\xc3\x01"
 PREFIX_LENGTH: Final = 10  # marker and fingerprint
-EDITION: Final = 3  # of the log: raised by a release that adds a type of record
+EDITION: Final = 4  # of the log: raised by a release that adds a type of record
 _THE_LOG: Final = "log"  # in the place of a schema's name
 _DIGITS_MAX: Final = 9  # of a version
 
@@ -179,16 +180,25 @@ def _reader(family: SchemaFamily, version: int) -> Callable[[bytes, int], Any]:
     if version == family.version:
         return compile_decoder(schema, _shape(schema, newest, f"{family.name}/{version}"))
     steps = [family.steps[number] for number in range(version, family.version)]
-    nested = {name: hint for name, hint in _hints(newest).items() if _record_in(hint)}
 
     def upcast(**fields: Any) -> Any:
         for step in steps:
             fields = step(fields)
-        for name, hint in nested.items():
-            fields[name] = tuple(_record_in(hint)(**one) for one in fields[name])
-        return newest(**fields)
+        return _built(newest, fields)
 
     return compile_decoder(schema, _old_shape(schema, newest, upcast, family.name))
+
+
+def _built(struct: type[msgspec.Struct], fields: Fields) -> Any:
+    """The struct of these fields, in which nested records are fields likewise, at any depth."""
+    for name, inner in _nested(struct).items():
+        fields[name] = tuple(_built(inner, one) for one in fields[name])
+    return struct(**fields)
+
+
+@cache
+def _nested(struct: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    return {name: inner for name, hint in _hints(struct).items() if (inner := _record_in(hint))}
 
 
 def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ def nothing(_body: bytes) -> None:
 
 NAMES: Final = msgspec.json.Decoder(list[str]).decode
 NUMBER: Final = msgspec.json.Decoder(int).decode
+PERMISSIONS: Final = msgspec.json.Decoder(dict[str, list[str]]).decode  # actions by role
 STRINGS: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 

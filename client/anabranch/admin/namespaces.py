@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from anabranch.admin.calls import (
     NAMES,
+    PERMISSIONS,
     Answer,
     Call,
     Resource,
@@ -101,6 +103,23 @@ class Namespaces(Resource[TransportT]):
         query: dict[str, str | list[str]] = {"tenant": tenant} if tenant else {}
         asked = path("admin", "v2", "namespaces", cluster, "antiAffinity", group)
         return Call("GET", asked, NAMES, query)
+
+    @RestMethod
+    def get_permissions(self, namespace: str) -> Call[dict[str, list[str]]]:
+        """What each role may do on all topics of a namespace."""
+        return Call("GET", home(namespace, "permissions"), PERMISSIONS)
+
+    @RestMethod
+    def grant_permission_on_namespace(
+        self, namespace: str, role: str, actions: Sequence[str]
+    ) -> Call[None]:
+        """Lets a role do this on all topics of a namespace, and nothing else."""
+        return Call("POST", home(namespace, "permissions", role), nothing, body=list(actions))
+
+    @RestMethod
+    def revoke_permissions_on_namespace(self, namespace: str, role: str) -> Call[None]:
+        """Takes away what is granted to a role on a namespace, not what is on its topics."""
+        return Call("DELETE", home(namespace, "permissions", role), nothing)
 
     @RestMethod
     def get_scalable_topic_auto_scale_policy(self, namespace: str) -> Call[AutoScaleOverride]:

@@ -14,6 +14,7 @@ import msgspec
 from anabranch.admin.calls import (
     NAMES,
     NUMBER,
+    PERMISSIONS,
     STRINGS,
     Call,
     Resource,
@@ -143,6 +144,21 @@ class ScalableTopics(Resource[TransportT]):
     def remove_auto_scale_policy(self, topic: str) -> Call[None]:
         """Lets the namespace's policy apply to the topic again."""
         return Call("DELETE", _topic(topic, "autoScalePolicy"), nothing)
+
+    @RestMethod
+    def get_permissions(self, topic: str) -> Call[dict[str, list[str]]]:
+        """What each role may do on a topic, by what is granted on it or on its namespace."""
+        return Call("GET", _topic(topic, "permissions"), PERMISSIONS)
+
+    @RestMethod
+    def grant_permission(self, topic: str, role: str, actions: Sequence[str]) -> Call[None]:
+        """Lets a role do this on a topic, besides what it may do on the namespace."""
+        return Call("POST", _topic(topic, "permissions", role), nothing, body=list(actions))
+
+    @RestMethod
+    def revoke_permissions(self, topic: str, role: str) -> Call[None]:
+        """Takes away what is granted to a role on a topic, not what is on its namespace."""
+        return Call("DELETE", _topic(topic, "permissions", role), nothing)
 
     # --- subscriptions ------------------------------------------------------------------------
 

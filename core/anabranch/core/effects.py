@@ -42,6 +42,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     burst: int = 5_000  # proposals of one clean-up round
     balance: BalanceSettings = BalanceSettings()
     load_manager_class: str = "anabranch.core.balance"
+    authorizes: bool = False  # who asks for something must have the right to it
+    superusers: tuple[str, ...] = ()
 
 
 class AppendRecord(msgspec.Struct, frozen=True):

@@ -33,6 +33,7 @@ from anabranch.core.policies.policy import (
     policy_key,
 )
 from anabranch.core.ring import after_bundles, split_bundle_name
+from anabranch.core.security.permission import Permission, permission_key
 from anabranch.core.sessions.session import Session
 from anabranch.core.settings.override import OVERRIDES_PREFIX, SettingOverride, override_key
 from anabranch.core.subscriptions.subscription import Subscription
@@ -156,6 +157,10 @@ class StoredState:
         found = self._entity(subscription_key(topic, name))
         return found if isinstance(found, Subscription) else None
 
+    def permission(self, scope: str, role: str) -> Permission | None:
+        found = self._entity(permission_key(scope, role))
+        return found if isinstance(found, Permission) else None
+
     def placement(self, kind: PolicyKind, name: str) -> PlacementPolicy | None:
         return self._placements.get(policy_key(kind, name))
 
@@ -219,6 +224,12 @@ class StoredState:
         prefix = subscription_key(topic, "")
         for key, entity in self._range(prefix):
             if isinstance(entity, Subscription):
+                yield key.removeprefix(prefix), entity
+
+    def permissions(self, scope: str) -> Iterator[tuple[str, Permission]]:
+        prefix = permission_key(scope, "")
+        for key, entity in self._range(prefix):
+            if isinstance(entity, Permission):
                 yield key.removeprefix(prefix), entity
 
     def archives(self) -> Iterator[tuple[str, Archive]]:

@@ -70,6 +70,7 @@ class AuditOptions(msgspec.Struct, frozen=True):
     setting_fault: SettingFault | None = None
     parts: int = 0  # 0: as many as the size and the machine ask for
     scratch_dir: Path | None = None
+    who: str = ""  # the role whose history is told
     spark: SparkSettings = SparkSettings()
 
 
@@ -152,7 +153,7 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
         horizon=plan.horizon,
         heartbeats=len(inputs.beats),
     )
-    return summarized(log, findings, plan.bin_ms, time.monotonic() - started)
+    return summarized(log, findings, plan.bin_ms, time.monotonic() - started, options.who)
 
 
 def _source(options: AuditOptions) -> KafkaSource:
@@ -241,6 +242,7 @@ def _plan(
         flap_window_ms=round(options.flap_window_s * 1000),
         with_schemas=with_schemas,
         passed_over=options.passed_over,
+        who=options.who,
     )
 
 

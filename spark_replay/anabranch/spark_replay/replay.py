@@ -44,11 +44,13 @@ from anabranch.spark_replay.checks.coverage import Coverage
 from anabranch.spark_replay.checks.leadership import LEADERS_MOVES, Leadership
 from anabranch.spark_replay.checks.leases import Leases
 from anabranch.spark_replay.checks.ownership import Ownership
+from anabranch.spark_replay.checks.permissions import Permissions
 from anabranch.spark_replay.checks.settings import Given, Overrides
 from anabranch.spark_replay.checks.snapshot import SnapshotCheck
 from anabranch.spark_replay.checks.topics import TopicChecks, TopicsLeft
 from anabranch.spark_replay.checks.unfinished import Unfinished, unfinished_at_end
 from anabranch.spark_replay.checks.versions import Versions
+from anabranch.spark_replay.role_history import RoleEvent, RoleHistory
 from anabranch.spark_replay.statistics import KIND_PLACE, NOT_COUNTED, Figures, Statistics, kind_of
 from anabranch.spark_replay.tally import CheckName, CheckTally
 
@@ -82,6 +84,7 @@ class ReplayPlan(msgspec.Struct, frozen=True):
     flap_window_ms: int
     with_schemas: bool = True  # the rows bring their schema headers along
     passed_over: frozenset[int] = frozenset()  # offsets whose word of a newer release is not heard
+    who: str = ""  # the role whose history is wanted
 
 
 class PartResult(msgspec.Struct):
@@ -98,6 +101,7 @@ class PartResult(msgspec.Struct):
     figures: Figures
     entities: int
     last_ms: int
+    role_events: list[RoleEvent]
 
 
 def part_of(scope: str, parts: int) -> int:
@@ -121,6 +125,8 @@ class PartReplay:
         self._leases = Leases(beats, plan.tolerance_ms, primary=primary)
         self._leadership = Leadership(primary=primary)
         self._coverage = Coverage()
+        self._permissions = Permissions(primary=primary)
+        self._role = RoleHistory(plan.who, primary=primary) if plan.who else None
         self._balance = Balance(plan.tolerance_ms)
         self._overrides = Overrides()
         self._topics = TopicChecks()
@@ -150,7 +156,7 @@ class PartReplay:
         schemas: Sequence[bytes | None],
     ) -> None:
         """The next rows, as columns of equal length."""
-        state, rule = self.state, self._rule
+        state, rule, role = self.state, self._rule, self._role
         primary = self._primary
         last = self._last_offset
         codes: list[int] = []
@@ -172,6 +178,10 @@ class PartReplay:
                     outcome = UNREADABLE
                 else:
                     outcome = rule(state, record, offset, timestamp_ms)
+                    if role is not None:
+                        role.folded(
+                            offset, timestamp_ms, record, outcome.verdict, shared=bool(common)
+                        )
                     if outcome.changes:
                         self._changed(offset, timestamp_ms, record, outcome)
                 if primary or not common:
@@ -195,6 +205,7 @@ class PartReplay:
                 CheckName.OWNERSHIP: self._ownership.tally,
                 CheckName.LEASES: self._leases.tally,
                 CheckName.LEADERSHIP: self._leadership.tally,
+                CheckName.PERMISSIONS: self._permissions.tally,
                 CheckName.COVERAGE: self._coverage.tally,
                 CheckName.PLACEMENT: self._balance.destinations,
                 CheckName.BALANCE: self._balance.moves,
@@ -209,6 +220,7 @@ class PartReplay:
             self._statistics.figures(),
             sum(1 for key in self.state.entities if self._owns(key)),
             self._statistics.last_ms,
+            self._role.events if self._role is not None else [],
         )
 
     def _refuse_newer(
@@ -236,7 +248,10 @@ class PartReplay:
         self.state.apply(changes)
         if outcome.verdict is not _ACCEPTED:
             self._versions.rejected(offset, record, outcome)
-        elif type(record) is UnitMove and record.unit != LEADERSHIP:
+            return
+        if type(record) is not UnitMove or record.principal:
+            self._permitted(offset, timestamp_ms, record, changes)
+        if type(record) is UnitMove and record.unit != LEADERSHIP:
             self._moved(offset, timestamp_ms, record, changes)
         elif type(record) is TopicChange or type(record) is SubscriptionChange:
             self._topical(offset, timestamp_ms, record, changes)
@@ -244,6 +259,15 @@ class PartReplay:
             self._policy(offset, record, changes)
         else:
             self._shared(offset, timestamp_ms, record, changes)
+
+    def _permitted(
+        self, offset: int, timestamp_ms: int, record: Record, changes: tuple[Change, ...]
+    ) -> None:
+        """A record that somebody may have asked for, or that changes what somebody may do."""
+        shared = not scope_of(record.key)
+        self._permissions.accepted(offset, record, changes, shared=shared)
+        if self._role is not None:
+            self._role.accepted(offset, timestamp_ms, changes, shared=shared)
 
     def _moved(
         self, offset: int, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]
@@ -360,6 +384,9 @@ class PartReplay:
             self._leadership.start(key, entity)
             self._ownership.start(key, entity)
             self._balance.start(key, entity)
+            self._permissions.start(key, entity)
+            if self._role is not None and self._owns(key):
+                self._role.start(self._plan.horizon, key, entity)
             if self._owns(key):
                 self._dirty[key] = None
                 self._start_own(key, entity)

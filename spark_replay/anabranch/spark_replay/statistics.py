@@ -18,6 +18,7 @@ from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
     NamespaceChange,
+    PermissionChange,
     PlacementPolicyChange,
     PolicyOp,
     Record,
@@ -50,6 +51,7 @@ _KINDS: Final[tuple[str, ...]] = (
     *(f"archive {op.name}" for op in ArchiveOp),
     *(f"placement {op.name}" for op in PolicyOp),
     *(f"setting {op.name}" for op in PolicyOp),
+    *(f"permission {op.name}" for op in PolicyOp),
     "cluster settings",
     "unreadable",
 )
@@ -61,7 +63,8 @@ _SUBSCRIPTION: Final = _TOPIC + len(TopicMove)
 _ARCHIVE: Final = _SUBSCRIPTION + len(SubscriptionOp)
 _PLACEMENT: Final = _ARCHIVE + len(ArchiveOp)
 _SETTING: Final = _PLACEMENT + len(PolicyOp)
-_CLUSTER: Final = _SETTING + len(PolicyOp)
+_PERMISSION: Final = _SETTING + len(PolicyOp)
+_CLUSTER: Final = _PERMISSION + len(PolicyOp)
 _UNREADABLE: Final = _CLUSTER + 1
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.
 _OWN, _RELEASE, _HAND_OVER = Move.OWN, Move.RELEASE, Move.HAND_OVER
@@ -123,6 +126,11 @@ def split_count_key(key: int) -> tuple[int, str, Verdict]:
     return bin_number, _KINDS[kind], Verdict(verdict)
 
 
+def kind_in_words(record: Record) -> str:
+    """The record's type and what it asks for."""
+    return _KINDS[kind_of(record)]
+
+
 def kind_of(record: Record | None) -> int:
     """The number of a record's kind: its type and what it asks for."""
     match record:
@@ -144,6 +152,8 @@ def kind_of(record: Record | None) -> int:
             return _PLACEMENT + record.op
         case SettingChange():
             return _SETTING + record.op
+        case PermissionChange():
+            return _PERMISSION + record.op
         case ClusterSettings():
             return _CLUSTER
         case _:

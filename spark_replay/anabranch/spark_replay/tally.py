@@ -20,6 +20,7 @@ class CheckName(StrEnum):
     OWNERSHIP = "ownership"
     LEASES = "leases"
     LEADERSHIP = "leadership"
+    PERMISSIONS = "permissions"
     COVERAGE = "coverage"
     LAYOUTS = "layouts"
     SEALS = "seals"

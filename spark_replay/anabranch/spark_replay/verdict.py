@@ -19,6 +19,7 @@ from anabranch.spark_replay.checks.stuck import check_stuck
 from anabranch.spark_replay.checks.topics import TopicsLeft, left_by_all
 from anabranch.spark_replay.checks.unfinished import Unfinished, combined
 from anabranch.spark_replay.replay import PartResult, ReplayPlan
+from anabranch.spark_replay.role_history import RoleEvent
 from anabranch.spark_replay.statistics import Figures, summed
 from anabranch.spark_replay.tally import WITNESSES_MAX, CheckName, CheckTally, Witness, total
 
@@ -28,6 +29,7 @@ PROVES: Final[Mapping[CheckName, str]] = {
     CheckName.OWNERSHIP: "no unit had two owners at any offset, no topic another controller",
     CheckName.LEASES: "no unit had two owners at any instant, by leases and log time",
     CheckName.LEADERSHIP: "every epoch had one leader, and only the leader repaired",
+    CheckName.PERMISSIONS: "whoever asked for a change had the right to it just before it",
     CheckName.COVERAGE: "every namespace's bundles tiled its ring at every offset",
     CheckName.LAYOUTS: "every topic's active segments tiled the ring, in a DAG, at every epoch",
     CheckName.SEALS: "segments were sealed for announced children, with ends that are final",
@@ -46,7 +48,7 @@ PROVES: Final[Mapping[CheckName, str]] = {
 _FROM_THE_BEGINNING: Final = (
     *(CheckName.VERSIONS, CheckName.OWNERSHIP, CheckName.LEASES, CheckName.LEADERSHIP),
     *(CheckName.COVERAGE, CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING),
-    *(CheckName.PLACEMENT, CheckName.BALANCE, CheckName.SETTINGS),
+    *(CheckName.PLACEMENT, CheckName.BALANCE, CheckName.SETTINGS, CheckName.PERMISSIONS),
 )
 _AT_EVERY_OFFSET: Final = (CheckName.OFFSETS, *_FROM_THE_BEGINNING, CheckName.DIGESTS)
 
@@ -102,6 +104,7 @@ class AuditFindings(msgspec.Struct, frozen=True):
     entities: int
     log_end_ms: int
     final_digest: str
+    role_events: list[RoleEvent]
 
     @property
     def sound(self) -> bool:
@@ -164,6 +167,7 @@ def judged(parts: Sequence[PartResult], plan: ReplayPlan, context: Context) -> A
         sum(part.entities for part in parts),
         log_end_ms,
         folded[plan.next_offset],
+        sorted(event for part in parts for event in part.role_events),
     )
 
 
@@ -204,6 +208,7 @@ def joined(
         after.entities,
         after.log_end_ms,
         after.final_digest,
+        [*before.role_events, *after.role_events],
     )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineExceededError,
+    ForbiddenError,
     KafkaFailedError,
     NotFoundError,
     OverloadedError,
@@ -36,6 +37,7 @@ _BEGINNINGS: Final = (BaseCommand.SCALABLE_TOPIC_LOOKUP, BaseCommand.SCALABLE_TO
 CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
     InvalidInputError: ServerError.InvalidTopicName,
     NotFoundError: ServerError.TopicNotFound,
+    ForbiddenError: ServerError.AuthorizationError,
     ConflictError: ServerError.NotAllowedError,
     PreconditionError: ServerError.NotAllowedError,
     UnavailableError: ServerError.ServiceNotReady,

@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "lookup": (".cluster.queries", "Say which broker serves a topic."),
     "tenants": (".cluster.tenants", "Tenants: list, show, create, update, delete."),
     "namespaces": (".cluster.namespaces", "Namespaces and their bundles: create, split ..."),
+    "permissions": (".cluster.permissions", "What roles may do: list, grant, revoke."),
     "bundles": (".cluster.bundles", "A namespace's bundles: list, unload, transfer, split."),
     "brokers": (".cluster.queries", "List the brokers, and who leads."),
     "isolation": (".cluster.placements", "Which brokers own whose bundles: list, set, delete."),

@@ -24,6 +24,7 @@ from anabranch.broker.http.routes import (
     configuration,
     kafka,
     namespaces,
+    permissions,
     placements,
     reads,
     segment_subscriptions,
@@ -59,6 +60,7 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     api.include_router(tenants.router(operations, settings))
     api.include_router(placements.router(operations, cluster))
     api.include_router(namespaces.router(operations, cluster))
+    api.include_router(permissions.router(operations.permissions))
     api.include_router(bundles.router(operations))
     api.include_router(bundle_backlogs.router(operations))
     api.include_router(unloads.router(operations))

@@ -16,6 +16,7 @@ from anabranch.broker.errors import (
     ConflictError,
     DeadlineExceededError,
     ElsewhereError,
+    ForbiddenError,
     KafkaFailedError,
     NotFoundError,
     PreconditionError,
@@ -29,6 +30,7 @@ from anabranch.core.errors import AnabranchError, InvalidInputError
 STATUS_OF: Final[dict[type[AnabranchError], int]] = {
     InvalidInputError: 412,
     NotFoundError: 404,
+    ForbiddenError: 403,
     ConflictError: 409,
     PreconditionError: 412,
     UnavailableError: 503,

@@ -16,6 +16,7 @@ from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     ArchiveChange,
     NamespaceChange,
+    PermissionChange,
     PlacementPolicyChange,
     Record,
     SessionChange,
@@ -54,6 +55,8 @@ def record_kind(record: Record | None) -> str:
         return f"placement_{record.op.name.lower()}"
     if isinstance(record, SettingChange):
         return f"setting_{record.op.name.lower()}"
+    if isinstance(record, PermissionChange):
+        return f"permission_{record.op.name.lower()}"
     return "unreadable" if record is None else "cluster_settings"
 
 

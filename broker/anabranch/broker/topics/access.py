@@ -13,6 +13,7 @@ from anabranch.broker.errors import (
     PreconditionError,
     UnavailableError,
 )
+from anabranch.broker.proposals import not_permitted
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.service import TopicService
 from anabranch.core.log.records import TopicCause, TopicChange
@@ -149,6 +150,7 @@ class TopicAccess:
             Verdict.NOT_CONTROLLER: UnavailableError(
                 f"{full}: its controller has just changed; try again"
             ),
+            Verdict.NOT_PERMITTED: not_permitted(full),
             Verdict.TOPIC_BUSY: ConflictError(f"{full} is being created or deleted"),
         }
 

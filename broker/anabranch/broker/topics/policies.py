@@ -154,6 +154,7 @@ class AutoScalePolicies:
                 version=info.version + 1,
                 actor=actor.broker,
                 session=actor.session,
+                principal=actor.principal,
                 cause=Cause.OPERATOR,
                 auto_scale=override_flat(override),
                 anti_affinity=info.anti_affinity,

@@ -18,7 +18,7 @@ from anabranch.core.balance.filters import Candidate, Terms, owned_in_group
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.bundles.placement import Chosen, choose_broker
-from anabranch.core.log.records import WEIGHED_MAX, Grounds, Weighed
+from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed
 from anabranch.core.log.state import StateQueries
 
 

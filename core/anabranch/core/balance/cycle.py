@@ -32,8 +32,9 @@ from anabranch.core.balance.splitting import Hits, OwnerView, SplitRound, decide
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.propose import Actor, NewId
 from anabranch.core.bundles.unit import IN_FLIGHT, Unit, UnitState
+from anabranch.core.log.grounds import Grounds, Weighed
 from anabranch.core.log.outcome import Folded
-from anabranch.core.log.records import AUTOMATIC, Cause, Grounds, UnitMove, Weighed
+from anabranch.core.log.records import AUTOMATIC, Cause, UnitMove
 from anabranch.core.log.replica import Replica
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from anabranch.core.log.records import Grounds
+from anabranch.core.log.grounds import Grounds
 
 _HARDLY_MORE: Final = 16  # one in so many: nothing where there are few units, which shall be even
 

@@ -13,7 +13,8 @@ import msgspec
 from anabranch.core.bundles.guards import session_open, source_settled
 from anabranch.core.bundles.placement import Chooser, by_count
 from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.log.records import Cause, Grounds, SessionChange, SessionOp, UnitMove
+from anabranch.core.log.grounds import Grounds
+from anabranch.core.log.records import Cause, SessionChange, SessionOp, UnitMove
 from anabranch.core.log.state import StateQueries, StateReader, leader_of
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.sessions.lease import Heartbeat
@@ -22,11 +23,15 @@ NewId = Callable[[], str]
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who proposes: a broker under its session; `epoch` is not 0 while it leads."""
+    """Who proposes: a broker under its session; `epoch` is not 0 while it leads.
+
+    `principal`: the role of whoever asked the broker to, "" where it acts by itself.
+    """
 
     broker: str
     session: int
     epoch: int = 0
+    principal: str = ""
 
 
 def move(
@@ -56,6 +61,7 @@ def move(
         children=children,
         cause=cause,
         choice=choice,
+        principal=actor.principal,
     )
 
 

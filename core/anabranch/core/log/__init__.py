@@ -1,6 +1,7 @@
 """The log: its records, what each comes to, and the state that they add up to.
 
 `records`: proposals, as the log holds them.
+`grounds`: what a choice of the load balancer rested on, as a record says it.
 `verdicts`: what each comes to.
 `conflicts`: which of several records for one entity wins.
 `outcome`: a verdict, and what changes with it.
@@ -15,6 +16,7 @@
 __all__ = [
     "digests",
     "fold",
+    "grounds",
     "outcome",
     "records",
     "replica",

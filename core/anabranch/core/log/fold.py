@@ -3,12 +3,14 @@
 First valid wins: a record is accepted when its version is the next one and its move is an arrow of
 the machine whose guards hold. Anything else changes nothing and gets a named reason. The answer
 depends on the state and the record alone: the record's offset and log timestamp are part of it, a
-local clock or setting never is. Each noun has the rules for its own records.
+local clock or setting never is. Each noun has the rules for its own records; who may ask for one is
+asked of all alike.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from anabranch.core.archives.evolve import evolve_archive
 from anabranch.core.bundles.evolve import evolve_unit
@@ -18,6 +20,7 @@ from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
     NamespaceChange,
+    PermissionChange,
     PlacementPolicyChange,
     Record,
     SessionChange,
@@ -30,6 +33,8 @@ from anabranch.core.log.records import (
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.evolve import evolve_placement
+from anabranch.core.security.changes import is_permitted
+from anabranch.core.security.evolve import evolve_permission
 from anabranch.core.sessions.evolve import evolve_session
 from anabranch.core.settings.evolve import evolve_override
 from anabranch.core.subscriptions.evolve import evolve_subscription
@@ -37,30 +42,43 @@ from anabranch.core.tenants.evolve import evolve_namespace, evolve_tenant
 from anabranch.core.topics.evolve import evolve_topic
 
 UNREADABLE: Final = REJECTED[Verdict.UNREADABLE]
+NOT_PERMITTED: Final = REJECTED[Verdict.NOT_PERMITTED]
 
 
 def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
     """Judges one record, given the log's offset and timestamp. The caller applies `changes`."""
     if type(record) is UnitMove:
-        return evolve_unit(state, record, offset, timestamp_ms)
+        outcome = evolve_unit(state, record, offset, timestamp_ms)
+        if not record.principal:  # nearly all of a log
+            return outcome
+    else:
+        outcome = _judged(state, record, offset, timestamp_ms)
+    if outcome.changes and not is_permitted(state, record):
+        return NOT_PERMITTED
+    return outcome
+
+
+def _judged(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
+    """Any but a unit's move, as if whoever asked for it might do everything."""
     if type(record) is ClusterSettings:
         return evolve_cluster(state, record, offset, timestamp_ms)
     if type(record) is ArchiveChange:  # whoever registers one reads these records alone
         return evolve_archive(state.archive(record.archive), record, offset, timestamp_ms)
     if state.cluster() is None:
         return REJECTED[Verdict.NO_CLUSTER]
-    if type(record) is SessionChange:
-        return evolve_session(state, record, offset, timestamp_ms)
-    if type(record) is TenantChange:
-        return evolve_tenant(state, record, offset, timestamp_ms)
-    if type(record) is NamespaceChange:
-        return evolve_namespace(state, record, offset, timestamp_ms)
-    if type(record) is TopicChange:
-        return evolve_topic(state, record, offset, timestamp_ms)
-    if type(record) is SubscriptionChange:
-        return evolve_subscription(state, record, offset, timestamp_ms)
-    if type(record) is PlacementPolicyChange:
-        return evolve_placement(state, record, offset, timestamp_ms)
-    if type(record) is SettingChange:
-        return evolve_override(state, record, offset, timestamp_ms)
-    raise TypeError(f"{type(record).__name__} is not a record of the log")
+    rule = _RULES.get(type(record))
+    if rule is None:
+        raise TypeError(f"{type(record).__name__} is not a record of the log")
+    return rule(state, record, offset, timestamp_ms)
+
+
+_RULES: Final[dict[type, Callable[[StateReader, Any, int, int], Outcome]]] = {
+    SessionChange: evolve_session,
+    TenantChange: evolve_tenant,
+    NamespaceChange: evolve_namespace,
+    TopicChange: evolve_topic,
+    SubscriptionChange: evolve_subscription,
+    PlacementPolicyChange: evolve_placement,
+    SettingChange: evolve_override,
+    PermissionChange: evolve_permission,
+}

@@ -3,6 +3,9 @@
 A proposal changes nothing by itself; `evolve` accepts or rejects it when it is read back. Each
 carries its own id (to be found again when an append's outcome is unknown), the version it would
 make, and the actor with the session it acts under. Type numbers are stored, never reused.
+
+`principal`: the role of whoever asked the actor for it, "" where it acts by itself. Records that
+nobody can ask for (sessions, the cluster's settings, archives) have none.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ import msgspec
 
 from anabranch.core.archives.archive import ArchiveOp, archive_key
 from anabranch.core.bundles.unit import Move
+from anabranch.core.log.grounds import Grounds
 from anabranch.core.policies.policy import PolicyKind, policy_key
+from anabranch.core.security.permission import permission_key
 from anabranch.core.settings.override import override_key
 from anabranch.core.subscriptions.subscription import (
     SegmentPositions,
@@ -84,7 +89,9 @@ class SessionOp(IntEnum):
 
 @unique
 class PolicyOp(IntEnum):
-    """What happens to a tenant, a namespace, a placement policy or an override of a setting."""
+    """What happens to what is there or not: a tenant, a namespace, a placement policy, an override
+    of a setting, a permission.
+    """
 
     CREATE = 0
     UPDATE = 1
@@ -93,38 +100,6 @@ class PolicyOp(IntEnum):
 
 AUTOMATIC: Final = frozenset(Cause(number) for number in range(Cause.BALANCE, len(Cause)))
 """Causes of moves and splits that the load balancer decides on by itself."""
-
-
-class Weighed(msgspec.Struct, frozen=True, gc=False):
-    """A broker that a choice was made among.
-
-    `load`: its share of use by the load data, 1 for all of it; -1 where there was none.
-    `removed_by`: the filter that took it out, "" for a candidate.
-    """
-
-    broker: str
-    load: float
-    removed_by: str = ""
-
-
-class Grounds(msgspec.Struct, frozen=True, gc=False):
-    """What a choice of the load balancer rested on: for people and the audit, never for the fold.
-
-    `rule`: which one chose. `brokers`: how many there were to choose from, of which `weighed` names
-    the chosen one and others up to `WEIGHED_MAX`, which the audit sees to. `deviation`: of the
-    loads of all brokers, as it was; `predicted`: as it should be after this move; both -1 where no
-    load counted. `grace_ms`: for how long the balancer shall leave the bundle where it goes now.
-    """
-
-    rule: str
-    brokers: int
-    deviation: float
-    predicted: float
-    weighed: tuple[Weighed, ...]
-    grace_ms: int = 0
-
-
-WEIGHED_MAX: Final = 20
 
 
 class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
@@ -148,6 +123,7 @@ class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
     children: tuple[str, ...] = ()
     cause: Cause = Cause.UNKNOWN
     choice: tuple[Grounds, ...] = ()
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -160,6 +136,7 @@ class SessionChange(msgspec.Struct, frozen=True, gc=False, tag=2):
     A session is what a lease hangs on: once a lease has lapsed, the broker must open another
     session, and read that back, before it acts again (docs/decisions, "Sessions").
     `evidence_ms`: for EXPIRE, the log's timestamp of the last heartbeat that was seen.
+    `authorizes`: for OPEN, whether the node asks who may do what; `superusers`: by which roles.
     """
 
     proposal_id: str
@@ -171,6 +148,8 @@ class SessionChange(msgspec.Struct, frozen=True, gc=False, tag=2):
     epoch: int = 0
     evidence_ms: int = 0
     cause: Cause = Cause.UNKNOWN
+    authorizes: bool = False
+    superusers: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -209,6 +188,7 @@ class TenantChange(msgspec.Struct, frozen=True, gc=False, tag=4):
     admin_roles: tuple[str, ...] = ()
     allowed_clusters: tuple[str, ...] = ()
     cause: Cause = Cause.UNKNOWN
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -232,6 +212,7 @@ class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
     cause: Cause = Cause.UNKNOWN
     auto_scale: tuple[str, ...] = ()
     anti_affinity: str = ""
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -265,6 +246,7 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     auto_scale: tuple[str, ...] = ()
     counts_changes: bool = True
     off: tuple[int, ...] = ()
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -297,6 +279,7 @@ class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
     positions: tuple[SegmentPositions, ...] = ()
     dead_letter: str = ""
     deliveries_max: int = 0
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -342,6 +325,7 @@ class PlacementPolicyChange(msgspec.Struct, frozen=True, gc=False, tag=9):
     usage_threshold: int = 0
     brokers: tuple[str, ...] = ()
     cause: Cause = Cause.UNKNOWN
+    principal: str = ""
 
     @property
     def key(self) -> str:
@@ -362,10 +346,34 @@ class SettingChange(msgspec.Struct, frozen=True, gc=False, tag=10):
     session: int
     value: str = ""
     cause: Cause = Cause.UNKNOWN
+    principal: str = ""
 
     @property
     def key(self) -> str:
         return override_key(self.name)
+
+
+class PermissionChange(msgspec.Struct, frozen=True, gc=False, tag=24):
+    """Something is granted to a role on a namespace or a topic, or otherwise, or no more (type 24).
+
+    `scope`: `tenant/namespace` or `tenant/namespace/topic`. `actions`: CREATE, UPDATE: all that the
+    role may do there, in order; DELETE: none.
+    """
+
+    proposal_id: str
+    scope: str
+    role: str
+    op: PolicyOp
+    version: int
+    actor: str
+    session: int
+    actions: tuple[str, ...] = ()
+    cause: Cause = Cause.UNKNOWN
+    principal: str = ""
+
+    @property
+    def key(self) -> str:
+        return permission_key(self.scope, self.role)
 
 
 Record = (
@@ -379,10 +387,12 @@ Record = (
     | ArchiveChange
     | PlacementPolicyChange
     | SettingChange
+    | PermissionChange
 )
 
 CLUSTER_KEY: Final = "cluster"
-TENANT_KINDS: Final = ("tenant", "namespace", "topic", "subscription")  # of keys, before the colon
+# Of keys, before the colon.
+TENANT_KINDS: Final = ("tenant", "namespace", "topic", "subscription", "permission")
 
 
 def session_key(broker: str) -> str:
@@ -418,6 +428,8 @@ def scope_of(key: str) -> str:
     >>> scope_of("acme/orders/0x00000000_0x40000000"), scope_of("namespace:acme/orders")
     ('acme', 'acme')
     >>> scope_of("topic:acme/orders/bills"), scope_of("subscription:acme/orders/bills/mine")
+    ('acme', 'acme')
+    >>> scope_of("permission:acme/orders:ada"), scope_of("permission:acme/orders/bills:a/b")
     ('acme', 'acme')
     >>> scope_of("session:b1:8080"), scope_of("leadership")
     ('', '')

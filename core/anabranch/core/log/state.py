@@ -20,6 +20,7 @@ from anabranch.core.log.records import (
 from anabranch.core.names import Namespace
 from anabranch.core.policies.policy import PlacementPolicy, PolicyKind, policy_key
 from anabranch.core.ring import after_bundles, split_bundle_name
+from anabranch.core.security.permission import Permission, permission_key
 from anabranch.core.sessions.session import Session
 from anabranch.core.settings.override import OVERRIDES_PREFIX, SettingOverride, override_key
 from anabranch.core.subscriptions.subscription import Subscription
@@ -37,6 +38,7 @@ Entity = (
     | Archive
     | PlacementPolicy
     | SettingOverride
+    | Permission
 )
 Change = tuple[str, Entity | None]  # key and what it holds now; None: gone
 
@@ -86,6 +88,14 @@ class StateReader(Protocol):
         """Names and overrides of the settings that are overridden, in order."""
         ...
 
+    def permission(self, scope: str, role: str) -> Permission | None:
+        """What is granted to a role on a namespace or a topic, and on that alone."""
+        ...
+
+    def permissions(self, scope: str) -> Iterable[tuple[str, Permission]]:
+        """Roles, and what is granted to each on a namespace or a topic alone, in order."""
+        ...
+
 
 class StateQueries(StateReader, Protocol):
     """What decisions may read besides: indexes that no verdict depends on."""
@@ -124,6 +134,7 @@ class FoldedState:
         self._topics: dict[str, dict[str, None]] = {}
         self._subscriptions: dict[str, dict[str, None]] = {}
         self._placements: dict[str, dict[str, None]] = {}
+        self._permissions: dict[str, dict[str, None]] = {}
         self._overrides: dict[str, None] = {}
 
     def apply(self, changes: Iterable[Change]) -> None:
@@ -155,6 +166,9 @@ class FoldedState:
         elif kind == "placement":
             group = self._placements
             owner, _, member = rest.partition("/")
+        elif kind == "permission":
+            group = self._permissions
+            owner, _, member = rest.partition(":")
         elif key.count("/") == 2:
             group, owner, member = self._bundles, key.rpartition("/")[0], key
             self._bundles_in_order.pop(owner, None)
@@ -256,6 +270,16 @@ class FoldedState:
             found = self.override(name)
             if found is not None:
                 yield name, found
+
+    def permission(self, scope: str, role: str) -> Permission | None:
+        found = self.entities.get(permission_key(scope, role))
+        return found if isinstance(found, Permission) else None
+
+    def permissions(self, scope: str) -> Iterator[tuple[str, Permission]]:
+        for role in sorted(self._permissions.get(scope, ())):
+            found = self.permission(scope, role)
+            if found is not None:
+                yield role, found
 
 
 class IndexedState(FoldedState):

@@ -53,3 +53,6 @@ class Verdict(IntEnum):
     BROKER_IN_DOMAIN = 37  # a broker that another failure domain has already
     UNKNOWN_OVERRIDE = 38  # a setting that nothing overrides
     TOO_MANY_OVERRIDES = 39
+    UNKNOWN_PERMISSION = 40  # nothing is granted to the role there
+    TOO_MANY_PERMISSIONS = 41
+    NOT_PERMITTED = 42  # whoever asked for it may not; of what would be accepted otherwise

@@ -25,6 +25,12 @@ def evolve_session(
     if wrong is not None:
         return REJECTED[wrong]
     after = Session(
-        record.version, record.op is SessionOp.OPEN, timestamp_ms, offset, record.proposal_id
+        version=record.version,
+        open=record.op is SessionOp.OPEN,
+        since_ms=timestamp_ms,
+        since_offset=offset,
+        proposal_id=record.proposal_id,
+        authorizes=record.authorizes,
+        superusers=record.superusers,
     )
     return Outcome(Verdict.ACCEPTED, ((record.key, after),))

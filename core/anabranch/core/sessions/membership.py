@@ -74,7 +74,7 @@ class ClusterMembership:
     def _change(
         self, op: SessionOp, version: int, proposal_id: str, session: int, cause: Cause
     ) -> SessionChange:
-        me = self._settings.broker
+        me, opens = self._settings.broker, op is SessionOp.OPEN
         return SessionChange(
             proposal_id=proposal_id,
             broker=me,
@@ -83,6 +83,8 @@ class ClusterMembership:
             actor=me,
             session=session,
             cause=cause,
+            authorizes=opens and self._settings.authorizes,
+            superusers=self._settings.superusers if opens else (),
         )
 
     def rejected(self, record: SessionChange) -> None:

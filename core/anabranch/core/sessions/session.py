@@ -17,13 +17,19 @@ class SessionState(IntEnum):
 
 
 class Session(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The last word on a broker's session; while open, `version` is the session's number."""
+    """The last word on a broker's session; while open, `version` is the session's number.
+
+    `authorizes`: whether its node asks who may do what, and is held to it; `superusers`: the roles
+    that may do everything by that node's settings.
+    """
 
     version: int
     open: bool
     since_ms: int
     since_offset: int
     proposal_id: str
+    authorizes: bool = False
+    superusers: tuple[str, ...] = ()
 
     @property
     def state(self) -> SessionState:

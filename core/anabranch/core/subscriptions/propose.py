@@ -35,6 +35,7 @@ def subscription_change(
         actor=actor.broker,
         session=actor.session,
         cause=cause,
+        principal=actor.principal,
         **fields,
     )
 

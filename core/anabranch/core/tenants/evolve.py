@@ -18,6 +18,7 @@ from anabranch.core.log.state import Change, StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, tenant_of
 from anabranch.core.ring import bundle_name, even_ranges
+from anabranch.core.security.evolve import revoked_with
 from anabranch.core.tenants.machine import NAMESPACES, TENANTS
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 
@@ -55,6 +56,7 @@ def evolve_namespace(
         return REJECTED[wrong]
     if record.op is PolicyOp.DELETE:
         gone: list[Change] = [(name, None) for name, _ in state.bundles(home)]
+        gone += revoked_with(state, home)
         return Outcome(Verdict.ACCEPTED, ((record.key, None), *gone))
     if before is None:
         made = namespace_made(home, record.bundles, record.proposal_id, offset, timestamp_ms)

@@ -14,6 +14,7 @@ from anabranch.core.log.records import TopicChange, subscription_key
 from anabranch.core.log.state import Change, StateReader
 from anabranch.core.log.state_machine import Arrow, Case
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.security.evolve import revoked_with
 from anabranch.core.topics.layout import SegmentLayout, entered, without
 from anabranch.core.topics.machine import LAYOUTS
 from anabranch.core.topics.topic import (
@@ -60,6 +61,7 @@ def evolve_topic(
             (subscription_key(record.topic, name), None)
             for name, _ in state.subscriptions(record.topic)
         ]
+        changes += revoked_with(state, record.topic)
     return Outcome(Verdict.ACCEPTED, tuple(changes))
 
 

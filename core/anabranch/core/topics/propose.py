@@ -28,6 +28,7 @@ def topic_change(
         actor=actor.broker,
         session=actor.session,
         cause=cause,
+        principal=actor.principal,
         **fields,
     )
 

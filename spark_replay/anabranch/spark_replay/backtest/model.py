@@ -34,7 +34,7 @@ from anabranch.core.topics.layout import SegmentLayout, without
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.spark_replay.backtest.grid import REPORT_CHANGE, Floats, Grid
 from anabranch.spark_replay.backtest.instant import Instant
-from anabranch.spark_replay.backtest.outcome import Action, PolicyFigures, PolicyOutcome
+from anabranch.spark_replay.backtest.outcome import PolicyFigures, PolicyOutcome, TakenAction
 from anabranch.spark_replay.backtest.spread import shares
 
 SUBSCRIPTION: Final = "back-test"
@@ -142,7 +142,7 @@ class PolicyReplay:
         self._sealed = deque[int]()  # when each sealed segment was, in order
         self._over = np.zeros(2, np.int64)
         self._segment_steps = 0
-        self._log: list[Action] = []
+        self._log: list[TakenAction] = []
         self._split_ms: dict[tuple[int, int], int] = {}
         self._merge_ms: dict[tuple[int, int], int] = {}
 
@@ -273,7 +273,7 @@ class PolicyReplay:
         self._enter(step + 1)
         self._actions[decision.reason.value] += 1
         if len(self._log) < _LOG_MAX:
-            self._log.append(Action(now_ms, describe(decision), decision.reason.value, undoes))
+            self._log.append(TakenAction(now_ms, describe(decision), decision.reason.value, undoes))
 
     def _undone(
         self,

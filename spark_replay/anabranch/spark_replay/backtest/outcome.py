@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 
-class Action(msgspec.Struct, frozen=True, array_like=True):
+class TakenAction(msgspec.Struct, frozen=True, array_like=True):
     """Something that was done. `undoes`: how many milliseconds ago what it undoes was done; -1
     when it undoes nothing of late.
     """
@@ -93,7 +93,7 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
     policy: str
     figures: PolicyFigures
     layouts: list[tuple[int, int]]
-    log: list[Action]
+    log: list[TakenAction]
 
 
 class TopicResult(msgspec.Struct, frozen=True):

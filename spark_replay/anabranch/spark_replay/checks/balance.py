@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from anabranch.core.bundles.unit import Move
-from anabranch.core.log.records import WEIGHED_MAX, Cause, PlacementPolicyChange, UnitMove
+from anabranch.core.log.grounds import WEIGHED_MAX
+from anabranch.core.log.records import Cause, PlacementPolicyChange, UnitMove
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.policies.patterns import matches
 from anabranch.core.policies.policy import PlacementPolicy, PolicyKind, policy_key

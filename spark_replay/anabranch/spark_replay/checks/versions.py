@@ -1,9 +1,9 @@
 """Version continuity: what a key holds counts up by one with every accepted record.
 
 It starts at 1. What can be deleted and created again (tenants, namespaces, their units, scalable
-topics, subscriptions, archives, placement policies, overrides of settings) starts at its place in
-the log, so that its versions are above those of any earlier one of its name. A topic's PRUNE may
-take marks from its subscriptions; that is no version.
+topics, subscriptions, archives, placement policies, overrides of settings, permissions) starts at
+its place in the log, so that its versions are above those of any earlier one of its name. A topic's
+PRUNE may take marks from its subscriptions; that is no version.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from anabranch.core.log.records import Record
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.policy import PlacementPolicy
+from anabranch.core.security.permission import Permission
 from anabranch.core.settings.override import SettingOverride
 from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
@@ -32,6 +33,7 @@ _BORN: Final = (
     Archive,
     PlacementPolicy,
     SettingOverride,
+    Permission,
 )
 
 

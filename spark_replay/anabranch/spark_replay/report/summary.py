@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from anabranch.core.log.verdicts import Verdict
+from anabranch.spark_replay.role_history import RoleEvent
 from anabranch.spark_replay.statistics import Figures, percentile, split_count_key
 from anabranch.spark_replay.verdict import AuditFindings, CheckReport
 
@@ -77,17 +78,23 @@ class Summary(msgspec.Struct, frozen=True):
     seconds: float
     bin_ms: int
     figures: Figures
+    who: str = ""  # the role whose history was asked for
+    role_events: list[RoleEvent] = []
 
     def json(self) -> str:
         """Returns the result as JSON, without what only plots need."""
         fields = msgspec.to_builtins(self)
         figures = fields.pop("figures")
+        if not self.who:
+            del fields["who"], fields["role_events"]
         fields["units"] = figures["units"]
         fields["flapping"] = {"units": figures["flapping"], "busiest": figures["flaps"]}
         return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
 
 
-def summarized(log: Log, findings: AuditFindings, bin_ms: int, seconds: float) -> Summary:
+def summarized(
+    log: Log, findings: AuditFindings, bin_ms: int, seconds: float, who: str = ""
+) -> Summary:
     """The findings, with the figures that people ask for."""
     figures = findings.figures
     by_type: Counter[str] = Counter()
@@ -122,6 +129,8 @@ def summarized(log: Log, findings: AuditFindings, bin_ms: int, seconds: float) -
         seconds=round(seconds, 2),
         bin_ms=bin_ms,
         figures=figures,
+        who=who,
+        role_events=findings.role_events,
     )
 
 

@@ -9,7 +9,8 @@ from anabranch.spark_replay.report.summary import Latency, Log, Summary, clock, 
 
 def table(summary: Summary) -> str:
     """Every check with its result, what it disliked, and the figures; ends with a newline."""
-    return "\n".join([*_head(summary), "", *_checks(summary), "", *_figures(summary), ""])
+    parts = (*_head(summary), "", *_checks(summary), "", *_figures(summary), *_of_role(summary))
+    return "\n".join([*parts, ""])
 
 
 def _head(summary: Summary) -> Iterator[str]:
@@ -75,6 +76,21 @@ def _figures(summary: Summary) -> Iterator[str]:
     if flapping:
         busiest = summary.figures.flaps[0]
         yield f"flapping   {flapping:,} units, most of all {busiest.unit} ({busiest.moves:,} moves)"
+
+
+def _of_role(summary: Summary) -> Iterator[str]:
+    """What the role was allowed and did, if one was asked for."""
+    if not summary.who:
+        return
+    yield ""
+    if not summary.role_events:
+        yield f"{summary.who} was never allowed anything, and asked for nothing."
+        return
+    yield f"{summary.who}, by offset and time:"
+    for event in summary.role_events:
+        at = clock(event.timestamp_ms) if event.timestamp_ms else "before the snapshot"
+        verdict = f": {event.verdict}" if event.verdict else ""
+        yield f"{event.offset:>10,}  {at:<20}  {event.text}{verdict}"
 
 
 def words(latency: Latency) -> str:

@@ -25,6 +25,7 @@ from anabranch.channel.log.kafka_log import KafkaLogReader, offsets
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import (
     ClusterSettings,
+    PermissionChange,
     Record,
     SessionChange,
     SubscriptionChange,
@@ -220,6 +221,10 @@ def sentence(record: Record) -> str:
             what = f"CLUSTER {record.cluster}"
         case TopicChange():
             what = f"{record.move.name} {record.key}{_of_topic(record)}"
+        case PermissionChange():
+            granted = ", ".join(record.actions)
+            given = f"GRANT {granted} to" if granted else "REVOKE from"
+            what = f"{given} {record.role} on {record.scope}"
         case SubscriptionChange():
             who = f" {record.consumer}" if record.consumer else ""
             what = f"{record.op.name}{who} {record.key}{_listed(record.segment_ids)}"
@@ -227,7 +232,9 @@ def sentence(record: Record) -> str:
             what = f"{record.op.name} {record.key}"
     cause = getattr(record, "cause", None)
     why = f", {cause.name.lower()}" if cause is not None else ""
-    return f"{what}  (version {record.version}, by {record.actor}{why})"
+    principal = getattr(record, "principal", "")
+    who = f" for {principal}" if principal else ""
+    return f"{what}  (version {record.version}, by {record.actor}{who}{why})"
 
 
 def _grounds(record: UnitMove) -> str:

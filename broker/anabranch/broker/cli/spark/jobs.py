@@ -172,12 +172,19 @@ def archive(
     type=NOT_NEGATIVE,
     help="Seconds that a bundle may belong to a broker whose session is over.",
 )
+@click.option(
+    "--who",
+    default="",
+    metavar="ROLE",
+    help="Tell besides what this role was allowed and what it did, by offset and time.",
+)
 def audit(
     archive_dir: str | None,
     json_path: str,
     html_path: Path | None,
     stuck_after: float,
     orphaned_after: float,
+    who: str,
     **given: Any,
 ) -> int:
     """Replay the whole log with Spark, archive and Kafka as one, and check every promise.
@@ -197,6 +204,7 @@ def audit(
         orphaned_after_s=orphaned_after,
         passed_over=settings.passed_over,
         setting_fault=setting_fault,
+        who=who,
         spark=spark,
         **_kafka(settings),
     )

@@ -1,0 +1,128 @@
+"""What is granted to roles on namespaces and scalable topics: shown, granted and revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from anabranch.broker.errors import NotFoundError, PreconditionError
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings.current import CurrentSettings
+from anabranch.core.log.records import Cause, PermissionChange, PolicyOp
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.names import Namespace, full_name, namespace_of
+from anabranch.core.security.actions import parse_actions
+from anabranch.core.security.permission import PERMISSIONS_MAX
+from anabranch.core.security.principal import check_role
+from anabranch.core.security.resources import ResourceLevel, scope_resource
+
+GrantedActions = dict[str, list[str]]  # by role
+
+
+class RolePermissions:
+    """The requests about permissions; what they ask for and answer is Pulsar's."""
+
+    def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
+        self._proposals = runtime.proposals
+        self._runtime = runtime
+        self._settings = settings
+
+    def of_namespace(self, home: Namespace) -> GrantedActions:
+        """What is granted on the namespace, for all its topics. Raises NotFoundError."""
+        self._must_be_there(home)
+        return {role: list(each.actions) for role, each in self._runtime.view.permissions(home)}
+
+    def of_topic(self, topic: str) -> GrantedActions:
+        """What roles may do with the topic, by it or by its namespace. Raises NotFoundError."""
+        self._must_be_there(topic)
+        found = self.of_namespace(namespace_of(topic))
+        for role, each in self._runtime.view.permissions(topic):
+            found[role] = sorted({*found.get(role, ()), *each.actions})
+        return dict(sorted(found.items()))
+
+    async def grant(self, scope: str, role: str, words: Sequence[str]) -> None:
+        """These actions, and no others, are the role's on that namespace or topic from now on.
+
+        Raises NotFoundError, and InvalidInputError for what is no role or no action.
+        """
+        check_role(role)
+        actions = tuple(str(action) for action in parse_actions(words))
+
+        def build() -> PermissionChange | None:
+            self._must_be_there(scope)
+            before = self._runtime.view.permission(scope, role)
+            if before is None:
+                return self._change(scope, role, PolicyOp.CREATE, 1, actions)
+            if before.actions == actions:
+                return None
+            return self._change(scope, role, PolicyOp.UPDATE, before.version + 1, actions)
+
+        full = PreconditionError(
+            f"{PERMISSIONS_MAX} roles have something granted on {scope}, which is all there may "
+            "be: revoke some, or let more people share a role"
+        )
+        await self._settle(build, {Verdict.TOO_MANY_PERMISSIONS: full, **self._gone(scope)})
+
+    async def revoke(self, scope: str, role: str) -> None:
+        """Nothing is granted to the role on that namespace or topic any more.
+
+        Raises NotFoundError where nothing is, so that a wrong name is not taken for done.
+        """
+        check_role(role)
+        nothing = NotFoundError(f"nothing is granted to {role} on {scope} itself")
+
+        def build() -> PermissionChange:
+            self._must_be_there(scope)
+            before = self._runtime.view.permission(scope, role)
+            if before is None:
+                raise nothing
+            return self._change(scope, role, PolicyOp.DELETE, before.version + 1)
+
+        await self._settle(build, {Verdict.UNKNOWN_PERMISSION: None, **self._gone(scope)})
+
+    async def _settle(
+        self,
+        build: Callable[[], PermissionChange | None],
+        refusals: Mapping[Verdict, Exception | None],
+    ) -> None:
+        deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
+        await self._proposals.settle(build, refusals, deadline)
+
+    def _must_be_there(self, scope: str) -> None:
+        named, view = scope_resource(scope), self._runtime.view
+        if view.namespace(Namespace(named.namespace)) is None:
+            raise self._missing(named.namespace)
+        if named.level is ResourceLevel.TOPIC:
+            topic = view.topic(scope)
+            if topic is None or not topic.is_open:
+                raise self._missing(scope)
+
+    @staticmethod
+    def _missing(scope: str) -> NotFoundError:
+        if scope_resource(scope).level is ResourceLevel.TOPIC:
+            return NotFoundError(f"Scalable topic not found: {full_name(scope)}")
+        return NotFoundError("Namespace does not exist")
+
+    def _gone(self, scope: str) -> dict[Verdict, Exception | None]:
+        """What a change ends in when what it is on has gone meanwhile."""
+        home = scope_resource(scope).namespace
+        return {
+            Verdict.UNKNOWN_NAMESPACE: self._missing(home),
+            Verdict.UNKNOWN_TOPIC: self._missing(scope),
+        }
+
+    def _change(
+        self, scope: str, role: str, op: PolicyOp, version: int, actions: tuple[str, ...] = ()
+    ) -> PermissionChange:
+        actor = self._proposals.actor()
+        return PermissionChange(
+            proposal_id=self._proposals.new_id(),
+            scope=scope,
+            role=role,
+            op=op,
+            version=version,
+            actor=actor.broker,
+            session=actor.session,
+            actions=actions,
+            cause=Cause.OPERATOR,
+            principal=actor.principal,
+        )

@@ -1,0 +1,39 @@
+"""`Grounds`: what a choice of the load balancer rested on, as a record of it says."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class Weighed(msgspec.Struct, frozen=True, gc=False):
+    """A broker that a choice was made among.
+
+    `load`: its share of use by the load data, 1 for all of it; -1 where there was none.
+    `removed_by`: the filter that took it out, "" for a candidate.
+    """
+
+    broker: str
+    load: float
+    removed_by: str = ""
+
+
+class Grounds(msgspec.Struct, frozen=True, gc=False):
+    """What a choice of the load balancer rested on: for people and the audit, never for the fold.
+
+    `rule`: which one chose. `brokers`: how many there were to choose from, of which `weighed` names
+    the chosen one and others up to `WEIGHED_MAX`, which the audit sees to. `deviation`: of the
+    loads of all brokers, as it was; `predicted`: as it should be after this move; both -1 where no
+    load counted. `grace_ms`: for how long the balancer shall leave the bundle where it goes now.
+    """
+
+    rule: str
+    brokers: int
+    deviation: float
+    predicted: float
+    weighed: tuple[Weighed, ...]
+    grace_ms: int = 0
+
+
+WEIGHED_MAX: Final = 20

@@ -1,0 +1,40 @@
+"""How records change permissions, and what goes with a namespace or a topic."""
+
+from __future__ import annotations
+
+from anabranch.core.log.conflicts import first_version, is_repeated, refusal_of_change
+from anabranch.core.log.outcome import REJECTED, Outcome
+from anabranch.core.log.records import PermissionChange, PolicyOp
+from anabranch.core.log.state import Change, StateReader
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.security.machine import PERMISSIONS
+from anabranch.core.security.permission import Permission, permission_key
+from anabranch.core.security.resources import scope_resource
+
+
+def evolve_permission(
+    state: StateReader, record: PermissionChange, offset: int, timestamp_ms: int
+) -> Outcome:
+    """Judges a grant to one role on one namespace or topic, or its end."""
+    before = state.permission(record.scope, record.role)
+    home = scope_resource(record.scope).namespace
+    if state.namespace(home) is None and not is_repeated(before, record):
+        return REJECTED[Verdict.UNKNOWN_NAMESPACE]
+    unknown = Verdict.UNKNOWN_PERMISSION
+    wrong = refusal_of_change(PERMISSIONS.table, state, before, record, unknown)
+    if wrong is not None:
+        return REJECTED[wrong]
+    if record.op is PolicyOp.DELETE:
+        return Outcome(Verdict.ACCEPTED, ((record.key, None),))
+    after = Permission(
+        version=record.version if before else first_version(offset),
+        actions=record.actions,
+        since_ms=timestamp_ms,
+        proposal_id=record.proposal_id,
+    )
+    return Outcome(Verdict.ACCEPTED, ((record.key, after),))
+
+
+def revoked_with(state: StateReader, scope: str) -> list[Change]:
+    """What ends with a namespace or a topic: all that was granted on it."""
+    return [(permission_key(scope, role), None) for role, _ in state.permissions(scope)]

@@ -1,0 +1,55 @@
+"""The machine of permissions, as a table; docs/state-machine.md explains it."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from anabranch.core.log.records import PermissionChange, PolicyOp
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.security.permission import PERMISSIONS_MAX, Permission, are_actions
+from anabranch.core.security.principal import is_role
+from anabranch.core.security.resources import scope_resource
+from anabranch.core.sessions.machine import IN_SESSION
+
+PermissionGuard = Guard[Permission | None, PermissionChange]
+
+
+def is_on_something(state: StateReader, record: PermissionChange) -> bool:
+    """Whether the topic is there, if it is on one; of the namespace that is known before."""
+    topic = scope_resource(record.scope).topic
+    return not topic or state.topic(topic) is not None
+
+
+_FORMED: Final = PermissionGuard(
+    "the role's name is one, and what is granted are actions by their form",
+    lambda s, e, r: is_role(r.role) and are_actions(r.actions),
+    Verdict.INVALID_VALUE,
+)
+_BARE: Final = PermissionGuard(
+    "a revoke takes all away", lambda s, e, r: not r.actions, Verdict.INVALID_VALUE
+)
+_ON_TOPIC: Final = PermissionGuard(
+    "the topic is there, if it is on one",
+    lambda s, e, r: is_on_something(s, r),
+    Verdict.UNKNOWN_TOPIC,
+)
+_ROOM: Final = PermissionGuard(
+    f"fewer than {PERMISSIONS_MAX} roles have something granted there",
+    lambda s, e, r: (
+        sum(1 for _ in islice(s.permissions(r.scope), PERMISSIONS_MAX)) < PERMISSIONS_MAX
+    ),
+    Verdict.TOO_MANY_PERMISSIONS,
+)
+_E, _O = Existence, PolicyOp
+
+PERMISSIONS: Final = StateMachine(
+    (
+        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _FORMED, _ON_TOPIC, _ROOM)),
+        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION, _FORMED)),
+        Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _BARE)),
+    ),
+    Existence,
+)

@@ -1,0 +1,352 @@
+"""What each way of asking a node for something needs of whoever asks, and on what.
+
+REST routes by method and path, commands of the binary protocol by name, commands of the command
+line by their words. Tests hold these equal to what nodes, proxies and the command line have, so a
+new one needs a row, and no row is left over. Where Pulsar has the path, the need is Pulsar's, but
+for what `scale` and `view` are there for.
+
+A path's parameters `tenant`, `namespace` and `topic` name the resource, as far down as its level
+says; a command's fields do alike. What a connection has opened itself is its own affair: closing
+it, or telling of it, needs only that the connection is somebody's, for the right was asked for when
+it was opened (and what is revoked is closed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from anabranch.core.security.actions import (
+    ANYONE,
+    CONSUMING,
+    PUBLIC,
+    SCALING,
+    SUPERUSER,
+    TENANT_ADMIN,
+    USING,
+    VIEWING,
+    Need,
+)
+from anabranch.core.security.resources import (
+    CLUSTER,
+    ResourceLevel,
+    ResourceName,
+    namespace_resource,
+    tenant_resource,
+    topic_resource,
+)
+
+
+class AccessRule(msgspec.Struct, frozen=True):
+    """What is needed, and of a resource of which level."""
+
+    need: Need
+    level: ResourceLevel = ResourceLevel.CLUSTER
+
+
+_T, _N, _X = ResourceLevel.TENANT, ResourceLevel.NAMESPACE, ResourceLevel.TOPIC
+_EVERYBODY: Final = AccessRule(PUBLIC)
+_SOMEBODY: Final = AccessRule(ANYONE)
+_SUPERUSER: Final = AccessRule(SUPERUSER)
+_ADMIN_OF_TENANT: Final = AccessRule(TENANT_ADMIN, _T)
+_ADMIN_OF_NAMESPACE: Final = AccessRule(TENANT_ADMIN, _N)
+_ADMIN_OF_TOPIC: Final = AccessRule(TENANT_ADMIN, _X)
+_SEE_NAMESPACE: Final = AccessRule(VIEWING, _N)
+_SEE_TOPIC: Final = AccessRule(VIEWING, _X)
+_SCALE: Final = AccessRule(SCALING, _X)
+_CONSUME: Final = AccessRule(CONSUMING, _X)
+_USE: Final = AccessRule(USING, _X)
+# Superusers', though of a namespace or topic: where a bundle lies is the cluster's affair.
+_CLUSTER_S_BUNDLES: Final = AccessRule(SUPERUSER, _N)
+_CLUSTER_S_SEGMENTS: Final = AccessRule(SUPERUSER, _X)
+
+_ADMIN: Final = "/admin/v2"
+_BROKERS: Final = f"{_ADMIN}/brokers"
+_CLUSTERS: Final = f"{_ADMIN}/clusters/{{cluster}}"
+_ISOLATION: Final = f"{_CLUSTERS}/namespaceIsolationPolicies"
+_DOMAINS: Final = f"{_CLUSTERS}/failureDomains"
+_TENANT: Final = f"{_ADMIN}/tenants/{{tenant}}"
+_NAMESPACES: Final = f"{_ADMIN}/namespaces"
+_NAMESPACE: Final = f"{_NAMESPACES}/{{tenant}}/{{namespace}}"
+_TOPICS: Final = f"{_ADMIN}/scalable/{{tenant}}/{{namespace}}"
+_TOPIC: Final = f"{_TOPICS}/{{topic}}"
+_SUBSCRIPTION: Final = f"{_TOPIC}/subscriptions/{{subscription}}"
+_SEGMENT: Final = f"{_ADMIN}/segments/{{tenant}}/{{namespace}}/{{topic}}/{{descriptor}}"
+_OF_SEGMENT: Final = f"{_SEGMENT}/subscription/{{subscription}}"
+_LOOKUP: Final = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
+
+REST: Final[Mapping[str, AccessRule]] = {
+    # The cluster. Health is for whoever restarts nodes; addresses are for whoever looks topics up.
+    "GET /livez": _EVERYBODY,
+    "GET /readyz": _EVERYBODY,
+    "GET /status.html": _EVERYBODY,
+    f"GET {_BROKERS}/ready": _EVERYBODY,
+    "GET /docs": _EVERYBODY,
+    "GET /openapi.json": _EVERYBODY,
+    "GET /metrics": _SUPERUSER,  # they name topics
+    f"GET {_BROKERS}": _SOMEBODY,
+    f"GET {_BROKERS}/leaderBroker": _SOMEBODY,
+    f"GET {_BROKERS}/status": _SOMEBODY,
+    f"GET {_BROKERS}/version": _SOMEBODY,
+    f"GET {_BROKERS}/{{cluster}}": _SOMEBODY,
+    f"GET {_ADMIN}/clusters": _SOMEBODY,
+    f"GET {_CLUSTERS}": _SOMEBODY,
+    f"GET {_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces": _SUPERUSER,
+    f"GET {_BROKERS}/health": _SUPERUSER,
+    f"GET {_BROKERS}/explain": _SUPERUSER,
+    f"GET {_BROKERS}/configuration": _SUPERUSER,
+    f"GET {_BROKERS}/configuration/overrides": _SUPERUSER,
+    f"GET {_BROKERS}/configuration/runtime": _SUPERUSER,
+    f"GET {_BROKERS}/configuration/values": _SUPERUSER,
+    f"DELETE {_BROKERS}/configuration/{{setting}}": _SUPERUSER,
+    f"POST {_BROKERS}/configuration/{{setting}}/{{value}}": _SUPERUSER,
+    f"GET {_ADMIN}/balance": _SUPERUSER,
+    f"POST {_ADMIN}/balance/plan": _SUPERUSER,
+    f"GET {_ADMIN}/kafka/brokers": _SUPERUSER,
+    f"PUT {_ADMIN}/kafka/brokers/{{brokerId}}/drain": _SUPERUSER,
+    f"DELETE {_ADMIN}/kafka/brokers/{{brokerId}}/drain": _SUPERUSER,
+    f"GET {_DOMAINS}": _SUPERUSER,
+    f"GET {_DOMAINS}/{{domain}}": _SUPERUSER,
+    f"POST {_DOMAINS}/{{domain}}": _SUPERUSER,
+    f"DELETE {_DOMAINS}/{{domain}}": _SUPERUSER,
+    f"GET {_ISOLATION}": _SUPERUSER,
+    f"GET {_ISOLATION}/brokers": _SUPERUSER,
+    f"GET {_ISOLATION}/brokers/{{broker}}": _SUPERUSER,
+    f"GET {_ISOLATION}/{{policy}}": _SUPERUSER,
+    f"POST {_ISOLATION}/{{policy}}": _SUPERUSER,
+    f"DELETE {_ISOLATION}/{{policy}}": _SUPERUSER,
+    # Tenants. Who administers one is not for its administrators to say.
+    f"GET {_ADMIN}/tenants": _SUPERUSER,
+    f"GET {_TENANT}": _ADMIN_OF_TENANT,
+    f"PUT {_TENANT}": AccessRule(SUPERUSER, _T),
+    f"POST {_TENANT}": AccessRule(SUPERUSER, _T),
+    f"DELETE {_TENANT}": AccessRule(SUPERUSER, _T),
+    # Namespaces.
+    f"GET {_NAMESPACES}/{{tenant}}": _ADMIN_OF_TENANT,
+    f"GET {_NAMESPACES}/{{cluster}}/antiAffinity/{{group}}": _SUPERUSER,
+    f"GET {_NAMESPACE}": _SEE_NAMESPACE,
+    f"PUT {_NAMESPACE}": _ADMIN_OF_NAMESPACE,
+    f"DELETE {_NAMESPACE}": _ADMIN_OF_NAMESPACE,
+    f"GET {_NAMESPACE}/antiAffinity": _SEE_NAMESPACE,
+    f"POST {_NAMESPACE}/antiAffinity": _ADMIN_OF_NAMESPACE,
+    f"DELETE {_NAMESPACE}/antiAffinity": _ADMIN_OF_NAMESPACE,
+    f"GET {_NAMESPACE}/scalableTopicAutoScalePolicy": _SEE_NAMESPACE,
+    f"POST {_NAMESPACE}/scalableTopicAutoScalePolicy": _ADMIN_OF_NAMESPACE,
+    f"DELETE {_NAMESPACE}/scalableTopicAutoScalePolicy": _ADMIN_OF_NAMESPACE,
+    f"GET {_NAMESPACE}/permissions": _ADMIN_OF_NAMESPACE,
+    f"POST {_NAMESPACE}/permissions/{{role}}": _ADMIN_OF_NAMESPACE,
+    f"DELETE {_NAMESPACE}/permissions/{{role}}": _ADMIN_OF_NAMESPACE,
+    f"GET {_NAMESPACE}/bundles": _SEE_NAMESPACE,
+    f"GET {_NAMESPACE}/bundles/ownership": _SEE_NAMESPACE,
+    f"GET {_NAMESPACE}/{{bundle}}/topicHashPositions": _SEE_NAMESPACE,
+    f"PUT {_NAMESPACE}/unload": _CLUSTER_S_BUNDLES,
+    f"PUT {_NAMESPACE}/{{bundle}}/unload": _CLUSTER_S_BUNDLES,
+    f"PUT {_NAMESPACE}/{{bundle}}/split": _CLUSTER_S_BUNDLES,
+    f"POST {_NAMESPACE}/{{bundle}}/clearBacklog": AccessRule(CONSUMING, _N),
+    f"POST {_NAMESPACE}/{{bundle}}/clearBacklog/{{subscription}}": AccessRule(CONSUMING, _N),
+    f"POST {_NAMESPACE}/{{bundle}}/unsubscribe/{{subscription}}": AccessRule(CONSUMING, _N),
+    # Topics.
+    f"GET {_LOOKUP}": _SEE_TOPIC,
+    f"GET {_LOOKUP}/bundle": _SEE_TOPIC,
+    f"PUT {_ADMIN}/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/unload": _ADMIN_OF_TOPIC,
+    f"GET {_TOPICS}": _SEE_NAMESPACE,
+    f"GET {_TOPIC}": _SEE_TOPIC,
+    f"PUT {_TOPIC}": _ADMIN_OF_TOPIC,
+    f"DELETE {_TOPIC}": _ADMIN_OF_TOPIC,
+    f"GET {_TOPIC}/stats": _SEE_TOPIC,
+    f"GET {_TOPIC}/segments/{{segmentId}}/stats": _SEE_TOPIC,
+    f"GET {_TOPIC}/properties": _SEE_TOPIC,
+    f"PUT {_TOPIC}/properties": _ADMIN_OF_TOPIC,
+    f"DELETE {_TOPIC}/properties": _ADMIN_OF_TOPIC,
+    f"GET {_TOPIC}/permissions": _ADMIN_OF_TOPIC,
+    f"POST {_TOPIC}/permissions/{{role}}": _ADMIN_OF_TOPIC,
+    f"DELETE {_TOPIC}/permissions/{{role}}": _ADMIN_OF_TOPIC,
+    f"GET {_TOPIC}/autoScalePolicy": _SEE_TOPIC,
+    f"POST {_TOPIC}/autoScalePolicy": _SCALE,
+    f"DELETE {_TOPIC}/autoScalePolicy": _SCALE,
+    f"POST {_TOPIC}/split/{{segmentId}}": _SCALE,
+    f"POST {_TOPIC}/merge/{{segmentId1}}/{{segmentId2}}": _SCALE,
+    f"POST {_TOPIC}/rebucket/{{segmentId}}": _SCALE,
+    f"POST {_TOPIC}/relocate/{{segmentId}}": _SCALE,
+    # Subscriptions.
+    f"PUT {_SUBSCRIPTION}": _CONSUME,
+    f"DELETE {_SUBSCRIPTION}": _CONSUME,
+    f"POST {_SUBSCRIPTION}/seek": _CONSUME,
+    f"POST {_SUBSCRIPTION}/skip-all": _CONSUME,
+    f"GET {_SUBSCRIPTION}/deadLetterPolicy": _SEE_TOPIC,
+    f"PUT {_SUBSCRIPTION}/deadLetterPolicy": _CONSUME,
+    f"DELETE {_SUBSCRIPTION}/deadLetterPolicy": _CONSUME,
+    # Segments, which are what topics are made of.
+    f"PUT {_SEGMENT}": _CLUSTER_S_SEGMENTS,
+    f"DELETE {_SEGMENT}": _CLUSTER_S_SEGMENTS,
+    f"POST {_SEGMENT}/terminate": _CLUSTER_S_SEGMENTS,
+    f"PUT {_OF_SEGMENT}": _CLUSTER_S_SEGMENTS,
+    f"DELETE {_OF_SEGMENT}": _CLUSTER_S_SEGMENTS,
+    f"GET {_OF_SEGMENT}/backlog": _CLUSTER_S_SEGMENTS,
+    f"POST {_OF_SEGMENT}/seek": _CLUSTER_S_SEGMENTS,
+    f"POST {_OF_SEGMENT}/skip-all": _CLUSTER_S_SEGMENTS,
+}
+
+WIRE: Final[Mapping[str, AccessRule]] = {
+    "LOOKUP": _SEE_TOPIC,
+    "GET_TOPICS_OF_NAMESPACE": _SEE_NAMESPACE,
+    "WATCH_TOPIC_LIST": _SEE_NAMESPACE,
+    "WATCH_TOPIC_LIST_CLOSE": _SOMEBODY,
+    "SCALABLE_TOPIC_LOOKUP": _SEE_TOPIC,
+    "SCALABLE_TOPIC_CLOSE": _SOMEBODY,
+    "WATCH_SCALABLE_TOPICS": _SEE_NAMESPACE,
+    "WATCH_SCALABLE_TOPICS_CLOSE": _SOMEBODY,
+    "SCALABLE_TOPIC_SUBSCRIBE": _CONSUME,
+    "SCALABLE_TOPIC_UNSUBSCRIBE": _SOMEBODY,
+    "SCALABLE_CONSUMER_REPORT": _SOMEBODY,
+    "SCALABLE_TRAFFIC_REPORT": _USE,
+}
+
+
+def resource_of(rule: AccessRule, names: Mapping[str, str]) -> ResourceName:
+    """What a request is about, by a path's parameters or a command's names, checked before.
+
+    >>> str(resource_of(REST["GET /admin/v2/tenants/{tenant}"], {"tenant": "acme"}))
+    'acme'
+    """
+    if rule.level is ResourceLevel.CLUSTER:
+        return CLUSTER
+    if rule.level is ResourceLevel.TENANT:
+        return tenant_resource(names["tenant"])
+    namespace = f"{names['tenant']}/{names['namespace']}"
+    if rule.level is ResourceLevel.NAMESPACE:
+        return namespace_resource(namespace)
+    return topic_resource(f"{namespace}/{names['topic']}")
+
+
+_LAYOUT: Final = f"GET {_TOPIC}"
+_STATS: Final = f"GET {_TOPIC}/stats"
+_CLUSTER_NAMES: Final = f"GET {_ADMIN}/clusters"
+_STATUS: Final = f"GET {_BROKERS}/status"
+_BOUNDARIES: Final = f"GET {_NAMESPACE}/bundles"
+_OWNERSHIP: Final = f"GET {_NAMESPACE}/bundles/ownership"
+_POLICY: Final = "scalableTopicAutoScalePolicy"
+_UNLOAD_BUNDLE: Final = f"PUT {_NAMESPACE}/{{bundle}}/unload"
+_SPLIT_BUNDLE: Final = f"PUT {_NAMESPACE}/{{bundle}}/split"
+_OF_PRODUCERS: Final = (
+    *(_STATUS, f"GET {_BROKERS}"),  # where the binary ports are
+    *("SCALABLE_TOPIC_LOOKUP", "SCALABLE_TRAFFIC_REPORT"),
+)
+_OF_CONSUMERS: Final = (
+    *_OF_PRODUCERS,
+    *("SCALABLE_TOPIC_SUBSCRIBE", "SCALABLE_TOPIC_UNSUBSCRIBE", "SCALABLE_CONSUMER_REPORT"),
+    *("WATCH_SCALABLE_TOPICS", "WATCH_TOPIC_LIST"),
+)
+_NO_NODE: Final = ()  # it asks the system, Kafka or a Spark, which have rights of their own
+
+COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "dev": _NO_NODE,
+    "node": _NO_NODE,
+    "proxy": _NO_NODE,
+    "demo": _NO_NODE,
+    "lookup": (f"GET {_LOOKUP}", f"GET {_LOOKUP}/bundle", _LAYOUT),
+    "tenants list": (f"GET {_ADMIN}/tenants",),
+    "tenants show": (f"GET {_TENANT}",),
+    "tenants create": (_CLUSTER_NAMES, f"PUT {_TENANT}"),
+    "tenants update": (_CLUSTER_NAMES, f"GET {_TENANT}", f"POST {_TENANT}"),
+    "tenants delete": (f"DELETE {_TENANT}",),
+    "namespaces list": (f"GET {_NAMESPACES}/{{tenant}}",),
+    "namespaces show": (f"GET {_NAMESPACE}",),
+    "namespaces create": (f"PUT {_NAMESPACE}",),
+    "namespaces delete": (f"DELETE {_NAMESPACE}",),
+    "namespaces anti-affinity": (
+        f"GET {_NAMESPACE}/antiAffinity",
+        f"POST {_NAMESPACE}/antiAffinity",
+        f"DELETE {_NAMESPACE}/antiAffinity",
+    ),
+    "namespaces unload": (f"PUT {_NAMESPACE}/unload", _UNLOAD_BUNDLE, _OWNERSHIP),
+    "namespaces split": (_BOUNDARIES, _SPLIT_BUNDLE),
+    "permissions list": (f"GET {_NAMESPACE}/permissions", f"GET {_TOPIC}/permissions"),
+    "permissions grant": (
+        f"POST {_NAMESPACE}/permissions/{{role}}",
+        f"POST {_TOPIC}/permissions/{{role}}",
+    ),
+    "permissions revoke": (
+        f"DELETE {_NAMESPACE}/permissions/{{role}}",
+        f"DELETE {_TOPIC}/permissions/{{role}}",
+    ),
+    "bundles list": (_OWNERSHIP,),
+    "bundles unload": (_UNLOAD_BUNDLE,),
+    "bundles transfer": (_UNLOAD_BUNDLE,),
+    "bundles split": (_BOUNDARIES, _SPLIT_BUNDLE),
+    "brokers": (
+        *(_STATUS, f"GET {_BROKERS}", f"GET {_BROKERS}/leaderBroker"),
+        f"GET {_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
+    ),
+    "isolation list": (_CLUSTER_NAMES, f"GET {_ISOLATION}"),
+    "isolation brokers": (_CLUSTER_NAMES, f"GET {_ISOLATION}/brokers"),
+    "isolation set": (_CLUSTER_NAMES, f"POST {_ISOLATION}/{{policy}}"),
+    "isolation delete": (_CLUSTER_NAMES, f"DELETE {_ISOLATION}/{{policy}}"),
+    "domains list": (_CLUSTER_NAMES, f"GET {_DOMAINS}"),
+    "domains set": (_CLUSTER_NAMES, f"POST {_DOMAINS}/{{domain}}"),
+    "domains delete": (_CLUSTER_NAMES, f"DELETE {_DOMAINS}/{{domain}}"),
+    "kafka brokers": (f"GET {_ADMIN}/kafka/brokers",),
+    "kafka drain": (
+        f"PUT {_ADMIN}/kafka/brokers/{{brokerId}}/drain",
+        f"GET {_ADMIN}/kafka/brokers",
+    ),
+    "kafka undrain": (f"DELETE {_ADMIN}/kafka/brokers/{{brokerId}}/drain",),
+    "explain": (f"GET {_BROKERS}/explain",),
+    "topics list": (f"GET {_TOPICS}",),
+    "topics create": (f"PUT {_TOPIC}", _LAYOUT),
+    "topics delete": (f"DELETE {_TOPIC}", _STATS),
+    "topics show": (_LAYOUT,),
+    "topics stats": (_STATS,),
+    "topics properties": (
+        f"GET {_TOPIC}/properties",
+        f"PUT {_TOPIC}/properties",
+        f"DELETE {_TOPIC}/properties",
+    ),
+    "topics unload": (f"PUT {_ADMIN}/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/unload",),
+    "topics split": (f"POST {_TOPIC}/split/{{segmentId}}", _LAYOUT, _STATS),
+    "topics merge": (f"POST {_TOPIC}/merge/{{segmentId1}}/{{segmentId2}}", _LAYOUT, _STATS),
+    "topics rebucket": (f"POST {_TOPIC}/rebucket/{{segmentId}}", _LAYOUT, _STATS),
+    "topics relocate": (f"POST {_TOPIC}/relocate/{{segmentId}}", _LAYOUT, _STATS),
+    "topics subscriptions list": (_STATS,),
+    "topics subscriptions create": (f"PUT {_SUBSCRIPTION}", _STATS),
+    "topics subscriptions delete": (f"DELETE {_SUBSCRIPTION}",),
+    "topics subscriptions seek": (f"POST {_SUBSCRIPTION}/seek",),
+    "topics subscriptions skip-all": (f"POST {_SUBSCRIPTION}/skip-all",),
+    "topics subscriptions dead-letters show": (f"GET {_SUBSCRIPTION}/deadLetterPolicy",),
+    "topics subscriptions dead-letters set": (f"PUT {_SUBSCRIPTION}/deadLetterPolicy",),
+    "topics subscriptions dead-letters remove": (f"DELETE {_SUBSCRIPTION}/deadLetterPolicy",),
+    "topics produce": _OF_PRODUCERS,
+    "topics consume": _OF_CONSUMERS,
+    "topics peek": _OF_PRODUCERS,
+    "topics watch": (
+        *(_STATUS, f"GET {_BROKERS}"),
+        *("WATCH_SCALABLE_TOPICS", "WATCH_TOPIC_LIST"),
+    ),
+    "policy show": (*(_STATS, f"GET {_NAMESPACE}/{_POLICY}", f"GET {_TOPIC}/autoScalePolicy"),),
+    "policy set": (
+        *(f"GET {_NAMESPACE}/{_POLICY}", f"POST {_NAMESPACE}/{_POLICY}"),
+        *(f"GET {_TOPIC}/autoScalePolicy", f"POST {_TOPIC}/autoScalePolicy"),
+    ),
+    "policy remove": (
+        *(f"GET {_NAMESPACE}/{_POLICY}", f"POST {_NAMESPACE}/{_POLICY}"),
+        *(f"DELETE {_NAMESPACE}/{_POLICY}", f"GET {_TOPIC}/autoScalePolicy"),
+        *(f"POST {_TOPIC}/autoScalePolicy", f"DELETE {_TOPIC}/autoScalePolicy"),
+    ),
+    "balance show": (f"GET {_ADMIN}/balance",),
+    "balance plan": (f"POST {_ADMIN}/balance/plan",),
+    "balance history": _NO_NODE,
+    "balance record": _NO_NODE,
+    "log tail": _NO_NODE,
+    "archive": _NO_NODE,
+    "audit": _NO_NODE,
+    "backtest": _NO_NODE,
+    "backtest balance": _NO_NODE,
+    "config list": (f"GET {_BROKERS}/configuration/overrides",),
+    "config set": (f"POST {_BROKERS}/configuration/{{setting}}/{{value}}",),
+    "config unset": (f"DELETE {_BROKERS}/configuration/{{setting}}",),
+    "settings": _NO_NODE,
+    "doctor": (_STATUS, f"GET {_BROKERS}/configuration/runtime"),
+}
+"""What each command asks of nodes: some or all of these rows, by what it is told to do."""

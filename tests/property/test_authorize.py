@@ -1,0 +1,207 @@
+"""Who may do what: the judgement is total, no by default, and never less with more grants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from anabranch.core.security import actions
+from anabranch.core.security.actions import Action, Need, Right
+from anabranch.core.security.authorize import Judgement, authorize
+from anabranch.core.security.grants import Grants
+from anabranch.core.security.principal import NOBODY, Principal
+from anabranch.core.security.resources import (
+    CLUSTER,
+    ResourceLevel,
+    ResourceName,
+    namespace_resource,
+    tenant_resource,
+    topic_resource,
+)
+from anabranch.core.security.table import REST, WIRE
+
+ALLOWED: Final = Judgement.ALLOWED
+# Few, so that they meet; one is the beginning of another.
+TENANTS: Final = ("acme", "acmes")
+NAMESPACES: Final = tuple(f"{tenant}/{name}" for tenant in TENANTS for name in ("a", "ab"))
+TOPICS: Final = tuple(f"{home}/{name}" for home in NAMESPACES for name in ("x", "xy"))
+SCOPES: Final = (*NAMESPACES, *TOPICS)
+ROLES: Final = ("ada", "bob", "proxy", "root", "acme")
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a log keeps, as dictionaries."""
+
+    administrators: Mapping[str, frozenset[str]] = {}
+    on: Mapping[tuple[str, str], frozenset[str]] = {}
+
+    def admins(self, tenant: str) -> frozenset[str]:
+        return self.administrators.get(tenant, frozenset())
+
+    def granted(self, scope: str, role: str) -> frozenset[str]:
+        return self.on.get((scope, role), frozenset())
+
+
+roles = st.sampled_from(ROLES)
+words = st.sampled_from((*Action, "functions"))  # one that another release may know
+held = st.builds(
+    Held,
+    st.dictionaries(st.sampled_from(TENANTS), st.frozensets(roles, max_size=2), max_size=2),
+    st.dictionaries(
+        st.tuples(st.sampled_from(SCOPES), roles), st.frozensets(words, min_size=1), max_size=5
+    ),
+)
+grants = st.builds(Grants, held, st.frozensets(roles, max_size=1), st.just(frozenset({"proxy"})))
+principals = st.builds(
+    Principal, st.sampled_from((*ROLES, "")), st.sampled_from(("", "", "proxy", "bob"))
+)
+needs = st.one_of(
+    st.sampled_from(
+        [value for value in vars(actions).values() if isinstance(value, Need)],
+    ),
+    st.builds(Need, st.sampled_from(Right), st.frozensets(st.sampled_from(Action))),
+)
+resources = st.one_of(
+    st.just(CLUSTER),
+    st.sampled_from([tenant_resource(tenant) for tenant in TENANTS]),
+    st.sampled_from([namespace_resource(home) for home in NAMESPACES]),
+    st.sampled_from([topic_resource(topic) for topic in TOPICS]),
+)
+
+
+def by_the_rules(known: Grants, who: Principal, need: Need, what: ResourceName) -> bool:
+    """What the page says, in other words than `authorize`'s."""
+    held_by = known.held
+    if need.right == Right.PUBLIC:
+        return True
+    trusted = not who.proxied_by or who.proxied_by in known.proxies - {who.role}
+    if who.proxied_by and who.role in known.proxies:
+        trusted = False
+    rights = {Right.ANYONE}
+    if who.role in known.superusers:
+        rights |= set(Right)
+    if what.tenant and who.role in held_by.admins(what.tenant):
+        rights |= {Right.GRANTED, Right.TENANT_ADMIN}
+    for scope in filter(None, (what.namespace, what.topic)):
+        if set(held_by.granted(scope, who.role)) & set(need.any_of):
+            rights |= {Right.GRANTED}
+    return bool(who.role) and trusted and need.right in rights
+
+
+@given(grants, principals, needs, resources)
+def test_whatever_is_asked_is_answered_as_the_rules_say(
+    known: Grants, who: Principal, need: Need, what: ResourceName
+) -> None:
+    found = authorize(known, who, need, what)
+    assert found in Judgement
+    assert (found is ALLOWED) is by_the_rules(known, who, need, what)
+
+
+@given(principals, needs, resources)
+def test_without_any_grant_all_is_refused_that_needs_one(
+    who: Principal, need: Need, what: ResourceName
+) -> None:
+    found = authorize(Grants(Held()), who, need, what)
+    open_to_all = need.right is Right.PUBLIC or (
+        need.right is Right.ANYONE and who.role and not who.proxied_by
+    )
+    assert (found is ALLOWED) is bool(open_to_all)
+
+
+@given(grants, needs, resources)
+def test_who_has_not_said_who_they_are_gets_what_is_public(
+    known: Grants, need: Need, what: ResourceName
+) -> None:
+    assert (authorize(known, NOBODY, need, what) is ALLOWED) is (need.right is Right.PUBLIC)
+
+
+@given(grants, grants, principals, needs, resources)
+def test_with_more_grants_nobody_may_do_less(
+    known: Grants, more: Grants, who: Principal, need: Need, what: ResourceName
+) -> None:
+    before, added = known.held, more.held
+    assert isinstance(before, Held)
+    assert isinstance(added, Held)
+    both = Held(
+        {tenant: before.admins(tenant) | added.admins(tenant) for tenant in TENANTS},
+        {
+            (scope, role): before.granted(scope, role) | added.granted(scope, role)
+            for scope in SCOPES
+            for role in ROLES
+        },
+    )
+    wider = Grants(both, known.superusers | more.superusers, known.proxies)
+    assume(authorize(known, who, need, what) is ALLOWED)
+    assert authorize(wider, who, need, what) is ALLOWED
+
+
+@given(grants, st.sampled_from(SCOPES), roles, principals, needs, resources)
+def test_a_revoke_takes_its_own_away_and_nothing_else(
+    known: Grants, scope: str, role: str, who: Principal, need: Need, what: ResourceName
+) -> None:
+    before = known.held
+    assert isinstance(before, Held)
+    left = {key: words for key, words in before.on.items() if key != (scope, role)}
+    after = Grants(Held(before.administrators, left), known.superusers, known.proxies)
+    found, then = (authorize(each, who, need, what) for each in (known, after))
+    if who.role != role or scope not in (what.namespace, what.topic):
+        assert then is found
+    if found is not ALLOWED:
+        assert then is not ALLOWED
+
+
+@given(held, roles, needs, resources)
+def test_a_superuser_may_do_everything(
+    kept: Held, role: str, need: Need, what: ResourceName
+) -> None:
+    known = Grants(kept, frozenset({role}), frozenset({"proxy"}))
+    assert authorize(known, Principal(role), need, what) is ALLOWED
+
+
+@given(needs, resources)
+def test_a_tenant_s_administrator_may_do_nothing_outside_the_tenant(
+    need: Need, what: ResourceName
+) -> None:
+    known = Grants(Held({"acme": frozenset({"ada"})}))
+    found = authorize(known, Principal("ada"), need, what)
+    if what.tenant != "acme":
+        assert (found is ALLOWED) is (need.right in (Right.PUBLIC, Right.ANYONE))
+        assert found is not Judgement.DENIED or what is CLUSTER
+    else:
+        assert (found is ALLOWED) is (need.right is not Right.SUPERUSER)
+
+
+@given(grants, roles, needs, resources)
+def test_what_a_role_has_nothing_to_do_with_is_hidden_and_nothing_else_is(
+    known: Grants, role: str, need: Need, what: ResourceName
+) -> None:
+    found = authorize(known, Principal(role), need, what)
+    assume(found is not ALLOWED)
+    something = what.level is ResourceLevel.CLUSTER or role in known.held.admins(what.tenant)
+    for scope in filter(None, (what.namespace, what.topic)):
+        something = something or bool(known.held.granted(scope, role))
+    assert found is (Judgement.DENIED if something else Judgement.HIDDEN)
+
+
+@given(grants, principals, resources)
+def test_a_proxy_is_trusted_only_by_name_and_brings_no_right_of_its_own(
+    known: Grants, who: Principal, what: ResourceName
+) -> None:
+    need = actions.VIEWING
+    found = authorize(known, who, need, what)
+    if who.proxied_by and who.proxied_by not in known.proxies:
+        assert found is Judgement.DENIED
+    if found is ALLOWED:
+        assert authorize(known, Principal(who.role), need, what) is ALLOWED
+
+
+def test_every_action_but_view_is_asked_for_by_some_row() -> None:
+    asked = {rule.need for rule in (*REST.values(), *WIRE.values())}
+    alone = {need.any_of for need in asked if len(need.any_of) == 1}
+    assert alone == {frozenset({Action.CONSUME}), frozenset({Action.SCALE})}
+    assert actions.USING in asked
+    assert actions.VIEWING in asked

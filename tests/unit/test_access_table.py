@@ -1,0 +1,164 @@
+"""Every way of asking a node for something has a row in the table, and every row is for one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from anabranch.broker.binary.sessions import sessions
+from anabranch.broker.cli.main import cli
+from anabranch.broker.http.app import create_api
+from anabranch.broker.proxy.app import create_proxy_app
+from anabranch.core.security.actions import VIEWING, Right
+from anabranch.core.security.resources import ResourceLevel
+from anabranch.core.security.table import COMMANDS, REST, WIRE, resource_of
+from anabranch.wire.commands import name_of
+from anabranch.wire.server import Peer, Routes
+from support.answering import Answer, node
+from support.memory_cluster import MemoryCluster
+from support.proxied import RunningProxy, ServedNode, with_proxy
+from support.wire import connected, serving
+
+PARAMETER: Final = re.compile(r"\{([A-Za-z0-9]+)\}")
+NAMED: Final = {
+    ResourceLevel.CLUSTER: (),
+    ResourceLevel.TENANT: ("tenant",),
+    ResourceLevel.NAMESPACE: ("tenant", "namespace"),
+    ResourceLevel.TOPIC: ("tenant", "namespace", "topic"),
+}
+# The application serves them without describing them.
+UNDESCRIBED: Final = {"GET /docs", "GET /openapi.json"}
+
+
+@pytest.fixture(scope="module")
+def served() -> dict[str, set[str]]:
+    """What a node, and a proxy before it, have: REST routes, the proxy's own paths, commands."""
+    found: dict[str, set[str]] = {}
+
+    async def test(proxy: RunningProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+        first = nodes[0].node
+        paths = create_api(first.operations, first.settings, first.metrics).openapi()["paths"]
+        found["rest"] = {f"{verb.upper()} {path}" for path in paths for verb in paths[path]}
+        own = create_proxy_app(proxy.proxy.shared, proxy.settings)
+        found["proxy's rest"] = {f"GET {path}" for path in vars(own)["_own"]}
+        async with proxy.client():
+            (peer,) = proxy.proxy.wire.peers
+            found["proxy's commands"] = commands_of(peer)
+        opened: list[Routes] = []
+
+        def open_session(peer: Peer) -> Routes:
+            opened.append(sessions(first.operations, first.settings)(peer))
+            return opened[0]
+
+        async with serving(open_session) as server, connected(server):
+            found["commands"] = {name_of(number) for number in opened[0]}
+
+    with_proxy(test, count=1)
+    return found
+
+
+def commands_of(peer: Peer) -> set[str]:
+    return {name_of(number) for number in vars(peer)["_routes"]}
+
+
+def test_every_route_of_rest_has_a_row_and_every_row_is_for_one(
+    served: dict[str, set[str]],
+) -> None:
+    assert set(REST) == served["rest"] | UNDESCRIBED
+    assert served["proxy's rest"] <= set(REST)
+
+
+def test_every_command_of_the_binary_protocol_has_a_row_and_every_row_is_for_one(
+    served: dict[str, set[str]],
+) -> None:
+    assert set(WIRE) == served["commands"]
+    assert served["proxy's commands"] <= set(WIRE)
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Each thing that the command line does, by its words."""
+    context = click.Context(command)
+    if not isinstance(command, click.Group):
+        yield " ".join(path), command
+        return
+    if command.invoke_without_command and path:
+        yield " ".join(path), command
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from leaves(found, (*path, name))
+
+
+LEAVES: Final = dict(leaves(cli))
+
+
+def test_every_command_of_the_command_line_has_a_row_and_every_row_is_for_one() -> None:
+    assert set(COMMANDS) == set(LEAVES)
+    for name, asked in COMMANDS.items():
+        assert set(asked) <= set(REST) | set(WIRE), name
+
+
+def test_a_row_s_resource_is_named_by_its_path() -> None:
+    for route, rule in REST.items():
+        names = PARAMETER.findall(route)
+        assert set(NAMED[rule.level]) <= set(names), route
+        if rule.need.right in (Right.GRANTED, Right.TENANT_ADMIN):
+            assert rule.level is not ResourceLevel.CLUSTER, route
+        known = {name: name for name in names}
+        assert str(resource_of(rule, known)) == "/".join(NAMED[rule.level]) or (
+            rule.level is ResourceLevel.CLUSTER
+        )
+    for rule in WIRE.values():
+        assert rule.need.right in (Right.ANYONE, Right.GRANTED)
+        assert (rule.level is ResourceLevel.CLUSTER) is (rule.need.right is Right.ANYONE)
+
+
+def test_nothing_is_public_but_health_and_the_description_of_the_interface() -> None:
+    public = {route for route, rule in REST.items() if rule.need.right is Right.PUBLIC}
+    assert public == {
+        *("GET /livez", "GET /readyz", "GET /status.html", "GET /admin/v2/brokers/ready"),
+        *UNDESCRIBED,
+    }
+
+
+def test_who_only_reads_needs_no_right_to_change() -> None:
+    for route, rule in REST.items():
+        if route.startswith("GET ") and rule.need.right is Right.GRANTED:
+            assert rule.need == VIEWING, route
+        if not route.startswith("GET "):
+            assert rule.need != VIEWING, route
+
+
+def example(name: str) -> list[str]:
+    """The words after `anabranch` of the example in a command's help."""
+    _, _, line = LEAVES[name].epilog.partition("Example: anabranch ")
+    words: list[str] = shlex.split(re.split(r"\n| [|<] ", line)[0])
+    assert words[: len(name.split())] == name.split(), line
+    return [word for word in words if word not in ("--watch",)]
+
+
+ASKING: Final = [
+    name for name, rows in COMMANDS.items() if rows and name not in ("lookup", "doctor")
+]
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_command_asks_first_for_something_of_its_row(name: str) -> None:
+    asked: list[str] = []
+
+    def refuse(verb: str, path: str) -> Answer:
+        asked.append(f"{verb} {urlsplit(path).path}")
+        return 403, {}, {"reason": "no"}
+
+    with node(refuse) as url:
+        found = CliRunner().invoke(cli, [*example(name), "--url", url], input="")
+    assert asked, found.output
+    forms = [re.sub(r"\\{\w+\\}", "[^/]+", re.escape(row)) for row in COMMANDS[name] if " " in row]
+    assert any(re.fullmatch(form, asked[0]) for form in forms), (asked, COMMANDS[name])

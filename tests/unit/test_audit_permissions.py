@@ -1,0 +1,202 @@
+"""The audit of who may do what: sound where the log held to it, and a planted breach is found."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from anabranch.core.log.fold import evolve
+from anabranch.core.log.outcome import Outcome
+from anabranch.core.log.records import PolicyOp, Record
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.verdicts import Verdict
+from anabranch.spark_replay.report.summary import Log, Summary, summarized
+from anabranch.spark_replay.report.table import table
+from anabranch.spark_replay.tally import CheckName
+from anabranch.spark_replay.verdict import AuditFindings
+from support.history import BROKERS, DEFAULT, History
+from support.local_audit import OF_ROLES, audited, not_applicable, violated, witness
+from support.role_history import (
+    ORDERS,
+    administered,
+    asked,
+    authorizing,
+    grant,
+    lets_all_through,
+    must,
+    of_roles,
+    policy,
+)
+from support.topic_history import delete
+
+FIRST = BROKERS[0]
+CHECK = CheckName.PERMISSIONS
+
+
+def examined(findings: AuditFindings) -> int:
+    return next(check.examined for check in findings.checks if check.name is CHECK)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_what_roles_did_with_the_right_to_it_is_sound(parts: int) -> None:
+    history = of_roles()
+    assert asked(history, "bob", policy(history)) is Verdict.NOT_PERMITTED
+    must(asked(history, "boss", grant(history, ORDERS, "ada")))
+    assert asked(history, "ada", policy(history)) is Verdict.NOT_PERMITTED
+    findings = audited(history, parts=parts)
+    assert violated(findings) == []
+    assert examined(findings) == 5  # of those that were accepted
+    assert not not_applicable(findings) & OF_ROLES
+
+
+def test_a_replay_from_a_snapshot_knows_who_may_do_what() -> None:
+    history = of_roles()
+    taken = history.snapshot()
+    must(asked(history, "ada", policy(history)))
+    must(asked(history, "root", administered(history, "public", "boss", "eve")))
+    findings = audited(history, snapshot=taken, without_before=taken.horizon.next_offset)
+    assert violated(findings) == []
+    assert examined(findings) == 2
+
+
+def test_where_no_node_asks_there_is_nothing_to_look_at() -> None:
+    history = History()
+    history.found()
+    must(asked(history, "eve", grant(history, DEFAULT, "eve", "scale")))
+    assert not_applicable(audited(history)) >= OF_ROLES
+
+
+@pytest.mark.parametrize("role", ["eve", "bob", "boss of nothing"])
+def test_a_change_by_who_never_had_the_right_is_found(role: str) -> None:
+    history = of_roles(lets_all_through)
+    must(asked(history, role, policy(history)))
+    findings = audited(history, rule=lets_all_through)
+    assert violated(findings) == [CHECK]
+    assert witness(findings, CHECK) == (
+        f"topic:{ORDERS}: {FIRST} changed it for {role}, who had no right to: it needs scale on "
+        f"{ORDERS}"
+    )
+
+
+def test_a_change_after_the_right_was_taken_away_is_found_and_one_before_is_not() -> None:
+    history = of_roles(lets_all_through)
+    must(asked(history, "ada", policy(history)))
+    must(asked(history, "boss", grant(history, ORDERS, "ada", "consume")))
+    must(asked(history, "ada", policy(history)))
+    late = history.next_offset - 1
+    findings = audited(history, rule=lets_all_through)
+    assert violated(findings) == [CHECK]
+    (found,) = next(check.witnesses for check in findings.checks if check.name is CHECK)
+    assert found.offset == late
+
+
+def test_who_is_a_superuser_of_another_node_s_session_is_found() -> None:
+    history = of_roles(lets_all_through)
+    authorizing(history, FIRST, "other")
+    must(asked(history, "root", administered(history, "public", "root")))
+    findings = audited(history, rule=lets_all_through)
+    assert violated(findings) == [CHECK]
+    assert "it needs superuser on public" in witness(findings, CHECK)
+
+
+def test_who_makes_themselves_an_administrator_is_found() -> None:
+    history = of_roles(lets_all_through)
+    must(asked(history, "boss", administered(history, "public", "boss", "eve")))
+    assert violated(audited(history, rule=lets_all_through)) == [CHECK]
+
+
+@pytest.mark.parametrize("what", ["topic", "namespace"])
+def test_what_is_still_granted_on_what_is_gone_is_found(
+    what: str,
+) -> None:
+    def keeps_permissions(state: StateReader, record: Record, offset: int, ms: int) -> Outcome:
+        outcome = evolve(state, record, offset, ms)
+        gone = record.key.startswith(f"{what}:")
+        kept = tuple(
+            (key, after)
+            for key, after in outcome.changes
+            if not (gone and key.startswith("permission:"))
+        )
+        return Outcome(outcome.verdict, kept)
+
+    history = of_roles(keeps_permissions)
+    if what == "topic":
+        delete(history, ORDERS)
+    else:
+        history.namespace("public/shop")
+        must(history.append(grant(history, "public/shop", "ada", "view")))
+        history.namespace("public/shop", op=PolicyOp.DELETE)
+    findings = audited(history, rule=keeps_permissions)
+    assert CHECK in violated(findings)
+    assert f"the {what} is gone, but ada may still do something on it" in witness(findings, CHECK)
+
+
+# --- what one role was allowed, and did -----------------------------------------------------------
+
+
+def told(findings: AuditFindings) -> list[str]:
+    return [f"{each.text} {each.verdict}".strip() for each in findings.role_events]
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_what_a_role_was_allowed_and_did_is_told_by_offset(parts: int) -> None:
+    history = of_roles()
+    must(asked(history, "root", administered(history, "public", "ada")))
+    must(asked(history, "ada", grant(history, ORDERS, "ada", "view")))
+    must(asked(history, "root", administered(history, "public")))
+    assert asked(history, "ada", policy(history)) is Verdict.NOT_PERMITTED
+    findings = audited(history, parts=parts, who="ada")
+    assert told(findings) == [
+        f"may consume, scale on {ORDERS}",
+        f"asked for topic POLICY topic:{ORDERS} ACCEPTED",
+        "may do everything in tenant public",
+        f"asked for permission UPDATE permission:{ORDERS}:ada ACCEPTED",
+        f"may view on {ORDERS}",
+        "may do everything in tenant public no more",
+        f"asked for topic POLICY topic:{ORDERS} NOT_PERMITTED",
+    ]
+    offsets = [each.offset for each in findings.role_events]
+    assert offsets == sorted(offsets)
+    assert all(each.timestamp_ms for each in findings.role_events)
+
+
+def test_a_superuser_s_history_says_at_which_nodes() -> None:
+    findings = audited(of_roles(), who="root")
+    assert told(findings)[:3] == [f"may do everything by asking {broker}" for broker in BROKERS]
+    assert told(findings)[3].startswith("asked for tenant UPDATE tenant:public")
+    assert told(audited(of_roles(), who="nobody at all")) == []
+    assert audited(of_roles()).role_events == []
+
+
+def test_a_role_s_rights_end_with_what_they_are_on_and_may_begin_before_a_snapshot() -> None:
+    history = of_roles()
+    taken = history.snapshot()
+    delete(history, ORDERS)
+    horizon = taken.horizon.next_offset
+    findings = audited(history, snapshot=taken, without_before=horizon, who="ada")
+    assert told(findings) == [
+        f"may consume, scale on {ORDERS}",
+        f"may consume, scale on {ORDERS} no more",
+    ]
+    assert findings.role_events[0].offset == horizon
+    assert findings.role_events[0].timestamp_ms == 0
+
+
+def summary_of(history: History, who: str) -> Summary:
+    log = Log("wal", 0, history.next_offset, -1, 0, False, 1, 2, -1, 0)
+    return summarized(log, audited(history, who=who), 1_000, 0.1, who)
+
+
+def test_the_reports_tell_a_role_s_history_only_where_it_is_asked_for() -> None:
+    history = of_roles()
+    found = summary_of(history, "ada")
+    lines = table(found).splitlines()
+    start = lines.index("ada, by offset and time:")
+    assert lines[start + 1].endswith(f"may consume, scale on {ORDERS}")
+    assert lines[start + 2].endswith(f"asked for topic POLICY topic:{ORDERS}: ACCEPTED")
+    said = json.loads(found.json())
+    assert (said["who"], len(said["role_events"])) == ("ada", 2)
+    assert "eve was never allowed anything" in table(summary_of(history, "eve"))
+    assert "who" not in json.loads(summary_of(history, "").json())
+    assert "by offset and time" not in table(summary_of(history, ""))

@@ -1,0 +1,181 @@
+"""A change of the log says who asked for it, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, get_args
+
+import httpx
+import msgspec
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from anabranch.broker.cli.cluster.log import sentence
+from anabranch.broker.http.app import create_app
+from anabranch.broker.requester import asked_by, principal
+from anabranch.channel.codec import encode_record
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.records import (
+    ArchiveChange,
+    Cause,
+    ClusterSettings,
+    PolicyOp,
+    Record,
+    SessionChange,
+    SubscriptionChange,
+    TenantChange,
+    TopicChange,
+    UnitMove,
+)
+from anabranch.core.topics.topic import TopicMove
+from support import steady
+from support.binary_consumer import client_of
+from support.http import PATIENT
+from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster, until
+
+ADA: Final = "ada"
+ADMIN: Final = "/admin/v2"
+TENANT: Final = {"adminRoles": ["ada"], "allowedClusters": ["standalone"]}
+ISOLATION: Final = {
+    "namespaces": ["acme/.*"],
+    "primary": ["b1.*"],
+    "secondary": [],
+    "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "1"}},
+}
+CHANGES: Final = (
+    ("PUT", "/tenants/acme", TENANT),
+    ("PUT", "/namespaces/acme/shop", {"bundles": {"numBundles": 1}}),
+    ("POST", "/namespaces/acme/shop/antiAffinity", "apart"),
+    ("POST", "/namespaces/acme/shop/scalableTopicAutoScalePolicy", {"enabled": False}),
+    ("POST", "/clusters/standalone/namespaceIsolationPolicies/gold", ISOLATION),
+    ("POST", "/brokers/configuration/lookupTimeoutMillis/4321", None),
+    ("PUT", "/scalable/acme/shop/orders?numInitialSegments=2", None),
+    ("POST", "/scalable/acme/shop/orders/autoScalePolicy", {"maxSegments": 9}),
+    ("POST", "/scalable/acme/shop/orders/split/0", None),
+    ("PUT", "/scalable/acme/shop/orders/subscriptions/billing", None),
+    ("PUT", "/namespaces/acme/shop/unload", None),
+)
+"""What is asked for by REST, one after the other."""
+
+
+def run(test: Callable[[MemoryCluster], Awaitable[None]]) -> None:
+    async def body() -> None:
+        named = {**PATIENT, "brokerServicePort": 7000, "scalableTopicAutoScaleEnabled": False}
+        async with memory_cluster(1, **named) as cluster:
+            await test(cluster)
+
+    steady.run(body())
+
+
+def records(cluster: MemoryCluster) -> list[Record]:
+    return [record for entry in cluster.entries if (record := entry.record()) is not None]
+
+
+def asking(node: MemoryNode) -> httpx.AsyncClient:
+    """A client of the node's whole interface, where the header `who` says who asks."""
+    app = create_app(node.operations, node.settings, node.metrics)
+
+    async def known(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope.get("headers", ()))
+        with asked_by(headers.get(b"who", b"").decode()):
+            await app(scope, receive, send)
+
+    transport = httpx.ASGITransport(app=known)
+    return httpx.AsyncClient(transport=transport, base_url="http://node", timeout=WAIT_S)
+
+
+async def ask(client: httpx.AsyncClient, who: str, method: str, path: str, body: object) -> None:
+    answer = await client.request(method, ADMIN + path, json=body, headers={"who": who})
+    assert answer.status_code == 204, (path, answer.text)
+
+
+@pytest.mark.parametrize("who", [ADA, ""])
+def test_what_is_asked_for_by_rest_names_who_asked_and_what_follows_does_not(who: str) -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        async with asking(cluster.nodes[0]) as client:
+            for method, path, body in CHANGES:
+                before = len(records(cluster))
+                await ask(client, who, method, path, body)
+                mine = [each for each in records(cluster)[before:] if named(each) == ADA]
+                assert len(mine) == (1 if who else 0), path
+            stable = f"{ADMIN}/scalable/acme/shop/orders"
+            assert (await client.get(stable)).json()["epoch"] == 1
+        found = records(cluster)
+        kinds = {type(record) for record in found if named(record) == ADA}
+        assert len(kinds) == (7 if who else 0)
+        # What the controller and the bundle's owner did next, they did by themselves.
+        moves = [record for record in found if isinstance(record, TopicChange)]
+        asked = {record.move for record in moves if record.principal}
+        assert asked == ({TopicMove.CREATE, TopicMove.POLICY, TopicMove.BEGIN} if who else set())
+        assert {record.move for record in moves} > {TopicMove.OPEN, TopicMove.COMMIT}
+        units = [record for record in found if isinstance(record, UnitMove)]
+        assert {each.move for each in units if each.principal} == ({Move.RELEASE} if who else set())
+        assert {each.move for each in units} > {Move.ASSIGN, Move.OWN}
+
+    run(test)
+
+
+def named(record: Record) -> str:
+    found: str = getattr(record, "principal", "")
+    return found
+
+
+def test_requests_that_are_answered_together_keep_their_own_principals() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        async with asking(cluster.nodes[0]) as client:
+            names = [f"t{number}" for number in range(8)]
+            asked = (ask(client, name, "PUT", f"/tenants/{name}", TENANT) for name in names)
+            await asyncio.gather(*asked)
+        made = [each for each in records(cluster) if isinstance(each, TenantChange)]
+        assert {each.tenant: each.principal for each in made} == {name: name for name in names}
+        assert principal() == ""
+
+    run(test)
+
+
+def test_a_consumer_of_the_binary_protocol_is_on_the_log_for_whose_connection_it_has() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        def changes() -> list[tuple[str, str, str]]:
+            return [
+                (each.op.name, each.consumer, each.principal)
+                for each in records(cluster)
+                if isinstance(each, SubscriptionChange)
+            ]
+
+        node = cluster.nodes[0]
+        await node.operations.topics.create("public/default/orders", 1, {})
+        async with client_of(node, "a", role=ADA) as client, client_of(node, "b") as other:
+            await client.subscribe()
+            await other.subscribe()
+            await client.leave()
+            await until(lambda: len(changes()) == 4)
+
+        assert changes() == [
+            ("CREATE", "", ADA),
+            ("JOIN", "a", ADA),
+            ("JOIN", "b", ""),
+            ("LEAVE", "a", ADA),
+        ]
+
+    run(test)
+
+
+def test_a_line_of_the_log_names_the_principal_where_there_is_one() -> None:
+    record = TenantChange("p", "acme", PolicyOp.CREATE, 1, "b1:80", 1, cause=Cause.OPERATOR)
+    assert sentence(record) == "CREATE tenant:acme  (version 1, by b1:80, operator)"
+    record = msgspec.structs.replace(record, principal=ADA)
+    assert sentence(record) == "CREATE tenant:acme  (version 1, by b1:80 for ada, operator)"
+
+
+def test_nobody_can_ask_for_a_session_the_cluster_or_an_archive() -> None:
+    without = {SessionChange, ClusterSettings, ArchiveChange}
+    for kind in get_args(Record):
+        assert ("principal" in kind.__struct_fields__) is (kind not in without), kind
+
+
+def test_a_record_of_nobody_is_one_byte_longer_than_before_there_were_principals() -> None:
+    record = TenantChange("p", "acme", PolicyOp.CREATE, 1, "b1:80", 1)
+    assert encode_record(record)[-1:] == b"\0"
+    asked = msgspec.structs.replace(record, principal=ADA)
+    assert len(encode_record(asked)) == len(encode_record(record)) + len(ADA)
