@@ -64,6 +64,7 @@ class TopicPlan(msgspec.Struct, frozen=True):
     shared_keys: int = 0  # of each topic that lasts, written to by all its producers
     forgets: bool = False  # Kafka forgets positions that the log has
     checkpoints: bool = False  # the last subscription's consumers keep their positions
+    many: bool = False  # a consumer over all topics
     queue_consumers: int = 0  # of a queue subscription of the first topic; 0 for none
 
 
@@ -106,6 +107,7 @@ def draw_topics(rng: random.Random) -> TopicPlan:
         forgets=own.random() < 0.4,
         shared_keys=own.choice((0, 1, 3)),
         queue_consumers=own.choice((0, 0, 0, 0, 1, 3)),
+        many=own.random() < 0.3,
     )
     if drawn.kafka_brokers > 1:
         drawn = msgspec.structs.replace(drawn, kafka_copies=own.choice((1, 2)))

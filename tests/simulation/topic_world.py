@@ -15,6 +15,7 @@ from simulation.checkpoint_sink import Sink
 from simulation.cluster import Cluster
 from simulation.consumers import Consumer
 from simulation.forgetting import Forgetting
+from simulation.many_reader import FAULTS, SUBSCRIPTION, ManyReader
 from simulation.operators import HOME, Operators
 from simulation.process import Process
 from simulation.producers import Producer
@@ -78,6 +79,10 @@ class TopicWorld:
         ]
         self.regulars = list(self.consumers)
         self.consumers += self.twins
+        self.many = [ManyReader(self, next(rates)) for _ in range(plan.many)]
+        for each in self.many:
+            self.consumers += each.parts.values()
+            self.subscriptions += [(topic, SUBSCRIPTION) for topic in self.lasting]
         self.producers = [
             Producer(self, topic, f"w{each}")
             for topic in self.topics
@@ -146,6 +151,15 @@ class TopicWorld:
         found = [each for each in self.cluster.processes if each.name == holder and each.alive]
         return found[0] if found else None
 
+    def topics_heard_of(self) -> list[str] | None:
+        """Which topics are open, as some broker knows them."""
+        process = self._anybody()
+        if process is None:
+            return None
+        state = process.replica
+        found = [(name, state.topic(name)) for name in self.topics]
+        return [name for name, topic in found if topic is not None and topic.is_open]
+
     def layout_heard_of(self, name: str) -> TopicLayout | None:
         """What some broker knows of a topic's layout."""
         process = self._anybody()
@@ -179,6 +193,8 @@ class TopicWorld:
         if not self._began:
             for consumer in self.regulars:
                 consumer.start()
+            for each in self.many:
+                each.start()
         self._began = True
         if all(truth.subscription(*each) for each in (*self.subscriptions, *self.queues)):
             for producer in self.producers:
@@ -198,6 +214,9 @@ class TopicWorld:
         if not self._began or not self.plan.client_faults:
             return
         rng = self.sched.rng
+        if self.many and rng.random() < 0.2:
+            self.many[0].strike(rng.choice(FAULTS), rng.choice((0.5, 3.0, 5.0)) + rng.random())
+            return
         kind = rng.choice(self.plan.client_faults)
         duration_s = rng.choice((0.5, 3.0, 4.0, 4.5, 5.0, 7.0, 9.0)) + rng.random()
         if kind.startswith("producer"):
@@ -241,6 +260,8 @@ class TopicWorld:
         for consumer in self.regulars:
             consumer.cut_until = 0.0
             consumer.resume()
+        for each in self.many:
+            each.calm()
         self._revive()
 
     def _revive(self) -> None:
@@ -268,6 +289,8 @@ class TopicWorld:
             "failed_seeks": self.checks.seeks.failed,
             "answers": self.shared.answers,
             "lapses": sum(each.lapses for each in self.consumers),
+            "joined": sum(each.joined for each in self.many),
+            "left": sum(each.left for each in self.many),
             **self.scale_checks.counts,
         }
 
@@ -289,4 +312,6 @@ class TopicWorld:
             if not each.is_idle and (each.topic in self.lasting or truth.topic(each.topic))
         ]
         found += [f"{each} is not alive" for each in self.regulars if not each.alive]
+        for each in self.many:
+            found += each.unsettled()
         return found or self.checks.unread() or self.scale_checks.unfinished()

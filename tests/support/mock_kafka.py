@@ -49,3 +49,7 @@ class MockKafka:
         """From now on requests reach its machine, and nobody answers them."""
         self._process.send_signal(signal.SIGSTOP)
         os.waitpid(self._process.pid, os.WUNTRACED)  # a thread of it may be at work until then
+
+    def go_on(self) -> None:
+        """It answers again, also what was asked meanwhile."""
+        self._process.send_signal(signal.SIGCONT)

@@ -68,6 +68,10 @@ _CONSUMER: Final[Mapping[str, Any]] = {
 # it all the same, and nothing depends on the answer.
 NO_GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
 LATEST_OFFSET: Final[OffsetSpec] = cast(Any, OffsetSpec).latest()  # which has no types
+# Of librdkafka's own time for an administrator's request to a group's coordinator, the most that it
+# takes: where that is over before the coordinator is found, finding it ends the process (librdkafka
+# 2.16, its issue 4605). Whoever asks stops waiting by himself.
+COORDINATOR_S: Final = 3_600.0
 _PRODUCER: Final[Mapping[str, Any]] = {
     "acks": "all",
     "enable.idempotence": True,

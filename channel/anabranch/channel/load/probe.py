@@ -23,7 +23,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from anabranch.channel.kafka.connection import LATEST_OFFSET, KafkaConnection, close_consumer
+from anabranch.channel.kafka.connection import (
+    COORDINATOR_S,
+    LATEST_OFFSET,
+    KafkaConnection,
+    close_consumer,
+)
 from anabranch.channel.segments.sealing import SegmentTopic, together
 
 _PARTITIONS_AT_ONCE: Final = 2_000  # of one request
@@ -190,7 +195,7 @@ class LoadProbe:
             return []
         try:
             described_soon: dict[str, Any] = self._admin.describe_consumer_groups(
-                wanted, request_timeout=timeout_s
+                wanted, request_timeout=COORDINATOR_S
             )
         except KafkaException:
             return []

@@ -31,7 +31,7 @@ from anabranch.channel.errors import (
     KafkaPolicyError,
     SegmentExistsError,
 )
-from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.connection import COORDINATOR_S, KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.propagation import await_known
 from anabranch.channel.segments.sealing import Sealer, SegmentTopic, together
@@ -218,7 +218,9 @@ class SegmentAdmin:
         deadline = self._deadline(deadline_s, names)
         answers = self._each(
             names,
-            lambda left: self._admin.delete_consumer_groups(list(left)),
+            lambda left: self._admin.delete_consumer_groups(
+                list(left), request_timeout=COORDINATOR_S
+            ),
             "to delete group",
             {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP},
             deadline,

@@ -268,7 +268,7 @@ class OrderedConsumer(Consumer[Message]):
                 async with asyncio.timeout(None if math.isinf(pause_s) else pause_s):
                     await self._poke.wait()
             assignment = self._core.assignment
-            if assignment is not None:
+            if assignment is not None and not math.isinf(self._look_s):  # else somebody else looks
                 late_s = self._now() - now - pause_s
                 warn_if_blocked(self._logger, late_s, assignment.session_timeout_s)
 

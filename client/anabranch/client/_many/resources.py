@@ -38,7 +38,7 @@ class ManyTopicsParts:
     async def close(self) -> None:
         """Ends what is shared, once no topic uses it any more."""
         await asyncio.gather(self.keeper.close(), self.planes.close())
-        await asyncio.to_thread(self.offsets.close)
+        await self.offsets.close()
 
 
 class SharedResources(ConsumerResources):
