@@ -289,27 +289,29 @@ class WireServer:
         self.limits = limits
         self.gate = Gate(limits.account, limits.exempt)
         self.peers: set[Peer] = set()
-        self._server: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
 
     @property
     def port(self) -> int:
-        """Returns where it listens; 0 once it is stopped."""
-        sockets = self._server.sockets if self._server is not None else ()
+        """Returns where it listens first; 0 once it is stopped."""
+        sockets = self._listeners[0].sockets if self._listeners else ()
         return int(sockets[0].getsockname()[1]) if sockets else 0
 
-    async def start(self, host: str, port: int, held: socket.socket | None) -> None:
+    async def start(self, host: str, port: int) -> None:
         """Accepts from now on."""
         loop = asyncio.get_running_loop()
-        if held is not None:
-            held.setblocking(False)
-            self._server = await loop.create_server(self.peer, sock=held, backlog=_BACKLOG)
-        else:
-            self._server = await loop.create_server(self.peer, host, port, backlog=_BACKLOG)
+        self._listeners.append(await loop.create_server(self.peer, host, port, backlog=_BACKLOG))
+
+    async def listen(self, held: socket.socket) -> None:
+        """Accepts on a bound socket, which becomes its own."""
+        loop = asyncio.get_running_loop()
+        held.setblocking(False)
+        self._listeners.append(await loop.create_server(self.peer, sock=held, backlog=_BACKLOG))
 
     def stop_accepting(self) -> None:
         """Accepts no more; who is connected stays so."""
-        if self._server is not None:
-            self._server.close()
+        for listener in self._listeners:
+            listener.close()
 
     async def stop(self) -> None:
         """Accepts no more, tells every client, and returns when all are gone."""
@@ -318,9 +320,9 @@ class WireServer:
         for peer in peers:
             peer.close("the node is stopping")
         await asyncio.gather(*(peer.finished() for peer in peers))
-        if self._server is not None:
-            await self._server.wait_closed()
-            self._server = None
+        for listener in self._listeners:
+            await listener.wait_closed()
+        self._listeners.clear()
 
     def joined(self, peer: Peer) -> None:
         """A client has connected."""
@@ -333,7 +335,7 @@ class WireServer:
         self.gate.left(peer)
 
     def peer(self) -> Peer:
-        """One for a client that connects; a server of another kind makes its own."""
+        """One for a client that connects, here or where others accept for it."""
         return Peer(self)
 
 
@@ -348,5 +350,8 @@ async def serve(
 ) -> WireServer:
     """A server that accepts clients: on `held`, a bound socket that becomes its own, or a port."""
     server = WireServer(open_session, version, limits)
-    await server.start(host, port, held)
+    if held is not None:
+        await server.listen(held)
+    else:
+        await server.start(host, port)
     return server

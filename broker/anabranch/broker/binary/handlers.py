@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from anabranch.broker.bundles.lookups import Located
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -103,7 +104,7 @@ def lookups(operations: Operations) -> OpenSession:
         async def lookup(command: BaseCommand) -> None:
             asked = command.lookupTopic
             try:
-                url = await _locate(operations, asked.topic)
+                found = await _locate(operations, asked.topic)
             except AnabranchError as error:
                 answer = CommandLookupTopicResponse(
                     request_id=asked.request_id,
@@ -113,7 +114,7 @@ def lookups(operations: Operations) -> OpenSession:
                 )
                 peer.send(answer)
             else:
-                peer.send_command(_found(asked.request_id, url))
+                peer.send_command(_found(asked.request_id, found))
 
         def lookup_at_once(command: BaseCommand) -> bool:
             asked = command.lookupTopic
@@ -122,9 +123,9 @@ def lookups(operations: Operations) -> OpenSession:
             except InvalidInputError:
                 return False
             located = operations.lookups.locate_cached(name, namespace)
-            if located is None or not located.service_url:
+            if located is None or not (located.service_url or located.service_url_tls):
                 return False
-            peer.send_command(_found(asked.request_id, located.service_url))
+            peer.send_command(_found(asked.request_id, located))
             return True
 
         peer.answer_at_once(BaseCommand.LOOKUP, lookup_at_once)
@@ -133,25 +134,28 @@ def lookups(operations: Operations) -> OpenSession:
     return open_session
 
 
-def _found(request_id: int, url: str) -> BaseCommand:
+def _found(request_id: int, located: Located) -> BaseCommand:
     """Every node sees who owns what, so the answer never is to ask another."""
     command = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     answer = command.lookupTopicResponse
     answer.request_id = request_id
     answer.response = CommandLookupTopicResponse.Connect
-    answer.brokerServiceUrl = url
+    if located.service_url:
+        answer.brokerServiceUrl = located.service_url
+    if located.service_url_tls:
+        answer.brokerServiceUrlTls = located.service_url_tls
     answer.authoritative = True
     return command
 
 
-async def _locate(operations: Operations, topic: str) -> str:
+async def _locate(operations: Operations, topic: str) -> Located:
     name, namespace = names.parse_topic(topic)
     located = await operations.lookups.lookup(name, namespace)
-    if not located.service_url:
+    if not located.service_url and not located.service_url_tls:
         raise UnavailableError(
             f"{located.broker} owns the bundle of {name} and serves no binary protocol"
         )
-    return located.service_url
+    return located
 
 
 def _answering(route: Route) -> Route:

@@ -77,11 +77,15 @@ async def _known(request: Request, error: Exception) -> JSONResponse:
 
 async def _elsewhere(request: Request, error: Exception) -> JSONResponse:
     """The same request, to the node that can do it."""
-    if not isinstance(error, ElsewhereError) or not error.web_url:
+    if not isinstance(error, ElsewhereError):
+        return answer(error)
+    # As it came, or else it would be told to others, or refused by a port without TLS.
+    url = error.web_url_tls if request.scope["scheme"] == "https" else error.web_url
+    if not url:
         return answer(error)
     query = f"?{request.url.query}" if request.url.query else ""
     path = request.scope["raw_path"].decode("ascii")
-    location = f"{error.web_url}{path}{query}"
+    location = f"{url}{path}{query}"
     return refusal(HTTPStatus.TEMPORARY_REDIRECT, str(error), {"Location": location})
 
 

@@ -58,12 +58,12 @@ class _Locations:
             if len(self._known) >= _LOCATED_MAX:
                 self._known.clear()
             # Of an owner that serves no binary protocol, the HTTP address stands for it.
-            service_url = located.service_url or located.web_url
+            service_url = located.service_url or located.web_url or None
             told = {
                 "brokerUrl": service_url,
-                "brokerUrlTls": None,
-                "httpUrl": located.web_url,
-                "httpUrlTls": None,
+                "brokerUrlTls": located.service_url_tls or located.web_url_tls or None,
+                "httpUrl": located.web_url or None,
+                "httpUrlTls": located.web_url_tls or None,
                 "nativeUrl": service_url,
             }
             headers, body = _json(msgspec.json.encode(told))
