@@ -18,6 +18,7 @@ from anabranch.broker.settings.balance import BalanceFields
 from anabranch.broker.settings.changes import AtRunTime
 from anabranch.broker.settings.logs import LogFields
 from anabranch.broker.settings.ports import PortFields
+from anabranch.broker.settings.security import SecurityFields
 from anabranch.broker.settings.sources import SettingsError as SettingsError
 from anabranch.broker.settings.sources import names_of, read_settings, written_name
 from anabranch.broker.settings.tls import TlsFields
@@ -34,7 +35,15 @@ BINARY, BINARY_TLS = "broker_service_port", "broker_service_port_tls"
 PORTS: Final = (WEB, WEB_TLS, BINARY, BINARY_TLS)
 
 
-class Settings(PortFields, TlsFields, LogFields, TopicListFields, AutoScaleFields, BalanceFields):
+class Settings(
+    PortFields,
+    TlsFields,
+    SecurityFields,
+    LogFields,
+    TopicListFields,
+    AutoScaleFields,
+    BalanceFields,
+):
     """What a node can be told. People write the names in camelCase: `name_of`."""
 
     cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")
@@ -248,6 +257,8 @@ class Settings(PortFields, TlsFields, LogFields, TopicListFields, AutoScaleField
             service_url=self.service_url,
             web_url_tls=self.web_url_tls,
             service_url_tls=self.service_url_tls,
+            authorizes=self.authorization_enabled,
+            superusers=tuple(sorted(self.superusers)),
             heartbeat_s=self.heartbeat_interval_millis / 1000,
             lease_s=self.lease_millis / 1000,
             liveness_timeout_s=self.liveness_timeout_millis / 1000,
@@ -358,6 +369,8 @@ def contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def _port_problems(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     with_tls = [port for port in PORTS[1::2] if getattr(settings, port) is not None]
+    trusts = settings.tls_trust_certs_file_path is not None
+    yield from settings.security_problems(trusts_certificates=trusts)
     yield from settings.tls_problems(name_of(with_tls[0]) if with_tls else "")
     for plain, tls in (PORTS[:2], PORTS[2:]):
         if getattr(settings, plain) is None and getattr(settings, tls) is None:
