@@ -7,6 +7,7 @@ line lists the parts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.bundles.lookups import Located
@@ -21,6 +22,7 @@ from anabranch.broker.errors import (
     UnavailableError,
 )
 from anabranch.broker.operations import Operations
+from anabranch.broker.security.credentials import CredentialsError
 from anabranch.core import names
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.core.topic_lists.errors import PermitAcquireError
@@ -34,11 +36,15 @@ from anabranch.wire.anabranch_pb2 import (
 from anabranch.wire.errors import RefusedError, WireError
 from anabranch.wire.server import KAFKA_CLIENTS, OpenSession, Peer, Route, Routes
 
+Before = Callable[[Route, int, Peer], Route]
+May = Callable[[Peer, BaseCommand], bool]
+
 _BEGINNINGS: Final = (BaseCommand.SCALABLE_TOPIC_LOOKUP, BaseCommand.SCALABLE_TOPIC_SUBSCRIBE)
 CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
     InvalidInputError: ServerError.InvalidTopicName,
     NotFoundError: ServerError.TopicNotFound,
     ForbiddenError: ServerError.AuthorizationError,
+    CredentialsError: ServerError.AuthenticationError,
     ConflictError: ServerError.NotAllowedError,
     PreconditionError: ServerError.NotAllowedError,
     UnavailableError: ServerError.ServiceNotReady,
@@ -58,8 +64,11 @@ def code_of(error: AnabranchError) -> ServerError:
     return ServerError.UnknownError
 
 
-def open_sessions(*parts: OpenSession) -> OpenSession:
-    """All parts as one; an error that a route raises on purpose becomes its command's answer."""
+def open_sessions(*parts: OpenSession, before: Before | None = None) -> OpenSession:
+    """All parts as one; an error that a route raises on purpose becomes its command's answer.
+
+    `before`: what makes of each route one that looks first at who asks.
+    """
 
     def open_session(peer: Peer) -> Routes:
         routes: dict[int, Route] = {}
@@ -67,7 +76,8 @@ def open_sessions(*parts: OpenSession) -> OpenSession:
             for number, route in part(peer).items():
                 if number in routes:
                     raise ValueError(f"two parts serve command {number}")
-                routes[number] = _answering(route)
+                served = before(route, number, peer) if before is not None else route
+                routes[number] = _answering(served)
         return routes
 
     return open_session
@@ -97,8 +107,10 @@ async def _refused(command: BaseCommand) -> None:
     )
 
 
-def lookups(operations: Operations) -> OpenSession:
-    """The part that answers LOOKUP."""
+def lookups(operations: Operations, may: May | None = None) -> OpenSession:
+    """The part that answers LOOKUP. `may`: whether a client may be answered at once, before which
+    nothing looks at who it is; None: any.
+    """
 
     def open_session(peer: Peer) -> Routes:
         async def lookup(command: BaseCommand) -> None:
@@ -125,6 +137,8 @@ def lookups(operations: Operations) -> OpenSession:
             located = operations.lookups.locate_cached(name, namespace)
             if located is None or not (located.service_url or located.service_url_tls):
                 return False
+            if may is not None and not may(peer, command):
+                return False  # its route says why
             peer.send_command(_found(asked.request_id, located))
             return True
 

@@ -62,6 +62,7 @@ async def run(settings: Settings) -> int:
     from anabranch.broker.metrics.node import measure_connections
     from anabranch.broker.node import Node
     from anabranch.broker.ports import TlsPorts, hold_ports
+    from anabranch.broker.security.node import node_security
     from anabranch.broker.settings.model import BINARY, WEB
     from anabranch.wire.server import WireServer
 
@@ -70,15 +71,20 @@ async def run(settings: Settings) -> int:
         settings = fit_connections(held.settings, more=held.handshakes)
         tls = TlsPorts(settings)
         running = Node(settings)
+        security = node_security(settings, lambda: running.runtime.view)
         await running.start()
         current = running.operations.configuration.current
         set_log_level(current.now.log_level)
         current.subscribe(lambda now: set_log_level(now.log_level))
-        app = create_app(running.operations, settings, running.metrics)
+        app = create_app(running.operations, settings, running.metrics, security)
         server = HttpServer(app, held.sockets.get(WEB), settings.http_limits)
-        served = sessions(running.operations, settings)
-        wire = WireServer(served, "anabranch", settings.wire_limits)
+        guard = security.guard if security is not None else None
+        admission = security.admission if security is not None else None
+        served = sessions(running.operations, settings, guard)
+        wire = WireServer(served, "anabranch", settings.wire_limits, admission)
         try:
+            if security is not None:
+                await security.start()
             await server.start()
             if BINARY in held.sockets:
                 await wire.listen(held.sockets[BINARY])
@@ -87,6 +93,8 @@ async def run(settings: Settings) -> int:
                 lambda: len(wire.peers), wire.gate, server.connections, running.metrics
             )
             tls.measure(running.metrics)
+            if security is not None:
+                security.measure(running.metrics)
             ended = asyncio.create_task(running.wait_ended())
             asked = asyncio.create_task(stopping.wait())
             await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
@@ -96,6 +104,8 @@ async def run(settings: Settings) -> int:
             await server.stop()
         finally:
             await tls.stop()
+            if security is not None:
+                await security.stop()
             await running.close()
     if not how.clean:
         click.echo(f"anabranch: {how.reason}", err=True)
