@@ -173,9 +173,13 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
 VALUES = st.sampled_from(list(CODECS)).flatmap(_values)
 
 
-def _schema(kind: type[Any]) -> Any:
+def _schema(value: Any) -> Any:
+    """The schema that the value is written by."""
+    kind = type(value)
     if kind is Basket:
         return BASKET_SCHEMA
+    if kind is Heartbeat and not value.web_url_tls and not value.service_url_tls:
+        return json.loads((SCHEMAS / "heartbeat.1.avsc").read_text())
     versions = SCHEMAS.glob(f"{NEWEST[kind]}.*.avsc")
     newest = max(versions, key=lambda file: int(file.name.split(".")[1]))
     return json.loads(newest.read_text())
@@ -192,14 +196,14 @@ def _plain(value: Any) -> Any:
 
 @given(VALUES)
 def test_fastavro_reads_what_we_write_and_we_read_what_it_writes(value: Any) -> None:
-    schema = _schema(type(value))
+    schema = _schema(value)
     encode, decode = CODECS[type(value)]
     ours = encode(value)
-    assert fastavro.schemaless_reader(io.BytesIO(ours[PREFIX_LENGTH:]), schema, None) == _plain(
-        value
-    )
+    named = [field["name"] for field in schema["fields"]]
+    plain = {name: said for name, said in _plain(value).items() if name in named}
+    assert fastavro.schemaless_reader(io.BytesIO(ours[PREFIX_LENGTH:]), schema, None) == plain
     theirs = io.BytesIO()
-    fastavro.schemaless_writer(theirs, schema, _plain(value))
+    fastavro.schemaless_writer(theirs, schema, plain)
     assert decode(ours[:PREFIX_LENGTH] + theirs.getvalue()) == value
     assert decode(ours) == value
 

@@ -74,9 +74,10 @@ async def local_topic(
 ) -> AsyncIterator[LocalTopic]:
     """A node in this process that clients reach too, and a topic with so many segments."""
     cluster = KafkaCluster(kafka, prefix, folder)
-    node = await cluster.start(cluster.settings(brokerServicePort=free_port(HOST), **settings))
+    port = free_port(HOST)
+    node = await cluster.start(cluster.settings(brokerServicePort=port, **settings))
     routes = sessions(node.operations, node.settings)
-    wire = await serve(routes, host=HOST, port=node.settings.broker_service_port)
+    wire = await serve(routes, host=HOST, port=port)
     try:
         await cluster.agreed()
         await node.operations.topics.create(LocalTopic.topic, segments, {})

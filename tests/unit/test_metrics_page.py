@@ -19,7 +19,9 @@ from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import Probe
 from anabranch.broker.metrics.node import measure_connections, measure_node
+from anabranch.broker.ports import TlsPorts
 from anabranch.broker.proxy.proxy import Proxy
+from anabranch.broker.security.node import node_security
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
@@ -40,6 +42,13 @@ def _described(registry: CollectorRegistry) -> Iterator[Row]:
             yield Row(name, family.type, ", ".join(labels), family.documentation)
 
 
+SECURED = {
+    "authenticationEnabled": True,
+    "authenticationProviders": "tls",
+    "tlsTrustCertsFilePath": "authority.pem",
+}
+
+
 class _Unused:
     """Stands for what measuring loads asks of Kafka: nothing does here."""
 
@@ -57,6 +66,10 @@ def _measure_all(node: MemoryNode) -> None:
     measure_node(node.runtime, node.operations, node.metrics)
     http, wire = Connections(node.settings.http_limits), node.settings.wire_limits
     measure_connections(lambda: 0, Gate(wire.account, wire.exempt), http, node.metrics)
+    TlsPorts(node.settings).measure(node.metrics)
+    security = node_security(node.settings, lambda: node.view)
+    assert security is not None
+    security.measure(node.metrics)
     service, reports = node.operations.topics.access.service, node.operations.traffic
     counts = build_counts(node.operations, node.runtime)
     table = LoadTable()
@@ -77,7 +90,7 @@ def _of_a_node() -> list[Row]:
     found: list[Row] = []
 
     async def body() -> None:
-        async with memory_cluster(1) as cluster:
+        async with memory_cluster(1, **SECURED) as cluster:
             _measure_all(cluster.nodes[0])
             found.extend(_described(cluster.nodes[0].metrics.registry))
 

@@ -305,6 +305,7 @@ def test_questions_that_meet_the_end_of_an_idle_link_are_answered() -> None:
 def test_a_stranger_s_frame_may_not_be_as_long_as_a_list() -> None:
     async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
         for port in (proxy.settings.service_port, nodes[0].node.settings.broker_service_port):
+            assert port
             async with raw(port) as client:
                 await client.handshake()
                 client.writer.write(struct.pack(">II", FRAME_BYTES_MAX + 1, FRAME_BYTES_MAX - 3))

@@ -18,13 +18,13 @@ _LEAST: Final = 16  # connections to a port, below which a node is of no use
 _PortsT = TypeVar("_PortsT", bound=PortFields)
 
 
-def fitted(settings: _PortsT, most: int, each: int = 1) -> _PortsT:
+def fitted(settings: _PortsT, most: int, each: int = 1, more: int = 0) -> _PortsT:
     """The settings with as many connections as `most` descriptors allow. Raises StartError.
 
-    `each`: descriptors that a connection takes.
+    `each`: descriptors that a connection takes; `more`: those that are taken besides.
     """
     http, clients = settings.max_http_server_connections, settings.broker_max_connections
-    left = (most - RESERVED) // each
+    left = (most - RESERVED - more) // each
     if http + clients <= left:
         return settings
     share = max(0, left) / (http + clients)
@@ -43,20 +43,21 @@ def fitted(settings: _PortsT, most: int, each: int = 1) -> _PortsT:
     )
 
 
-def fit_connections(settings: _PortsT, each: int = 1) -> _PortsT:
+def fit_connections(settings: _PortsT, each: int = 1, more: int = 0) -> _PortsT:
     """Raises this process's limit as far as needed and allowed, and fits the settings to it.
 
-    `each`: descriptors that a connection takes. Raises StartError.
+    `each`: descriptors that a connection takes; `more`: those that are taken besides. Raises
+    StartError.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = settings.max_http_server_connections + settings.broker_max_connections
-    wanted = RESERVED + each * connections
+    wanted = RESERVED + more + each * connections
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY:
         return settings
-    found = fitted(settings, soft, each)
+    found = fitted(settings, soft, each, more)
     if found is not settings:
         get_logger().warning(
             "node.few_descriptors",

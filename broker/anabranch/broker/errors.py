@@ -43,12 +43,12 @@ class OverloadedError(UnavailableError):
 
 
 class ElsewhereError(UnavailableError):
-    """Another node does this (307); `web_url` and `service_url` say where it is."""
+    """Another node does this (307); the URLs say where it is, "" for what it does not offer."""
 
-    def __init__(self, reason: str, web_url: str, service_url: str) -> None:
+    def __init__(self, reason: str, web_url: str, web_url_tls: str) -> None:
         super().__init__(reason)
         self.web_url = web_url
-        self.service_url = service_url
+        self.web_url_tls = web_url_tls
 
 
 class KafkaFailedError(OperationError):

@@ -46,7 +46,7 @@ _R = TypeVar("_R", bound=Record)
 _T = TypeVar("_T")
 
 # What a newer record could overturn.
-_REFUSALS: Final = (NotFoundError, ConflictError, PreconditionError)
+_REFUSALS: Final = (NotFoundError, ForbiddenError, ConflictError, PreconditionError)
 RACES_MAX: Final = 8  # lost one after another before a request gives up
 APPEND_AGAIN_S: Final = 0.25
 

@@ -124,7 +124,7 @@ class Runtime:
         self.digests = DigestWatch(settings.broker, self._is_member)
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
         self.watching = 0
-        self._urls: dict[str, str] = {}
+        self._urls: dict[str, tuple[str, ...]] = {}  # by broker, where it serves
         self._mode = BrokerState.JOINING
         self.worries: list[Worry] = [self.digests.concerns]
         self.on_closed: Callable[[float], None] = _nobody_asks  # how long a bundle took to close
@@ -213,8 +213,9 @@ class Runtime:
             self.log_ms = max(self.log_ms, log_ms)
             if beat.horizon > self.view.horizon and beat.horizon <= self.view.next_offset:
                 self.view.horizon_reached(beat.horizon)
-            if self._urls.get(beat.broker) != beat.web_url:
-                self._urls[beat.broker] = beat.web_url
+            urls = (beat.web_url, beat.service_url, beat.web_url_tls, beat.service_url_tls)
+            if self._urls.get(beat.broker) != urls:
+                self._urls[beat.broker] = urls
                 self.generation += 1
                 self._wake_all()
 

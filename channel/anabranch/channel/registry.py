@@ -103,6 +103,7 @@ class SchemaSet:
         self._prefixes: dict[type[Any], set[bytes]] = {}
         self._readers: dict[bytes, Callable[[bytes, int], Any]] = {}
         self._versions: dict[str, int] = {_THE_LOG: edition}
+        self._families = {family.newest: family for family in families}
         for family in families:
             self._add(family)
 
@@ -132,6 +133,24 @@ class SchemaSet:
         """The newest version's bytes."""
         writer = self._writers[type(record)]
         return writer.prefix + writer.body(msgspec.structs.astuple(record))
+
+    def encoder_of(
+        self, newest: type[msgspec.Struct], version: int
+    ) -> Callable[[msgspec.Struct], bytes]:
+        """Writes an older version, which must have the first fields of the newest as they are: for
+        what an older release shall read, and has nothing in the others.
+        """
+        family = self._families[newest]
+        schema = family.schemas[version]
+        count = len(fields_of(schema))
+        if fields_of(schema) != fields_of(family.schemas[family.version])[:count]:
+            raise ValueError(f"schema {family.name}/{version} is no beginning of the newest")
+        prefix, body = prefix_of(schema), compile_encoder(schema)
+
+        def encode(record: msgspec.Struct) -> bytes:
+            return prefix + body(msgspec.structs.astuple(record)[:count])
+
+        return encode
 
     def header(self, record: msgspec.Struct) -> bytes:
         """Names what `encode` writes: `name/version`, and the log's edition if later."""

@@ -67,6 +67,7 @@ class NodeStatus(Answer, frozen=True):
     horizon: int
     lease_millis: int
     concerns: list[str]  # what people should look at, though it serves
+    service_url_tls: str = ""  # where they do with TLS; empty: nowhere
 
 
 class SettingOverrideData(Answer, frozen=True):

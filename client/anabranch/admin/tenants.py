@@ -32,6 +32,8 @@ class ClusterData(Answer, frozen=True):
 
     service_url: str
     broker_service_url: str
+    service_url_tls: str = ""
+    broker_service_url_tls: str = ""
 
 
 _CLUSTER: Final = msgspec.json.Decoder(ClusterData).decode

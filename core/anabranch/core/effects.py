@@ -44,6 +44,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     load_manager_class: str = "anabranch.core.balance"
     authorizes: bool = False  # who asks for something must have the right to it
     superusers: tuple[str, ...] = ()
+    web_url_tls: str = ""
+    service_url_tls: str = ""
 
 
 class AppendRecord(msgspec.Struct, frozen=True):

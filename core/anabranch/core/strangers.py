@@ -38,6 +38,7 @@ class PortRefusal(Enum):
     MALFORMED = "malformed"  # no frame, or no command
     NOT_READ = "not_read"  # what was sent is not taken
     SILENT = "silent"  # no answer to a PING
+    AUTHENTICATION = "authentication"  # not who it says, or not shown anew in time
 
 
 class AccountLimits(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ class FrameDecoder:
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max  # of the frames that begin from now on
         # What was fed last, as it came, where nothing was left of what came before.
         self._buffer: bytes | bytearray = b""
         self._position = 0  # of the first byte that was not returned yet
@@ -92,7 +92,7 @@ class FrameDecoder:
             self._check_total(left)
             return None
         total, size = _SIZES.unpack_from(buffer, position)
-        if not _SIZE.size <= total <= self._frame_bytes_max:
+        if not _SIZE.size <= total <= self.frame_bytes_max:
             raise self._no_frame(total)
         if size > total - _SIZE.size:
             raise FrameError(f"a frame of {total} bytes that says its command has {size}")
@@ -118,7 +118,7 @@ class FrameDecoder:
         """Of a frame of which no more than its total may be there. Raises FrameError."""
         if left >= _SIZE.size:
             (total,) = _SIZE.unpack_from(self._buffer, self._position)
-            if not _SIZE.size <= total <= self._frame_bytes_max:
+            if not _SIZE.size <= total <= self.frame_bytes_max:
                 raise self._no_frame(total)
 
     def _no_frame(self, total: int) -> FrameError:
@@ -127,5 +127,5 @@ class FrameDecoder:
             return FrameError(
                 f"not this protocol: it begins with {begins.decode()!r}, as HTTP does"
             )
-        reason = f"a frame of {total} bytes: it must have 4 to {self._frame_bytes_max}"
+        reason = f"a frame of {total} bytes: it must have 4 to {self.frame_bytes_max}"
         return FrameError(reason) if total < _SIZE.size else FrameSizeError(reason)

@@ -28,6 +28,7 @@ _CODES: Final = {  # TooManyRequests for what is too much
     PortRefusal.FRAME_SIZE: ServerError.NotAllowedError,
     PortRefusal.FRAME_TIME: ServerError.NotAllowedError,
     PortRefusal.MALFORMED: ServerError.NotAllowedError,
+    PortRefusal.AUTHENTICATION: ServerError.AuthenticationError,
 }
 
 

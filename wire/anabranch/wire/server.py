@@ -7,10 +7,14 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from anabranch.core.security.principal import NOBODY, Principal
 from anabranch.core.strangers import PortRefusal
 from anabranch.wire import commands
+from anabranch.wire.admission import Admission
 from anabranch.wire.anabranch_pb2 import (
+    AuthData,
     BaseCommand,
+    CommandAuthChallenge,
     CommandConnect,
     CommandConnected,
     CommandError,
@@ -22,10 +26,12 @@ from anabranch.wire.connection import DEFAULT_LIMITS, PROTOCOL_VERSION, Connecti
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.framing import FrameDecoder
 from anabranch.wire.gate import Gate, code_of
+from anabranch.wire.identity import PeerIdentity
 from anabranch.wire.refusals import refusal
 
 _BACKLOG: Final = 1024
 _SDK: Final = "anabranch"  # as its versions before the flag say who they are
+_STRANGER_FRAME_BYTES_MAX: Final = 1 << 16  # of a client that has not said who it is
 _SETTINGS: Final = {
     PortRefusal.HANDSHAKE: "brokerHandshakeTimeoutMillis",
     PortRefusal.IDLE: "brokerConnectionMaxIdleSeconds",
@@ -59,6 +65,24 @@ class Peer(Connection):
         self._greeting = self._loop.call_later(self.limits.handshake_s_max, self._not_greeted)
         self._asked_at = 0.0  # by the loop's clock, the last command
         self._idle: asyncio.TimerHandle | None = None
+        self._identity: PeerIdentity | None = None  # nobody has to say who they are
+        if server.admission is not None:
+            self._identity = PeerIdentity(self, server.admission, self.limits.handshake_s_max)
+            received = min(_STRANGER_FRAME_BYTES_MAX, self.limits.received_frame_bytes_max)
+            self._decoder.frame_bytes_max = received
+
+    @property
+    def principal(self) -> Principal:
+        """Who it is, as far as that was asked and made sure of."""
+        return self._identity.principal if self._identity is not None else NOBODY
+
+    @property
+    def certificate(self) -> dict[str, object] | None:
+        """The certificate that it has shown to TLS, verified; None for none."""
+        if self._transport is None:
+            return None
+        found: dict[str, object] | None = self._transport.get_extra_info("peercert")
+        return found or None
 
     def refuse(self, command: BaseCommand, code: ServerError, reason: str) -> None:
         """Answers a command with an error, in the form that its client expects."""
@@ -164,6 +188,9 @@ class Peer(Connection):
             )
         elif self._routes is None:
             self._greet(command, name)
+        elif number == BaseCommand.AUTH_RESPONSE and self._identity is not None:
+            if not self._identity.answered(command.authResponse.response):
+                self.refuse(command, ServerError.NotAllowedError, f"{name} was not asked for")
         elif number in self._routes:
             self._begin(self._routes[number], command)
         elif name.startswith("command "):
@@ -191,6 +218,8 @@ class Peer(Connection):
         self._greeting.cancel()
         if self._idle is not None:
             self._idle.cancel()
+        if self._identity is not None:
+            self._identity.end()
         for task in self._running:
             task.cancel()
         self._server.left(self)
@@ -205,6 +234,32 @@ class Peer(Connection):
         if command.type != BaseCommand.CONNECT:
             self._too_early(command, name)
             return
+        if self._identity is None:
+            self._welcome(command)
+        else:
+            self._identity.begin(command)
+
+    def not_admitted(self, reason: str) -> None:
+        """It is not who it says, or has not shown so in time."""
+        if self.is_open:
+            self.turn_away(PortRefusal.AUTHENTICATION, reason)
+
+    def challenge(self, asked: AuthData) -> None:
+        """Asks it to show anew who it is."""
+        self.send(
+            CommandAuthChallenge(
+                server_version=self._server.version,
+                challenge=asked,
+                protocol_version=self.protocol_version,
+            )
+        )
+
+    def admitted(self, command: BaseCommand) -> None:
+        """It is somebody, whose frames may be longer."""
+        self._decoder.frame_bytes_max = self.limits.received_frame_bytes_max
+        self._welcome(command)
+
+    def _welcome(self, command: BaseCommand) -> None:
         self._greeting.cancel()
         self.greeted(command.connect)
         self.client_version = command.connect.client_version
@@ -283,33 +338,42 @@ class Peer(Connection):
 class WireServer:
     """Accepts clients until it is stopped; `serve` makes it."""
 
-    def __init__(self, open_session: OpenSession, version: str, limits: ConnectionLimits) -> None:
+    def __init__(
+        self,
+        open_session: OpenSession,
+        version: str,
+        limits: ConnectionLimits,
+        admission: Admission | None = None,
+    ) -> None:
         self.open_session = open_session
+        self.admission = admission  # None: nobody has to say who they are
         self.version = version
         self.limits = limits
         self.gate = Gate(limits.account, limits.exempt)
         self.peers: set[Peer] = set()
-        self._server: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
 
     @property
     def port(self) -> int:
-        """Returns where it listens; 0 once it is stopped."""
-        sockets = self._server.sockets if self._server is not None else ()
+        """Returns where it listens first; 0 once it is stopped."""
+        sockets = self._listeners[0].sockets if self._listeners else ()
         return int(sockets[0].getsockname()[1]) if sockets else 0
 
-    async def start(self, host: str, port: int, held: socket.socket | None) -> None:
+    async def start(self, host: str, port: int) -> None:
         """Accepts from now on."""
         loop = asyncio.get_running_loop()
-        if held is not None:
-            held.setblocking(False)
-            self._server = await loop.create_server(self.peer, sock=held, backlog=_BACKLOG)
-        else:
-            self._server = await loop.create_server(self.peer, host, port, backlog=_BACKLOG)
+        self._listeners.append(await loop.create_server(self.peer, host, port, backlog=_BACKLOG))
+
+    async def listen(self, held: socket.socket) -> None:
+        """Accepts on a bound socket, which becomes its own."""
+        loop = asyncio.get_running_loop()
+        held.setblocking(False)
+        self._listeners.append(await loop.create_server(self.peer, sock=held, backlog=_BACKLOG))
 
     def stop_accepting(self) -> None:
         """Accepts no more; who is connected stays so."""
-        if self._server is not None:
-            self._server.close()
+        for listener in self._listeners:
+            listener.close()
 
     async def stop(self) -> None:
         """Accepts no more, tells every client, and returns when all are gone."""
@@ -318,9 +382,9 @@ class WireServer:
         for peer in peers:
             peer.close("the node is stopping")
         await asyncio.gather(*(peer.finished() for peer in peers))
-        if self._server is not None:
-            await self._server.wait_closed()
-            self._server = None
+        for listener in self._listeners:
+            await listener.wait_closed()
+        self._listeners.clear()
 
     def joined(self, peer: Peer) -> None:
         """A client has connected."""
@@ -333,7 +397,7 @@ class WireServer:
         self.gate.left(peer)
 
     def peer(self) -> Peer:
-        """One for a client that connects; a server of another kind makes its own."""
+        """One for a client that connects, here or where others accept for it."""
         return Peer(self)
 
 
@@ -348,5 +412,8 @@ async def serve(
 ) -> WireServer:
     """A server that accepts clients: on `held`, a bound socket that becomes its own, or a port."""
     server = WireServer(open_session, version, limits)
-    await server.start(host, port, held)
+    if held is not None:
+        await server.listen(held)
+    else:
+        await server.start(host, port)
     return server

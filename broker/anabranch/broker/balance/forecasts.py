@@ -82,7 +82,7 @@ class BalanceForecasts:
             raise UnavailableError("there is no leader at this moment; try again")
         raise ElsewhereError(
             f"{leader} leads, and alone knows which bundles could move; ask it, at "
-            f"{located.web_url}",
+            f"{located.web_url or located.web_url_tls}",
             located.web_url,
-            located.service_url,
+            located.web_url_tls,
         )

@@ -72,6 +72,7 @@ class Dags:
             segments=[form(part) for part in topic.segments],
             segment_brokers=_brokers(topic, seen),
             controller_broker_url=seen.service_url or None,
+            controller_broker_url_tls=seen.service_url_tls or None,
             bootstrap_servers=self._settings.bootstrap_servers,
             children=[form(part) for part in topic.children],
             parents_under_way=topic.parents,
@@ -86,10 +87,14 @@ def _brokers(topic: ScalableTopic, seen: WatchedTopic) -> list[SegmentBrokerAddr
 
     A layout of many segments does without, for it has to fit one message.
     """
-    if not seen.service_url or len(topic.segments) > _ADDRESSED_MAX:
+    known = seen.service_url or seen.service_url_tls
+    if not known or len(topic.segments) > _ADDRESSED_MAX:
         return []
+    with_tls = seen.service_url_tls or None
     return [
-        SegmentBrokerAddress(segment_id=part.segment_id, broker_url=seen.service_url)
+        SegmentBrokerAddress(
+            segment_id=part.segment_id, broker_url=seen.service_url, broker_url_tls=with_tls
+        )
         for part in topic.segments
         if part.is_active
     ]

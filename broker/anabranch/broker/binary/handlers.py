@@ -7,8 +7,10 @@ line lists the parts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+from anabranch.broker.bundles.lookups import Located
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -20,6 +22,7 @@ from anabranch.broker.errors import (
     UnavailableError,
 )
 from anabranch.broker.operations import Operations
+from anabranch.broker.security.credentials import CredentialsError
 from anabranch.core import names
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.core.topic_lists.errors import PermitAcquireError
@@ -33,11 +36,15 @@ from anabranch.wire.anabranch_pb2 import (
 from anabranch.wire.errors import RefusedError, WireError
 from anabranch.wire.server import KAFKA_CLIENTS, OpenSession, Peer, Route, Routes
 
+Before = Callable[[Route, int, Peer], Route]
+May = Callable[[Peer, BaseCommand], bool]
+
 _BEGINNINGS: Final = (BaseCommand.SCALABLE_TOPIC_LOOKUP, BaseCommand.SCALABLE_TOPIC_SUBSCRIBE)
 CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
     InvalidInputError: ServerError.InvalidTopicName,
     NotFoundError: ServerError.TopicNotFound,
     ForbiddenError: ServerError.AuthorizationError,
+    CredentialsError: ServerError.AuthenticationError,
     ConflictError: ServerError.NotAllowedError,
     PreconditionError: ServerError.NotAllowedError,
     UnavailableError: ServerError.ServiceNotReady,
@@ -57,8 +64,11 @@ def code_of(error: AnabranchError) -> ServerError:
     return ServerError.UnknownError
 
 
-def open_sessions(*parts: OpenSession) -> OpenSession:
-    """All parts as one; an error that a route raises on purpose becomes its command's answer."""
+def open_sessions(*parts: OpenSession, before: Before | None = None) -> OpenSession:
+    """All parts as one; an error that a route raises on purpose becomes its command's answer.
+
+    `before`: what makes of each route one that looks first at who asks.
+    """
 
     def open_session(peer: Peer) -> Routes:
         routes: dict[int, Route] = {}
@@ -66,7 +76,8 @@ def open_sessions(*parts: OpenSession) -> OpenSession:
             for number, route in part(peer).items():
                 if number in routes:
                     raise ValueError(f"two parts serve command {number}")
-                routes[number] = _answering(route)
+                served = before(route, number, peer) if before is not None else route
+                routes[number] = _answering(served)
         return routes
 
     return open_session
@@ -96,14 +107,16 @@ async def _refused(command: BaseCommand) -> None:
     )
 
 
-def lookups(operations: Operations) -> OpenSession:
-    """The part that answers LOOKUP."""
+def lookups(operations: Operations, may: May | None = None) -> OpenSession:
+    """The part that answers LOOKUP. `may`: whether a client may be answered at once, before which
+    nothing looks at who it is; None: any.
+    """
 
     def open_session(peer: Peer) -> Routes:
         async def lookup(command: BaseCommand) -> None:
             asked = command.lookupTopic
             try:
-                url = await _locate(operations, asked.topic)
+                found = await _locate(operations, asked.topic)
             except AnabranchError as error:
                 answer = CommandLookupTopicResponse(
                     request_id=asked.request_id,
@@ -113,7 +126,7 @@ def lookups(operations: Operations) -> OpenSession:
                 )
                 peer.send(answer)
             else:
-                peer.send_command(_found(asked.request_id, url))
+                peer.send_command(_found(asked.request_id, found))
 
         def lookup_at_once(command: BaseCommand) -> bool:
             asked = command.lookupTopic
@@ -122,9 +135,11 @@ def lookups(operations: Operations) -> OpenSession:
             except InvalidInputError:
                 return False
             located = operations.lookups.locate_cached(name, namespace)
-            if located is None or not located.service_url:
+            if located is None or not (located.service_url or located.service_url_tls):
                 return False
-            peer.send_command(_found(asked.request_id, located.service_url))
+            if may is not None and not may(peer, command):
+                return False  # its route says why
+            peer.send_command(_found(asked.request_id, located))
             return True
 
         peer.answer_at_once(BaseCommand.LOOKUP, lookup_at_once)
@@ -133,25 +148,28 @@ def lookups(operations: Operations) -> OpenSession:
     return open_session
 
 
-def _found(request_id: int, url: str) -> BaseCommand:
+def _found(request_id: int, located: Located) -> BaseCommand:
     """Every node sees who owns what, so the answer never is to ask another."""
     command = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     answer = command.lookupTopicResponse
     answer.request_id = request_id
     answer.response = CommandLookupTopicResponse.Connect
-    answer.brokerServiceUrl = url
+    if located.service_url:
+        answer.brokerServiceUrl = located.service_url
+    if located.service_url_tls:
+        answer.brokerServiceUrlTls = located.service_url_tls
     answer.authoritative = True
     return command
 
 
-async def _locate(operations: Operations, topic: str) -> str:
+async def _locate(operations: Operations, topic: str) -> Located:
     name, namespace = names.parse_topic(topic)
     located = await operations.lookups.lookup(name, namespace)
-    if not located.service_url:
+    if not located.service_url and not located.service_url_tls:
         raise UnavailableError(
             f"{located.broker} owns the bundle of {name} and serves no binary protocol"
         )
-    return located.service_url
+    return located
 
 
 def _answering(route: Route) -> Route:

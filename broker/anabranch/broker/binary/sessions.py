@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from anabranch.broker.binary.consuming import consumer_sessions
 from anabranch.broker.binary.forms import ClientSettings
+from anabranch.broker.binary.guarding import guarded, may_at_once
 from anabranch.broker.binary.handlers import lookups, on_kafka, open_sessions
 from anabranch.broker.binary.listing import topic_lists
 from anabranch.broker.binary.traffic import traffic_reports
 from anabranch.broker.binary.watching import layout_watches
 from anabranch.broker.operations import Operations
+from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings import Settings
-from anabranch.wire.server import OpenSession
+from anabranch.wire.server import OpenSession, Peer, Route
 
 
-def sessions(operations: Operations, settings: Settings) -> OpenSession:
-    """Look-ups, watches of layouts, consumers, reports of traffic, and lists of topics."""
+def sessions(
+    operations: Operations, settings: Settings, guard: AccessGuard | None = None
+) -> OpenSession:
+    """Look-ups, watches of layouts, consumers, reports of traffic, and lists of topics.
+
+    `guard`: asked of each command; None: of none.
+    """
+
+    def before(route: Route, number: int, peer: Peer) -> Route:
+        if guard is None:
+            return route
+        return guarded(route, number, peer, guard, operations.decided)
+
     timeout_s = settings.scalable_topic_consumer_session_timeout_seconds
     told = ClientSettings(
         topic_prefix=settings.topic_prefix,
@@ -24,9 +39,10 @@ def sessions(operations: Operations, settings: Settings) -> OpenSession:
     )
     topics = operations.topics
     return open_sessions(
-        lookups(operations),
+        lookups(operations, partial(may_at_once, guard) if guard is not None else None),
         on_kafka(layout_watches(topics.watches, told)),
         on_kafka(consumer_sessions(topics.consumers, topics.dead_letters, told)),
         traffic_reports(topics.access, operations.traffic),
         topic_lists(topics.access, topics.lists, operations.topic_list_limiter),
+        before=before,
     )

@@ -13,8 +13,10 @@ from anabranch.broker.errors import DeadlineExceededError, NotFoundError, Operat
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.bundles.unit import Unit, UnitState
+from anabranch.core.effects import NodeSettings
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import topic_hash
+from anabranch.core.sessions.lease import Heartbeat
 from anabranch.wire import clock
 
 # With no broker to take a bundle, there is no event to wait for that is sure to come.
@@ -24,12 +26,22 @@ _SAMPLES_MAX: Final = 1_000
 
 
 class Located(msgspec.Struct, frozen=True):
-    """The owner of a topic's bundle; `stale`: this node has lost touch, so it may have changed."""
+    """The owner of a topic's bundle; `stale`: this node has lost touch, so it may have changed.
+
+    A URL is "" for what the owner does not offer.
+    """
 
     broker: str
     web_url: str
     service_url: str
+    web_url_tls: str = ""
+    service_url_tls: str = ""
     stale: bool = False
+
+    @property
+    def where(self) -> str:
+        """One of the URLs, for people."""
+        return self.service_url or self.service_url_tls or self.web_url or self.web_url_tls
 
 
 class LookupService:
@@ -168,13 +180,14 @@ class LookupService:
         if session is None or not session.open:
             return None
         if owner == runtime.core.me:
-            mine = runtime.core.settings
-            located = Located(owner, mine.web_url, mine.service_url)
+            said: NodeSettings | Heartbeat | None = runtime.core.settings
         else:
-            beat = runtime.core.liveness.beat_of(owner)
-            if beat is None:
-                return None
-            located = Located(owner, beat.web_url, beat.service_url)
+            said = runtime.core.liveness.beat_of(owner)
+        if said is None:
+            return None
+        located = Located(
+            owner, said.web_url, said.service_url, said.web_url_tls, said.service_url_tls
+        )
         self._located[owner] = located
         return located
 

@@ -45,6 +45,7 @@ _COMMANDS: Final = {
     ),
     "config": (".cluster.config", "Settings of all nodes while they run: list, set, unset."),
     "settings": (".node.settings", "List a node's settings, what they mean and default to."),
+    "token": (".node.token", "Keys and the tokens that they sign: create, inspect, keys."),
     "doctor": (".node.doctor", "Check Java, Kafka, settings, disk and port."),
 }
 

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from anabranch.broker.http.docs.description import describe
 from anabranch.broker.http.docs.page import docs_page
 from anabranch.broker.http.errors import answer_errors
+from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
 from anabranch.broker.http.guards.origins import behind_origins
 from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.http.routes import (
@@ -34,13 +35,18 @@ from anabranch.broker.http.routes import (
     topics,
     unloads,
 )
+from anabranch.broker.http.routing import DecidingRoute
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.operations import Operations
+from anabranch.broker.security.guard import AccessGuard
+from anabranch.broker.security.node import NodeSecurity
 from anabranch.broker.settings import Settings
 
 
-def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> FastAPI:
-    """All routes."""
+def create_api(
+    operations: Operations, settings: Settings, metrics: Metrics, guard: AccessGuard | None = None
+) -> FastAPI:
+    """All routes. `guard`: asked of each request; None: of none."""
     version = package_version("anabranch")
     cluster = settings.cluster_name
     api = FastAPI(
@@ -53,6 +59,8 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
         redoc_url=None,
     )
     api.state.operations = operations
+    api.state.guard = guard
+    api.router.route_class = DecidingRoute
     answer_errors(api)
     limits = settings.http_limits
     api.add_middleware(GuardMiddleware, limits=limits)
@@ -89,7 +97,16 @@ def create_api(operations: Operations, settings: Settings, metrics: Metrics) -> 
     return api
 
 
-def create_app(operations: Operations, settings: Settings, metrics: Metrics) -> ASGIApp:
-    """What a server runs."""
-    api = create_api(operations, settings, metrics)
-    return behind_origins(reads.ReadMiddleware(api, operations), settings)
+def create_app(
+    operations: Operations,
+    settings: Settings,
+    metrics: Metrics,
+    security: NodeSecurity | None = None,
+) -> ASGIApp:
+    """What a server runs. `security`: None where nobody has to say who they are."""
+    guard = security.guard if security is not None else None
+    api = create_api(operations, settings, metrics, guard)
+    served: ASGIApp = reads.ReadMiddleware(api, operations, guard)
+    if security is not None:
+        served = AuthenticationMiddleware(served, security.authenticator)
+    return behind_origins(served, settings)

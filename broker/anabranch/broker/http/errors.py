@@ -24,6 +24,7 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.http.models.cluster import Problem
 from anabranch.broker.http.routing import mark_if_stale
+from anabranch.broker.security.credentials import CredentialsError, RefusalReason
 from anabranch.core.errors import AnabranchError, InvalidInputError
 
 # A request that ran out of time may still be done later: 504, like any gateway that cannot know.
@@ -38,6 +39,12 @@ STATUS_OF: Final[dict[type[AnabranchError], int]] = {
     KafkaFailedError: 500,
 }
 _RETRY_SECONDS: Final = "1"
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="anabranch"'}
+_OF_CREDENTIALS: Final = {
+    RefusalReason.GUESSES: HTTPStatus.TOO_MANY_REQUESTS,
+    RefusalReason.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
+    RefusalReason.PROXY: HTTPStatus.FORBIDDEN,
+}
 # Topics whose messages are with Pulsar's brokers, and what belongs to those.
 _PULSARS_OWN: Final = tuple(
     f"/admin/{rest}/"
@@ -64,6 +71,7 @@ def answer_errors(app: FastAPI) -> None:
     """Makes every error of the application an answer of ours."""
     for kind in STATUS_OF:
         app.add_exception_handler(kind, _known)
+    app.add_exception_handler(CredentialsError, _known)
     app.add_exception_handler(ElsewhereError, _elsewhere)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _routing)
@@ -77,16 +85,24 @@ async def _known(request: Request, error: Exception) -> JSONResponse:
 
 async def _elsewhere(request: Request, error: Exception) -> JSONResponse:
     """The same request, to the node that can do it."""
-    if not isinstance(error, ElsewhereError) or not error.web_url:
+    if not isinstance(error, ElsewhereError):
+        return answer(error)
+    # As it came, or else it would be told to others, or refused by a port without TLS.
+    url = error.web_url_tls if request.scope["scheme"] == "https" else error.web_url
+    if not url:
         return answer(error)
     query = f"?{request.url.query}" if request.url.query else ""
     path = request.scope["raw_path"].decode("ascii")
-    location = f"{error.web_url}{path}{query}"
+    location = f"{url}{path}{query}"
     return refusal(HTTPStatus.TEMPORARY_REDIRECT, str(error), {"Location": location})
 
 
 def answer(error: Exception) -> JSONResponse:
     """The answer that an error of ours ends a request with."""
+    if isinstance(error, CredentialsError):
+        refused = _OF_CREDENTIALS.get(error.kind, HTTPStatus.UNAUTHORIZED)
+        challenge = _CHALLENGE if refused is HTTPStatus.UNAUTHORIZED else None
+        return refusal(refused, str(error), challenge)
     status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
     headers = {"Retry-After": _RETRY_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
     return refusal(status, str(error), headers)

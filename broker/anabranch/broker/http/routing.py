@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 
+from anabranch.broker.errors import OperationError
+from anabranch.broker.http.senders import host_of, principal_of
+from anabranch.broker.security.guard import AccessGuard
 from anabranch.core import names
 from anabranch.core.names import Namespace
+from anabranch.core.security.table import REST, resource_of
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 STALE_HEADER: Final = "X-Anabranch-Stale"
 
 
 class DecidingRoute(APIRoute):
-    """Every route of the node is one: a request that is refused is decided once more when this node
-    has read all that the log held when it came (`Proposals.decided`).
+    """Every route of the node is one: whether whoever asks may is decided before anything is done,
+    and a request that is refused is decided once more when this node has read all that the log held
+    when it came (`Proposals.decided`).
     """
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
+        rules = {method: REST[f"{method} {self.path_format}"] for method in self.methods or ()}
 
         async def decided(request: Request) -> Response:
-            answer: Response = await request.app.state.operations.decided(lambda: handle(request))
-            return answer
+            guard: AccessGuard | None = request.app.state.guard
+            if guard is None:
+                return await _decided(request, lambda: handle(request))
+            principal, rule = principal_of(request.scope), rules[request.method]
+            guard.must_be_somebody(principal, rule.need)
+            on = resource_of(rule, request.path_params)
+
+            async def ask() -> Response:
+                guard.check(principal, rule.need, on)
+                return await handle(request)
+
+            try:
+                return await _decided(request, ask)
+            except OperationError as error:
+                guard.note(error, f"{request.method} {self.path_format}", host_of(request.scope))
+                raise
 
         return decided
+
+
+async def _decided(request: Request, ask: Callable[[], Awaitable[Response]]) -> Response:
+    answer: Response = await request.app.state.operations.decided(ask)
+    return answer
 
 
 async def mark_if_stale(request: Request, response: Response) -> None:

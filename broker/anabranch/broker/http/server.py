@@ -7,7 +7,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -56,12 +56,14 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an application on a bound socket until it is stopped; `at_once` is asked first."""
+    """Serves an application on a bound socket, or none at first, until it is stopped; `at_once` is
+    asked first.
+    """
 
     def __init__(
         self,
         app: ASGIApp,
-        held: socket.socket,
+        held: socket.socket | None,
         limits: HttpLimits = DEFAULT_HTTP_LIMITS,
         at_once: AtOnce | None = None,
     ) -> None:
@@ -80,17 +82,27 @@ class HttpServer:
             timeout_graceful_shutdown=_STOP_SECONDS_MAX,
         )
         self._server = _Server(config)
-        self._socket = held
+        self._config = config
+        self._sockets = [held] if held is not None else []
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Returns once requests are accepted."""
-        self._task = asyncio.create_task(self._server.serve([self._socket]), name="http")
+        self._task = asyncio.create_task(self._server.serve(self._sockets), name="http")
         accepting = asyncio.create_task(self._server.accepting.wait())
         await asyncio.wait((accepting, self._task), return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
             accepting.cancel()
             await self._task  # it failed, and says why
+
+    def connection(self) -> asyncio.Protocol:
+        """Makes what serves a connection that others have accepted; after the start."""
+        make = cast(Any, self._config.http_protocol_class)
+        server = self._server
+        made: asyncio.Protocol = make(
+            config=self._config, server_state=server.server_state, app_state=server.lifespan.state
+        )
+        return made
 
     async def stop(self) -> None:
         """Ends after the requests under way, at the latest after a few seconds."""

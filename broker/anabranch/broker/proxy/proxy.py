@@ -81,7 +81,7 @@ class Proxy:
         self._http = HttpServer(app, web, self._settings.http_limits, quick)
         measure_strangers(self.wire.gate, self._http.connections, self.shared.counts)
         await self._http.start()
-        await self.wire.start("", 0, binary)
+        await self.wire.listen(binary)
         _log.info(
             "proxy.started",
             web_url=self._settings.web_url,

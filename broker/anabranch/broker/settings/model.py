@@ -11,15 +11,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from anabranch.broker.settings.autoscale import AutoScaleFields
 from anabranch.broker.settings.balance import BalanceFields
 from anabranch.broker.settings.changes import AtRunTime
 from anabranch.broker.settings.logs import LogFields
 from anabranch.broker.settings.ports import PortFields
+from anabranch.broker.settings.security import SecurityFields
 from anabranch.broker.settings.sources import SettingsError as SettingsError
 from anabranch.broker.settings.sources import names_of, read_settings, written_name
+from anabranch.broker.settings.tls import TlsFields
 from anabranch.broker.settings.topic_lists import TopicListFields
 from anabranch.core.effects import NodeSettings
 from anabranch.core.names import BrokerId, broker_id
@@ -28,9 +30,20 @@ from anabranch.core.ring import BUNDLES_MAX
 # Clocks may differ by this in rate, and a heartbeat may be late by this share of the lease.
 _LIVENESS_MARGIN: Final = 1.2
 _BEATS_PER_LEASE_MIN: Final = 3
+WEB, WEB_TLS = "web_service_port", "web_service_port_tls"
+BINARY, BINARY_TLS = "broker_service_port", "broker_service_port_tls"
+PORTS: Final = (WEB, WEB_TLS, BINARY, BINARY_TLS)
 
 
-class Settings(PortFields, LogFields, TopicListFields, AutoScaleFields, BalanceFields):
+class Settings(
+    PortFields,
+    TlsFields,
+    SecurityFields,
+    LogFields,
+    TopicListFields,
+    AutoScaleFields,
+    BalanceFields,
+):
     """What a node can be told. People write the names in camelCase: `name_of`."""
 
     cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")
@@ -58,14 +71,27 @@ class Settings(PortFields, LogFields, TopicListFields, AutoScaleFields, BalanceF
         pattern=r"^[-.\w:\[\]]+$",
         description="Host name or address by which others reach this node; the host's own if left.",
     )
-    web_service_port: int = Field(
-        8080, ge=1, le=65535, description="Port of look-ups, administration and metrics."
+    web_service_port: int | None = Field(
+        8080,
+        ge=1,
+        le=65535,
+        description="Port of look-ups, administration and metrics; empty: none without TLS.",
     )
-    broker_service_port: int = Field(
+    web_service_port_tls: int | None = Field(
+        None, ge=1, le=65535, description="As webServicePort, with TLS; empty: none."
+    )
+    broker_service_port: int | None = Field(
         6650,
         ge=0,
         le=65535,
-        description="Port of the binary protocol, which clients speak; 0: any free one.",
+        description="Port of the binary protocol, which clients speak; 0: any free one; empty: "
+        "none without TLS.",
+    )
+    broker_service_port_tls: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="As brokerServicePort, with TLS; 0: any free one; empty: none.",
     )
     default_number_of_namespace_bundles: AtRunTime[int] = Field(
         4, ge=1, le=BUNDLES_MAX, description="Bundles of a namespace that is created without any."
@@ -168,22 +194,39 @@ class Settings(PortFields, LogFields, TopicListFields, AutoScaleFields, BalanceF
         description="Most bytes of a batch of messages that Kafka takes on a scalable topic.",
     )
 
+    @field_validator(*PORTS, mode="before")
+    @classmethod
+    def _none(cls, value: object) -> object:
+        return None if value == "" else value
+
     @property
     def broker_id(self) -> BrokerId:
-        """host:webPort, by which the cluster knows this node."""
-        return broker_id(f"{self.advertised_address}:{self.web_service_port}")
+        """host:webPort, by which the cluster knows this node; of TLS where there is no other."""
+        port = self.web_service_port or self.web_service_port_tls
+        return broker_id(f"{self.advertised_address}:{port}")
 
     @property
     def web_url(self) -> str:
-        """Where others send their HTTP requests to."""
-        return f"http://{self.broker_id}"
+        """Where others send their HTTP requests to; "" for nowhere."""
+        return self._url("http", self.web_service_port)
+
+    @property
+    def web_url_tls(self) -> str:
+        """The same with TLS."""
+        return self._url("https", self.web_service_port_tls)
 
     @property
     def service_url(self) -> str:
-        """Where clients connect to; "" while the port is not known."""
-        if not self.broker_service_port:
-            return ""
-        return f"pulsar://{self.advertised_address}:{self.broker_service_port}"
+        """Where clients connect to; "" for nowhere, and while the port is not known."""
+        return self._url("pulsar", self.broker_service_port)
+
+    @property
+    def service_url_tls(self) -> str:
+        """The same with TLS."""
+        return self._url("pulsar+ssl", self.broker_service_port_tls)
+
+    def _url(self, scheme: str, port: int | None) -> str:
+        return f"{scheme}://{self.advertised_address}:{port}" if port else ""
 
     @property
     def lookup_timeout_s(self) -> float:
@@ -212,6 +255,10 @@ class Settings(PortFields, LogFields, TopicListFields, AutoScaleFields, BalanceF
             cluster=self.cluster_name,
             web_url=self.web_url,
             service_url=self.service_url,
+            web_url_tls=self.web_url_tls,
+            service_url_tls=self.service_url_tls,
+            authorizes=self.authorization_enabled,
+            superusers=tuple(sorted(self.superusers)),
             heartbeat_s=self.heartbeat_interval_millis / 1000,
             lease_s=self.lease_millis / 1000,
             liveness_timeout_s=self.liveness_timeout_millis / 1000,
@@ -253,6 +300,7 @@ def load_settings(
 
 def contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """Settings that are fine alone but not together: the names involved and what to do."""
+    yield from _port_problems(settings)
     beat = settings.heartbeat_interval_millis
     lease = settings.lease_millis
     timeout = settings.liveness_timeout_millis
@@ -317,3 +365,14 @@ def contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
                 f"replicationFactor, {settings.replication_factor}: nothing could ever be written"
             ),
         )
+
+
+def _port_problems(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    with_tls = [port for port in PORTS[1::2] if getattr(settings, port) is not None]
+    trusts = settings.tls_trust_certs_file_path is not None
+    yield from settings.security_problems(trusts_certificates=trusts)
+    yield from settings.tls_problems(name_of(with_tls[0]) if with_tls else "")
+    for plain, tls in (PORTS[:2], PORTS[2:]):
+        if getattr(settings, plain) is None and getattr(settings, tls) is None:
+            names = name_of(plain), name_of(tls)
+            yield names, f"neither {names[0]} nor {names[1]} is given: a node needs one of them"

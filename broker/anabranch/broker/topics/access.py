@@ -156,9 +156,8 @@ class TopicAccess:
 
 
 def _elsewhere(name: str, located: Located) -> ElsewhereError:
-    where = located.service_url or located.web_url
     return ElsewhereError(
-        f"{full_name(name)} is controlled by {located.broker}, at {where}",
+        f"{full_name(name)} is controlled by {located.broker}, at {located.where}",
         located.web_url,
-        located.service_url,
+        located.web_url_tls,
     )

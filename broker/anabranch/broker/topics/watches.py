@@ -93,15 +93,16 @@ class WatchedTopic(msgspec.Struct, frozen=True):
     """What a watcher sees: the topic (None: there is none) and where its controller is."""
 
     topic: ScalableTopic | None
-    web_url: str = ""
     service_url: str = ""
+    service_url_tls: str = ""
 
     @property
     def mark(self) -> Mark:
         """Differs whenever there is something to tell."""
         if self.topic is None:
             return (-1, 0, "", "")
-        return (self.topic.incarnation, self.topic.version, self.web_url, self.service_url)
+        urls = self.service_url, self.service_url_tls
+        return (self.topic.incarnation, self.topic.version, *urls)
 
 
 class Watches:
@@ -130,7 +131,7 @@ class Watches:
         located = self._access.controller_at(topic)
         if located is None:
             return WatchedTopic(found)
-        return WatchedTopic(found, located.web_url, located.service_url)
+        return WatchedTopic(found, located.service_url, located.service_url_tls)
 
     async def appears(self, topic: str) -> None:
         """Makes sure of a topic that seems not to be there: another node may have just made it.

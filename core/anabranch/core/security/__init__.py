@@ -10,6 +10,7 @@
 `machine`: which moves permissions make, and under which guards.
 `evolve`: how records change them, and what goes with a namespace or a topic.
 `changes`: what a change of the log needs of whoever asked for it.
+`guesses`: how long whoever guesses waits for an answer.
 """
 
 # What code outside of core may import.
@@ -18,6 +19,7 @@ __all__ = [
     "authorize",
     "changes",
     "grants",
+    "guesses",
     "permission",
     "principal",
     "resources",

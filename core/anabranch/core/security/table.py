@@ -347,6 +347,9 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "config set": (f"POST {_BROKERS}/configuration/{{setting}}/{{value}}",),
     "config unset": (f"DELETE {_BROKERS}/configuration/{{setting}}",),
     "settings": _NO_NODE,
+    "token create": _NO_NODE,
+    "token inspect": _NO_NODE,
+    "token keys": _NO_NODE,
     "doctor": (_STATUS, f"GET {_BROKERS}/configuration/runtime"),
 }
 """What each command asks of nodes: some or all of these rows, by what it is told to do."""

@@ -67,7 +67,8 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
     """What a broker says of itself, in the `brokers` topic: lookup data and a sign of life.
 
     `sent_at` is meaningful on the sender's clock only; `next_offset` is the first WAL offset that
-    the sender has not folded, `digest` its state's there, in hex.
+    the sender has not folded, `digest` its state's there, in hex. A URL is "" for what the broker
+    does not offer.
     """
 
     broker: str
@@ -81,6 +82,8 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
     web_url: str
     service_url: str
     version: str
+    web_url_tls: str = ""
+    service_url_tls: str = ""
 
 
 class _Seen(msgspec.Struct):

@@ -134,6 +134,8 @@ class ClusterMembership:
             web_url=self._settings.web_url,
             service_url=self._settings.service_url,
             version=self._settings.version,
+            web_url_tls=self._settings.web_url_tls,
+            service_url_tls=self._settings.service_url_tls,
         )
 
     def beat_acked(self, beat: Heartbeat, now: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,7 +19,8 @@ from anabranch.broker.cli.shared.api import json_option
 from anabranch.broker.cli.shared.flags import setting_flags, setting_help, settings_of
 from anabranch.broker.cli.shared.output import table, write_json
 from anabranch.broker.cli.topics.words import count_of
-from anabranch.broker.http.server import bind
+from anabranch.broker.ports import hold_ports
+from anabranch.broker.security.tls import files_of, server_context
 from anabranch.broker.settings import Settings, SettingsError
 from anabranch.broker.startup import connect, topic_settings
 from anabranch.channel.kafka.topics import Topics, inspect_topics
@@ -79,6 +81,8 @@ def _examine(**given: Any) -> Iterator[Finding]:
     yield Finding("settings", ok=True, found=f"{len(given_names)} given, the rest defaults")
     yield checked("disk", lambda: _disk(settings.data_dir))
     yield checked("port", lambda: _port(settings))
+    if settings.tls_certificate_file_path is not None:
+        yield checked("tls", lambda: _tls(settings))
     if "bootstrap_servers" in settings.model_fields_set:
         found = checked("kafka", lambda: _kafka(settings))
         yield found
@@ -133,14 +137,21 @@ def _disk(data_dir: Path) -> str:
 
 
 def _port(settings: Settings) -> str:
-    address = settings.bind_address
-    wanted = {
-        "webServicePort": settings.web_service_port,
-        "brokerServicePort": settings.broker_service_port,
-    }
-    for setting, port in wanted.items():
-        bind(address, port, setting).close()
-    return " and ".join(f"{port} of {address}" for port in wanted.values()) + " free"
+    with hold_ports(settings) as held:
+        return " and ".join(map(_said, held.sockets.values())) + " free"
+
+
+def _said(held: socket.socket) -> str:
+    address, port = held.getsockname()[:2]
+    return f"{port} of {address}"
+
+
+def _tls(settings: Settings) -> str:
+    files = files_of(settings)
+    if files is None:
+        raise NotWellError("tlsKeyFilePath is missing beside tlsCertificateFilePath; name it")
+    server_context(files)
+    return f"{files.certificate} and its key can be used"
 
 
 def _kafka(settings: Settings) -> str:

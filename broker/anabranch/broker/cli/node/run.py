@@ -53,46 +53,59 @@ def node(end_with_parent: bool, **given: Any) -> int:
 
 
 async def run(settings: Settings) -> int:
-    """Starts the node and its two ports; returns the exit status once all have ended."""
+    """Starts the node and its ports; returns the exit status once all have ended."""
     from anabranch.broker.binary.sessions import sessions
     from anabranch.broker.descriptors import fit_connections
     from anabranch.broker.http.app import create_app
-    from anabranch.broker.http.server import HttpServer, bind
+    from anabranch.broker.http.server import HttpServer
     from anabranch.broker.logging import set_log_level
     from anabranch.broker.metrics.node import measure_connections
     from anabranch.broker.node import Node
-    from anabranch.wire.server import serve
+    from anabranch.broker.ports import TlsPorts, hold_ports
+    from anabranch.broker.security.node import node_security
+    from anabranch.broker.settings.model import BINARY, WEB
+    from anabranch.wire.server import WireServer
 
     stopping = asked_to_stop()
-    address = settings.bind_address
-    with (
-        bind(address, settings.web_service_port) as held,
-        bind(address, settings.broker_service_port, "brokerServicePort") as binary,
-    ):
-        # Others must be told the port that was free, not that any would do.
-        settings = settings.model_copy(update={"broker_service_port": binary.getsockname()[1]})
-        settings = fit_connections(settings)
+    with hold_ports(settings) as held:
+        settings = fit_connections(held.settings, more=held.handshakes)
+        tls = TlsPorts(settings)
         running = Node(settings)
+        security = node_security(settings, lambda: running.runtime.view)
         await running.start()
         current = running.operations.configuration.current
         set_log_level(current.now.log_level)
         current.subscribe(lambda now: set_log_level(now.log_level))
-        app = create_app(running.operations, settings, running.metrics)
-        server = HttpServer(app, held, settings.http_limits)
+        app = create_app(running.operations, settings, running.metrics, security)
+        server = HttpServer(app, held.sockets.get(WEB), settings.http_limits)
+        guard = security.guard if security is not None else None
+        admission = security.admission if security is not None else None
+        served = sessions(running.operations, settings, guard)
+        wire = WireServer(served, "anabranch", settings.wire_limits, admission)
         try:
+            if security is not None:
+                await security.start()
             await server.start()
-            served = sessions(running.operations, settings)
-            wire = await serve(served, held=binary, limits=settings.wire_limits)
+            if BINARY in held.sockets:
+                await wire.listen(held.sockets[BINARY])
+            tls.serve(held.sockets, server, wire)
             measure_connections(
                 lambda: len(wire.peers), wire.gate, server.connections, running.metrics
             )
+            tls.measure(running.metrics)
+            if security is not None:
+                security.measure(running.metrics)
             ended = asyncio.create_task(running.wait_ended())
             asked = asyncio.create_task(stopping.wait())
             await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
             how = await running.stop() if asked.done() else await ended
+            await tls.stop()
             await wire.stop()
             await server.stop()
         finally:
+            await tls.stop()
+            if security is not None:
+                await security.stop()
             await running.close()
     if not how.clean:
         click.echo(f"anabranch: {how.reason}", err=True)

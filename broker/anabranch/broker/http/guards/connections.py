@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from anabranch.broker.http.errors import refusal
 from anabranch.broker.http.guards.refused import Refused
+from anabranch.broker.security.credentials import CERTIFICATE_KEY
 from anabranch.broker.settings.ports import HttpLimits
 from anabranch.core.strangers import AccountLimits, ExemptAddresses, PortAccount, stranger_of
 
@@ -140,6 +141,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since: float | None = None  # a request is expected
         self._deadline: asyncio.TimerHandle | None = None  # not cancelled by each request
         self._stalled: asyncio.TimerHandle | None = None  # an answer that is not taken
+        self._certificate: dict[str, Any] | None = None  # that TLS has verified
 
     @property
     def host(self) -> str:
@@ -150,6 +152,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
+        self._certificate = transport.get_extra_info("peercert") or None
         self._expect()
         self._all.joined(self)
 
@@ -178,6 +181,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        if self._certificate is not None:
+            scope = cast(dict[str, Any], self.scope)
+            scope[CERTIFICATE_KEY] = self._certificate
         self._is_between = False
         self._reads_head, self._head_bytes = True, 0
         self._expect()

@@ -38,7 +38,9 @@ class ClusterData(BaseModel):
     """Addresses of a cluster."""
 
     serviceUrl: str = Field(description="For administration and look-ups over HTTP.")
+    serviceUrlTls: str = Field(description="The same with TLS; empty: none, as in the others.")
     brokerServiceUrl: str = Field(description="For clients of the binary protocol.")
+    brokerServiceUrlTls: str = Field(description="The same with TLS.")
 
 
 class BundlesData(BaseModel):
@@ -167,7 +169,8 @@ class NodeStatus(BaseModel):
 
     brokerId: str
     clusterName: str
-    serviceUrl: str = Field(description="Where clients connect to.")
+    serviceUrl: str = Field(description="Where clients connect to; empty: with TLS alone.")
+    serviceUrlTls: str = Field(description="Where they do with TLS; empty: nowhere.")
     version: str
     mode: str = Field(description="joining, serving, safe, draining or stopped.")
     leader: str = Field(description="The leader as this node sees it; empty when there is none.")

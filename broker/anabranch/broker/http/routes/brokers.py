@@ -41,7 +41,9 @@ def router(operations: Operations, settings: Settings, version: str) -> APIRoute
         leader = operations.leader()
         if not leader:
             raise NotFoundError("Couldn't find leader broker: an election is under way; ask again")
-        return LeaderBroker(brokerId=leader, serviceUrl=f"http://{leader}")
+        located = operations.lookups.locate_broker(leader)
+        url = (located.web_url or located.web_url_tls) if located else ""
+        return LeaderBroker(brokerId=leader, serviceUrl=url or f"http://{leader}")
 
     @routes.get("/explain", dependencies=[Marked], responses=problems(404, 412))
     async def explain(
@@ -112,6 +114,7 @@ def _add_this_node(
             brokerId=settings.broker_id,
             clusterName=settings.cluster_name,
             serviceUrl=settings.service_url,
+            serviceUrlTls=settings.service_url_tls,
             version=version,
             mode=found.mode,
             leader=operations.leader(),

@@ -24,15 +24,21 @@ from anabranch.broker.http.models.cluster import Authoritative, LookupData
 from anabranch.broker.http.models.topics import layout_body
 from anabranch.broker.http.routes.topics import PREFIX
 from anabranch.broker.http.routing import STALE_HEADER, DecidingRoute, Marked
+from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.operations import Operations
+from anabranch.broker.security.guard import AccessGuard
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import parse_range, topic_hash
+from anabranch.core.security.resources import topic_resource
+from anabranch.core.security.table import REST
 from anabranch.core.topics.topic import ScalableTopic
 
 LOOKUP_PREFIX: Final = "/lookup/v2/topic/"
 _LAYOUT_PREFIX: Final = f"{PREFIX}/"
+_LOOKUP: Final = "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"  # in the table
+_LAYOUT: Final = f"GET {PREFIX}/{{tenant}}/{{namespace}}/{{topic}}"
 _BUNDLE_SUFFIX: Final = "/bundle"
 _LOOKUP_PARTS: Final = 4  # domain, tenant, namespace, and the rest is the topic's local name
 _LAYOUT_PARTS: Final = 3
@@ -58,12 +64,12 @@ class _Locations:
             if len(self._known) >= _LOCATED_MAX:
                 self._known.clear()
             # Of an owner that serves no binary protocol, the HTTP address stands for it.
-            service_url = located.service_url or located.web_url
+            service_url = located.service_url or located.web_url or None
             told = {
                 "brokerUrl": service_url,
-                "brokerUrlTls": None,
-                "httpUrl": located.web_url,
-                "httpUrlTls": None,
+                "brokerUrlTls": located.service_url_tls or located.web_url_tls or None,
+                "httpUrl": located.web_url or None,
+                "httpUrlTls": located.web_url_tls or None,
                 "nativeUrl": service_url,
             }
             headers, body = _json(msgspec.json.encode(told))
@@ -103,8 +109,11 @@ class _Layouts:
 class ReadMiddleware:
     """ASGI: answers these reads, also those that have to wait; all else goes to `app`."""
 
-    def __init__(self, app: ASGIApp, operations: Operations) -> None:
+    def __init__(
+        self, app: ASGIApp, operations: Operations, guard: AccessGuard | None = None
+    ) -> None:
         self._app = app
+        self._guard = guard
         self._lookups = operations.lookups
         self._topics = operations.topics
         self._decided = operations.decided
@@ -116,9 +125,15 @@ class ReadMiddleware:
             path: str = scope["path"]
             known: _Answer | _Find | None = None
             if path.startswith(LOOKUP_PREFIX):
-                known = self._lookup(path[len(LOOKUP_PREFIX) :].split("/", _LOOKUP_PARTS - 1))
+                parts = path[len(LOOKUP_PREFIX) :].split("/", _LOOKUP_PARTS - 1)
+                known = self._lookup(parts)
+                if known is not None and self._guard is not None:
+                    known = self._guarded(self._guard, scope, _LOOKUP, parts[1:], known)
             elif path.startswith(_LAYOUT_PREFIX):
-                known = self._layout(path[len(_LAYOUT_PREFIX) :])
+                name = path[len(_LAYOUT_PREFIX) :]
+                known = self._layout(name)
+                if known is not None and self._guard is not None:
+                    known = self._guarded(self._guard, scope, _LAYOUT, name.split("/"), known)
             if isinstance(known, tuple):
                 await _send(known, send)
                 return
@@ -126,6 +141,37 @@ class ReadMiddleware:
                 await self._answer_when_known(known, scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+    def _guarded(
+        self,
+        guard: AccessGuard,
+        scope: Scope,
+        request: str,
+        parts: Sequence[str],
+        known: _Answer | _Find,
+    ) -> _Answer | _Find:
+        """What is known if whoever asks may; else what refuses it, or finds that they may now."""
+        principal, need, on = (
+            principal_of(scope),
+            REST[request].need,
+            topic_resource("/".join(parts)),
+        )
+        if principal.role and guard.may(principal, need, on):
+            return known
+
+        async def ask() -> _Answer:
+            guard.check(principal, need, on)
+            return known if isinstance(known, tuple) else await known()
+
+        async def refuse() -> _Answer:
+            guard.must_be_somebody(principal, need)
+            try:
+                return await self._decided(ask)
+            except OperationError as error:
+                guard.note(error, request, host_of(scope))
+                raise
+
+        return refuse
 
     def _lookup(self, parts: Sequence[str]) -> _Answer | _Find | None:
         """The answer if it is known at once, else what finds it; None if it is no look-up."""

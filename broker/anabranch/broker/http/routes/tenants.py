@@ -28,7 +28,12 @@ def router(operations: Operations, settings: Settings) -> APIRouter:
         """Where the cluster answers: at this node as at any other."""
         if cluster != mine:
             raise NotFoundError(f"Cluster {cluster} does not exist; this one is {mine}")
-        return ClusterData(serviceUrl=settings.web_url, brokerServiceUrl=settings.service_url)
+        return ClusterData(
+            serviceUrl=settings.web_url,
+            serviceUrlTls=settings.web_url_tls,
+            brokerServiceUrl=settings.service_url,
+            brokerServiceUrlTls=settings.service_url_tls,
+        )
 
     @routes.get("/tenants", dependencies=[Marked])
     async def list_tenants() -> list[str]:

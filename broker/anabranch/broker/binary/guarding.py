@@ -1,0 +1,90 @@
+"""Commands of the binary protocol behind the guard: each is asked for by the client's principal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from anabranch.broker.errors import OperationError
+from anabranch.broker.requester import asked_by
+from anabranch.broker.security.guard import AccessGuard
+from anabranch.core.names import parse_namespace, parse_scalable_topic, parse_topic
+from anabranch.core.security.actions import Need
+from anabranch.core.security.principal import Principal
+from anabranch.core.security.resources import (
+    CLUSTER,
+    ResourceLevel,
+    ResourceName,
+    namespace_resource,
+    topic_resource,
+)
+from anabranch.core.security.table import WIRE
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.server import Peer, Route
+
+
+class Decides(Protocol):
+    """What decides a refusal again, when all of the log is read (`Proposals.decided`)."""
+
+    def __call__(self, ask: Callable[[], Awaitable[None]]) -> Awaitable[None]: ...
+
+
+def guarded(route: Route, number: int, peer: Peer, guard: AccessGuard, decided: Decides) -> Route:
+    """The route of a command, for those who have the right to it."""
+    name = commands.name_of(number)
+    need = WIRE[name].need
+
+    async def serve(command: BaseCommand) -> None:
+        principal = peer.principal
+        guard.must_be_somebody(principal, need)
+        with asked_by(principal.role):
+            on = resource_of_command(command)
+            if not guard.may(principal, need, on):
+                await _refuse(guard, principal, need, on, decided, name, peer)
+            await route(command)
+
+    return serve
+
+
+def may_at_once(guard: AccessGuard, peer: Peer, command: BaseCommand) -> bool:
+    """Whether a command, whose names are sound, may be answered without its route."""
+    need = WIRE[commands.name_of(commands.type_of(command))].need
+    return bool(peer.principal.role) and guard.may(
+        peer.principal, need, resource_of_command(command)
+    )
+
+
+async def _refuse(
+    guard: AccessGuard,
+    principal: Principal,
+    need: Need,
+    on: ResourceName,
+    decided: Decides,
+    name: str,
+    peer: Peer,
+) -> None:
+    """Raises, unless what was granted just now is only not folded here yet."""
+
+    async def ask() -> None:
+        guard.check(principal, need, on)
+
+    try:
+        await decided(ask)
+    except OperationError as error:
+        guard.note(error, name, peer.host)
+        raise
+
+
+def resource_of_command(command: BaseCommand) -> ResourceName:
+    """What the command is about. Raises InvalidInputError, as its route does."""
+    rule = WIRE[commands.name_of(commands.type_of(command))]
+    payload: Any = commands.payload_of(command)
+    if rule.level is ResourceLevel.CLUSTER:
+        return CLUSTER
+    if rule.level is ResourceLevel.NAMESPACE:
+        return namespace_resource(parse_namespace(payload.namespace))
+    if command.type == BaseCommand.LOOKUP:
+        topic, _ = parse_topic(payload.topic)
+        return topic_resource(topic.partition("://")[2])
+    return topic_resource(parse_scalable_topic(payload.topic))

@@ -1,0 +1,235 @@
+"""`Authenticator`: from what a client shows to who it is, for both ports alike.
+
+The providers are asked in their order, and the first one that takes what is shown decides: what is
+wrong is refused, whoever else might have taken something. What was found right is remembered by a
+keyed hash of it, until it ends or what it was verified by has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from anabranch.broker.logging import get_logger
+from anabranch.broker.security.credentials import (
+    CREDENTIAL_BYTES_MAX,
+    Credentials,
+    CredentialsError,
+    Provider,
+    RefusalReason,
+    Verified,
+)
+from anabranch.broker.security.providers import providers_of
+from anabranch.broker.settings.ports import listed_words
+from anabranch.broker.settings.security import SecurityFields
+from anabranch.core.log_rate_limit import LogRateLimit
+from anabranch.core.security.guesses import Guesses
+from anabranch.core.security.principal import NOBODY, Principal, is_role
+from anabranch.core.strangers import ExemptAddresses, stranger_of
+from anabranch.wire import clock
+
+_REMEMBERED_MAX: Final = 4_096
+_SILENT_S: Final = 10.0  # after one of a kind, of one address, was logged
+# What says nothing of the client, or is no try to be somebody.
+_NO_GUESSES: Final = (
+    *(RefusalReason.MISSING, RefusalReason.BUSY, RefusalReason.GUESSES, RefusalReason.EXPIRED),
+    *(RefusalReason.ANOTHER, RefusalReason.PROXY),
+)
+
+_log = get_logger()
+
+
+class _WrongError(Exception):
+    """What was shown is wrong, which is noted."""
+
+    def __init__(self, refusal: CredentialsError) -> None:
+        super().__init__()
+        self.refusal = refusal
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """Who asks. `ends_at`: in seconds since 1970, when that has to be shown anew; None: never."""
+
+    principal: Principal
+    ends_at: float | None = None
+
+
+class Authenticator:
+    """Of a node. Raises StartError where the settings' files cannot be used."""
+
+    def __init__(
+        self,
+        settings: SecurityFields,
+        exempt: tuple[str, ...] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.providers: Sequence[Provider] = providers_of(settings)
+        self.refused: Counter[str] = Counter({reason.value: 0 for reason in RefusalReason})
+        self.admitted: Counter[str] = Counter({each.method: 0 for each in self.providers})
+        self._anonymous = settings.anonymous_user_role
+        self._proxies = settings.proxies
+        self._guesses = Guesses()
+        self._exempt = ExemptAddresses(exempt)
+        self._now = now
+        self._key = secrets.token_bytes(32)
+        self._remembered: OrderedDict[bytes, tuple[int, Verified]] = OrderedDict()
+        self._logged = LogRateLimit(_SILENT_S)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Those that are taken, in order."""
+        return tuple(each.method for each in self.providers)
+
+    async def start(self) -> None:
+        """Follows the keys and users until `stop`."""
+        for each in self.providers:
+            await each.start()
+
+    async def stop(self) -> None:
+        """Follows nothing any more."""
+        for each in self.providers:
+            await each.stop()
+
+    def at_once(self, shown: Credentials, original: str = "") -> Admitted | None:
+        """Who it is if that is remembered, or nothing is shown and that is well; else None.
+
+        Raises CredentialsError for who speaks for another and may not.
+        """
+        provider = self._provider(shown)
+        if provider is None:
+            if shown.method or shown.data:
+                return None
+            return self._nobody()
+        found = self._known(provider, shown)
+        return self._as(found, provider.method, original) if found is not None else None
+
+    async def admit(self, shown: Credentials, host: str, original: str = "") -> Admitted:
+        """Who it is. Raises CredentialsError, late where an address has guessed too often.
+
+        `original`: for whom it asks, where it is a proxy.
+        """
+        provider = self._provider(shown)
+        if provider is None and not shown.method and not shown.data:
+            return self._nobody()
+        try:
+            if provider is None:
+                raise CredentialsError(
+                    RefusalReason.METHOD,
+                    f"this node takes {', '.join(self.methods)}, and nothing else, to say who one "
+                    "is",
+                )
+            found = self._known(provider, shown) or await self._tried(provider, shown, host)
+            admitted = self._as(found, provider.method, original)
+        except _WrongError as error:  # it was noted before it had to wait
+            raise error.refusal from None
+        except CredentialsError as error:
+            self.note(error, shown.method, host)
+            raise
+        self.admitted[provider.method] += 1
+        return admitted
+
+    async def _tried(self, provider: Provider, shown: Credentials, host: str) -> Verified:
+        """Who it is, by a look at what is shown."""
+        stranger = "" if self._exempt.holds(host) else stranger_of(host)
+        if stranger and not self._guesses.begin(stranger, clock.now()):
+            raise CredentialsError(
+                RefusalReason.GUESSES,
+                "too much that your address has shown of late was wrong; try again in a minute",
+            )
+        wait_s = 0.0
+        try:
+            found = await provider.verify(shown)
+            if self._is_over(found):
+                raise CredentialsError(RefusalReason.EXPIRED, "what was shown has expired")
+        except CredentialsError as error:
+            self.note(error, shown.method, host)
+            if stranger and error.kind not in _NO_GUESSES:
+                wait_s = self._guesses.was_wrong(stranger, clock.now())
+            refusal = error
+        else:
+            self._remember(provider, shown, found)
+            return found
+        finally:
+            if stranger:  # also of who is gone meanwhile: else leaving would make guessing quick
+                asyncio.get_running_loop().call_later(wait_s, self._guesses.end, stranger)
+        await asyncio.sleep(wait_s)
+        raise _WrongError(refusal)
+
+    def _provider(self, shown: Credentials) -> Provider | None:
+        return next((each for each in self.providers if each.takes(shown)), None)
+
+    def _nobody(self) -> Admitted:
+        if not self._anonymous:
+            return Admitted(NOBODY)
+        return Admitted(Principal(self._anonymous, method="anonymous"))
+
+    def _as(self, found: Verified, method: str, original: str) -> Admitted:
+        role = found.role
+        if not original:
+            return Admitted(Principal(role, method=method), found.ends_at)
+        if role not in self._proxies or original in self._proxies or not is_role(original):
+            raise CredentialsError(
+                RefusalReason.PROXY,
+                "who asks for somebody else must be a proxy by proxyRoles, and they none",
+            )
+        return Admitted(Principal(original, role, method), found.ends_at)
+
+    # --- what was right before ----------------------------------------------------------
+
+    def _mark(self, shown: Credentials) -> bytes:
+        return hashlib.blake2b(
+            shown.method.encode() + b"\0" + shown.data, key=self._key, digest_size=32
+        ).digest()
+
+    def _known(self, provider: Provider, shown: Credentials) -> Verified | None:
+        """A certificate costs nothing to look at, and is no data."""
+        if not shown.data or len(shown.data) > CREDENTIAL_BYTES_MAX:
+            return None
+        mark = self._mark(shown)
+        known = self._remembered.get(mark)
+        if known is None:
+            return None
+        generation, found = known
+        if generation != provider.generation or self._is_over(found):
+            del self._remembered[mark]
+            return None
+        return found
+
+    def _remember(self, provider: Provider, shown: Credentials, found: Verified) -> None:
+        if shown.data:
+            while len(self._remembered) >= _REMEMBERED_MAX:
+                self._remembered.popitem(last=False)
+            self._remembered[self._mark(shown)] = provider.generation, found
+
+    def _is_over(self, found: Verified) -> bool:
+        return found.ends_at is not None and self._now() >= found.ends_at
+
+    # --- what was wrong -----------------------------------------------------------------
+
+    def note(self, error: CredentialsError, method: str, host: str) -> None:
+        """Counts somebody who was refused; of each kind and address one is logged in a while."""
+        self.refused[error.kind.value] += 1
+        count = self._logged.due((error.kind, host), clock.now())
+        if count:
+            _log.warning(
+                "authentication.refused",
+                method=method if method in self.methods else "",
+                peer=host,
+                reason=error.kind.value,
+                why=str(error),
+                count=count,
+            )
+
+
+def authenticator_of(settings: SecurityFields, exempt: str) -> Authenticator | None:
+    """As the settings say; None where nobody has to say who they are. Raises StartError."""
+    if not settings.authentication_enabled:
+        return None
+    return Authenticator(settings, tuple(listed_words(exempt)))

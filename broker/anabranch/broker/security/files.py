@@ -1,0 +1,89 @@
+"""Files of secrets and certificates, read again when they change.
+
+What is read must be whole and sound before it takes the place of what was there: a file that is
+just being written, or is broken, changes nothing but a line in the log, and is looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from anabranch.broker.errors import StartError
+from anabranch.broker.logging import get_logger
+
+_BYTES_MAX: Final = 1 << 20
+_T = TypeVar("_T")
+_log = get_logger()
+
+
+class ReadAgain(Generic[_T]):
+    """What `load` makes of some files. Raises StartError where they are of no use at the start.
+
+    `load` raises StartError, with what to do, for files that it cannot use. It runs in a thread
+    after the first time.
+    """
+
+    def __init__(self, what: str, files: Sequence[Path], load: Callable[[], _T]) -> None:
+        self._what = what
+        self._files = tuple(files)
+        self._load = load
+        self._seen = self._digest()
+        self.current: _T = load()
+        self.generation = 0  # higher with each change
+
+    async def look(self) -> None:
+        """Takes what the files hold now, if that is another content, and sound."""
+        found = await asyncio.to_thread(self._digest)
+        if found == self._seen:
+            return
+        try:
+            self.current = await asyncio.to_thread(self._load)
+        except StartError as error:
+            _log.error(
+                "security.file_not_taken",
+                what=self._what,
+                why=str(error),
+                remedy="correct it; until then what was read before goes on",
+            )
+        else:
+            self.generation += 1
+            _log.info("security.file_taken", what=self._what, files=list(map(str, self._files)))
+        self._seen = found
+
+    async def follow(self, period_s: float) -> None:
+        """Looks again and again; for a task."""
+        while True:
+            await asyncio.sleep(period_s)
+            await self.look()
+
+    def _digest(self) -> bytes:
+        """Of the contents: times and numbers of files say nothing where links are turned."""
+        digest = hashlib.sha256()
+        for file in self._files:
+            try:
+                with file.open("rb") as stream:
+                    content = stream.read(_BYTES_MAX + 1)
+            except OSError as error:
+                digest.update(f"{file} {error.errno}".encode())
+            else:
+                digest.update(len(content).to_bytes(8, "big") + content)
+        return digest.digest()
+
+
+def read_file(file: Path, setting: str) -> bytes:
+    """What the file holds, for a setting. Raises StartError."""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(_BYTES_MAX + 1)
+    except OSError as error:
+        raise StartError(
+            f"{file}, which is {setting}, cannot be read: {error.strerror}; correct the path or "
+            "its rights"
+        ) from None
+    if len(content) > _BYTES_MAX:
+        raise StartError(f"{file}, which is {setting}, has more than {_BYTES_MAX} bytes")
+    return content

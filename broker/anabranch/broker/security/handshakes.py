@@ -1,0 +1,151 @@
+"""TLS in front of a port: the hand-shake, before anything of the port's own begins.
+
+Each connection takes the TLS that is current when it comes, so that a new certificate needs no new
+port and disturbs nobody. Until the hand-shake is done it is kept account of here, by address, as
+the port itself does afterwards: it has a time by which it must be done, and where there are too
+many, the one that has taken longest gives way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from anabranch.broker.logging import get_logger
+from anabranch.core.log_rate_limit import LogRateLimit
+from anabranch.core.strangers import (
+    AccountLimits,
+    ExemptAddresses,
+    PortAccount,
+    PortRefusal,
+    stranger_of,
+)
+from anabranch.wire import clock
+
+UNDER_WAY_MAX: Final = 256  # hand-shakes of one port at once
+REFUSALS: Final = (
+    *(PortRefusal.CONNECTIONS.value, PortRefusal.CONNECTIONS_PER_IP.value),
+    *("descriptors", "gone", "handshake", "time"),
+)
+_BACKLOG: Final = 1024
+_SILENT_S: Final = 10.0  # after one of a kind was logged
+_FULL_S: Final = 1.0  # between two tries to accept, with no descriptor left
+
+_log = get_logger()
+_Shaking = asyncio.Task[None]
+
+
+class Handshakes:
+    """Of one port, which is named as in the settings.
+
+    `context`: the TLS as it is now; `made`: makes what serves a connection, once it is secured;
+    `seconds_max`: for a hand-shake.
+    """
+
+    def __init__(
+        self,
+        port: str,
+        context: Callable[[], ssl.SSLContext],
+        made: Callable[[], asyncio.Protocol],
+        seconds_max: float,
+        per_ip_max: int = 0,
+        exempt: tuple[str, ...] = (),
+    ) -> None:
+        self.refused: dict[str, int] = dict.fromkeys(REFUSALS, 0)
+        self._port = port
+        self._context = context
+        self._made = made
+        self._seconds_max = seconds_max
+        self._account: PortAccount[_Shaking] = PortAccount(
+            AccountLimits(connections=UNDER_WAY_MAX, connections_per_ip=per_ip_max)
+        )
+        self._exempt = ExemptAddresses(exempt)
+        self._under_way: set[_Shaking] = set()
+        self._waiting: dict[_Shaking, socket.socket] = {}  # of those that have not begun
+        self._logged = LogRateLimit(_SILENT_S)
+        self._accepting: asyncio.Task[None] | None = None
+
+    def listen(self, held: socket.socket) -> None:
+        """Accepts on a bound socket from now on; to be closed by who has it, after the stop."""
+        held.listen(_BACKLOG)
+        held.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(held), name=f"accept {self._port}")
+
+    async def stop(self) -> None:
+        """Accepts no more, and breaks off what is under way; who is connected stays so."""
+        tasks = [*self._under_way, *([self._accepting] if self._accepting else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._accepting = None
+
+    async def _accept(self, held: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, name = await loop.sock_accept(held)
+            except ConnectionError:
+                continue  # it was gone before it was looked at
+            except OSError as error:
+                self._note("descriptors", "?", str(error.strerror))
+                await asyncio.sleep(_FULL_S)
+                continue
+            self._begin(accepted, name[0], f"{name[0]}:{name[1]}")
+
+    def _begin(self, accepted: socket.socket, host: str, peer: str) -> None:
+        task = asyncio.create_task(self._shake(peer))
+        self._under_way.add(task)
+        self._waiting[task] = accepted
+        task.add_done_callback(self._over)
+        is_exempt = self._exempt.holds(host)
+        found = self._account.join(task, stranger_of(host), is_exempt=is_exempt)
+        if found.gives_way is not None:
+            found.gives_way.cancel()
+            self._note(PortRefusal.CONNECTIONS.value, peer, "there are too many under way")
+        if found.refusal is not None:
+            task.cancel()
+            self._note(found.refusal.value, peer, "its address has too many under way")
+
+    def _over(self, task: _Shaking) -> None:
+        self._under_way.discard(task)
+        self._account.leave(task)
+        accepted = self._waiting.pop(task, None)
+        if accepted is not None:
+            accepted.close()
+
+    async def _shake(self, peer: str) -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        if task is None:
+            raise RuntimeError("a hand-shake is a task of its own")
+        accepted = self._waiting.pop(task)
+        seconds = self._seconds_max
+        try:
+            async with asyncio.timeout(seconds):
+                await loop.connect_accepted_socket(
+                    self._made,
+                    accepted,
+                    ssl=self._context(),
+                    ssl_handshake_timeout=2 * seconds,  # ours comes first, and says so
+                )
+        except TimeoutError:
+            self._note("time", peer, f"its hand-shake was not done within {seconds:g} s")
+        except ssl.SSLError as error:
+            self._note("handshake", peer, _said(error))
+        except OSError as error:
+            self._note("gone", peer, str(error) or "it went away")
+
+    def _note(self, kind: str, peer: str, why: str) -> None:
+        """Counts one that came to nothing; of each kind one is logged in a while."""
+        count = self.refused[kind] = self.refused[kind] + 1
+        if self._logged.due(kind, clock.now()):
+            _log.info("tls.refused", port=self._port, peer=peer, reason=kind, why=why, count=count)
+
+
+def _said(error: ssl.SSLError) -> str:
+    """What OpenSSL says, and of a certificate why it is not trusted."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    return (error.reason or "it failed").lower().replace("_", " ")

@@ -1,0 +1,43 @@
+"""The ways to say who one is that the settings name, in their order.
+
+What they are made of is imported only where it is wanted: a node that asks nobody needs none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from anabranch.broker.security.credentials import Provider
+from anabranch.broker.settings.security import BASIC, CERTIFICATE, TOKEN, SecurityFields, path_of
+
+
+def providers_of(settings: SecurityFields) -> tuple[Provider, ...]:
+    """In order. Raises StartError."""
+    return tuple(_MAKERS[method](settings) for method in settings.methods)
+
+
+def _token(settings: SecurityFields) -> Provider:
+    from anabranch.broker.security.tokens import token_provider
+
+    return token_provider(settings)
+
+
+def _certificate(_: SecurityFields) -> Provider:
+    from anabranch.broker.security.certificates import CertificateProvider
+
+    return CertificateProvider()
+
+
+def _basic(settings: SecurityFields) -> Provider:
+    from anabranch.broker.security.basic import BasicProvider
+
+    file = path_of(settings.basic_auth_conf)
+    return BasicProvider(file, settings.authentication_files_check_seconds)
+
+
+_MAKERS: Final[Mapping[str, Callable[[SecurityFields], Provider]]] = {
+    TOKEN: _token,
+    CERTIFICATE: _certificate,
+    BASIC: _basic,
+}

@@ -1,0 +1,59 @@
+"""The settings of encryption: a server's certificate, and which of clients it trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, Field
+
+_FILES: Final = ("tlsCertificateFilePath", "tlsKeyFilePath")
+
+
+class TlsFields(BaseModel):
+    """Named as in Pulsar's broker.conf."""
+
+    tls_certificate_file_path: Path | None = Field(
+        None,
+        description="PEM file of the server's certificate, and of those between it and a root.",
+    )
+    tls_key_file_path: Path | None = Field(
+        None, description="PEM file of the certificate's private key, without a password."
+    )
+    tls_trust_certs_file_path: Path | None = Field(
+        None,
+        description="PEM file of the authorities whose certificates of clients are trusted; "
+        "without it, clients are asked for none.",
+    )
+    tls_require_trusted_client_cert_on_connect: bool = Field(
+        False, description="Whether a client without a trusted certificate is disconnected."
+    )
+    tls_cert_refresh_check_duration_sec: float = Field(
+        300.0,
+        ge=0.1,
+        le=86_400,
+        description="Time between two looks at whether these files have changed; new connections "
+        "get the new ones.",
+    )
+
+    def tls_problems(self, port: str) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What is missing; `port`: the setting of a TLS port that is on, "" for none."""
+        given = (self.tls_certificate_file_path, self.tls_key_file_path)
+        missing = [name for name, value in zip(_FILES, given, strict=True) if value is None]
+        if port and missing:
+            yield (
+                (port, *_FILES),
+                (
+                    f"{port} is given without {' and '.join(missing)}: a server must show a "
+                    "certificate; name the PEM files"
+                ),
+            )
+        if self.tls_require_trusted_client_cert_on_connect and not self.tls_trust_certs_file_path:
+            yield (
+                ("tlsRequireTrustedClientCertOnConnect", "tlsTrustCertsFilePath"),
+                (
+                    "tlsRequireTrustedClientCertOnConnect needs tlsTrustCertsFilePath, the "
+                    "authorities whose certificates of clients are trusted"
+                ),
+            )

@@ -1,0 +1,77 @@
+"""`Guesses`: how long whoever guesses has to wait for each "no", by address.
+
+The first few wrong tries of an address cost nothing: people mistype. Each further one is answered
+later, twice as late as the one before, up to a bound; and only some may be under way at once, until
+their answer is due, the others are turned away without a look at what they show. So an address has
+so many tries in a second, however many connections it makes and leaves. What is right is answered
+at once: it may be of somebody else behind the same address.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+import msgspec
+
+FREE_TRIES: Final = 5
+FIRST_DELAY_S: Final = 0.25
+DELAY_S_MAX: Final = 8.0
+FORGOTTEN_AFTER_S: Final = 60.0
+WAITING_MAX: Final = 16  # tries of one address
+ADDRESSES_MAX: Final = 10_000
+
+
+class _Guesser(msgspec.Struct):
+    wrong: int = 0
+    last_at: float = 0.0
+    under_way: int = 0
+
+
+class Guesses:
+    """Of all addresses. Times are in seconds of any one clock."""
+
+    def __init__(self) -> None:
+        self._guessers: OrderedDict[str, _Guesser] = OrderedDict()  # longest silent first
+
+    def __len__(self) -> int:
+        return len(self._guessers)
+
+    def begin(self, address: str, now: float) -> bool:
+        """Whether what it shows is looked at; then `end` is to be called."""
+        guesser = self._guessers.get(address)
+        if guesser is None:
+            while len(self._guessers) >= ADDRESSES_MAX:
+                self._guessers.popitem(last=False)
+            guesser = self._guessers[address] = _Guesser()
+        elif now - guesser.last_at >= FORGOTTEN_AFTER_S:
+            guesser.wrong = 0
+        if guesser.wrong >= FREE_TRIES and guesser.under_way >= WAITING_MAX:
+            return False
+        guesser.under_way += 1
+        guesser.last_at = now
+        self._guessers.move_to_end(address)
+        return True
+
+    def was_wrong(self, address: str, now: float) -> float:
+        """A try that was begun is wrong: for how long its answer has to wait, and its end, too,
+        whether or not anybody waits for it.
+        """
+        guesser = self._guessers.get(address)
+        if guesser is None:  # so many others came since
+            return FIRST_DELAY_S
+        guesser.wrong += 1
+        guesser.last_at = now
+        beyond = guesser.wrong - FREE_TRIES
+        if beyond <= 0:
+            return 0.0
+        return min(DELAY_S_MAX, FIRST_DELAY_S * 2.0 ** min(beyond - 1, 30))
+
+    def end(self, address: str) -> None:
+        """A try that was begun is over."""
+        guesser = self._guessers.get(address)
+        if guesser is None:
+            return
+        guesser.under_way = max(0, guesser.under_way - 1)
+        if not guesser.wrong and not guesser.under_way:
+            del self._guessers[address]

@@ -1,0 +1,82 @@
+"""Whoever guesses has so many tries in a time, whatever they do; whoever does not, has no wait."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.core.security.guesses import (
+    ADDRESSES_MAX,
+    DELAY_S_MAX,
+    FORGOTTEN_AFTER_S,
+    FREE_TRIES,
+    WAITING_MAX,
+    Guesses,
+)
+
+HOUR_S = 3_600.0
+
+
+def test_an_address_has_few_tries_however_many_connections_it_makes() -> None:
+    """A thousand at once, for an hour, of which none waits for its answer."""
+    guesses, now, tried = Guesses(), 0.0, 0
+    due: list[float] = []
+    while now < HOUR_S:
+        for _ in [at for at in due if at <= now]:
+            guesses.end("eve")
+        due = [at for at in due if at > now]
+        for _ in range(1_000):
+            if guesses.begin("eve", now):
+                tried += 1
+                due.append(now + guesses.was_wrong("eve", now))
+        now += 0.1
+    # The free ones end at once, but in the same instant the others have begun.
+    assert tried <= 1_000 + WAITING_MAX * (HOUR_S / DELAY_S_MAX + 10)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 10)), max_size=60))
+def test_who_is_right_leaves_nothing_behind(steps: list[tuple[bool, float]]) -> None:
+    guesses, now = Guesses(), 0.0
+    for is_twice, passed in steps:
+        now += passed
+        for _ in range(1 + is_twice):
+            assert guesses.begin("ada", now)
+        for _ in range(1 + is_twice):
+            guesses.end("ada")
+        assert len(guesses) == 0
+
+
+@given(st.lists(st.sampled_from(["begin", "wrong", "end", "wait"]), max_size=80))
+def test_the_first_tries_cost_nothing_and_a_minute_ends_it(steps: list[str]) -> None:
+    guesses, now, under_way, wrong = Guesses(), 0.0, 0, 0
+    for step in steps:
+        if step == "begin":
+            begun = guesses.begin("eve", now)
+            assert begun or (wrong >= FREE_TRIES and under_way >= WAITING_MAX)
+            under_way += begun
+        elif step == "wrong" and under_way:
+            delay = guesses.was_wrong("eve", now)
+            wrong += 1
+            assert 0 <= delay <= DELAY_S_MAX
+            assert bool(delay) == (wrong > FREE_TRIES)
+        elif step == "end" and under_way:
+            guesses.end("eve")
+            under_way -= 1
+        elif step == "wait":
+            now += 1.0
+    while under_way:
+        guesses.end("eve")
+        under_way -= 1
+    now += FORGOTTEN_AFTER_S
+    assert guesses.begin("eve", now)
+    assert guesses.was_wrong("eve", now) == 0
+
+
+def test_addresses_are_bounded() -> None:
+    guesses = Guesses()
+    for number in range(ADDRESSES_MAX + 10):
+        assert guesses.begin(str(number), 0.0)
+        guesses.was_wrong(str(number), 0.0)
+    assert len(guesses) == ADDRESSES_MAX
+    guesses.end("0")  # who was forgotten meanwhile
+    assert guesses.was_wrong("0", 0.0) > 0

@@ -1,0 +1,375 @@
+"""TLS on a node's two ports: who is let in, and that a change of certificates disturbs nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+from structlog.testing import capture_logs
+
+from anabranch.broker.errors import StartError
+from anabranch.broker.http.server import HttpServer, bind
+from anabranch.broker.security.files import ReadAgain
+from anabranch.broker.security.handshakes import UNDER_WAY_MAX, Handshakes
+from anabranch.broker.security.tls import TlsFiles, read_again, server_context
+from anabranch.broker.settings import SettingsError, load_settings
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire import commands
+from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.framing import encode_frame
+from anabranch.wire.server import WireServer
+from support.authority import Authority, Issued, tls_settings
+from support.waiting import WAIT_S, until
+from support.wire import HOST, Raw, lookups, run
+
+SLOW_S = 60.0
+
+
+class TlsPort:
+    """The two ports of a node with TLS."""
+
+    def __init__(self, context: ReadAgain[ssl.SSLContext], web: Handshakes, binary: Handshakes):
+        self.context = context
+        self.web = web
+        self.binary = binary
+        self.web_port = self.binary_port = 0
+
+    async def get(self, context: ssl.SSLContext) -> str:
+        async with httpx.AsyncClient(verify=context, timeout=WAIT_S) as client:
+            answer = await client.get(f"https://{HOST}:{self.web_port}/")
+            return answer.text
+
+    async def connect(self, context: ssl.SSLContext | None) -> Raw:
+        reader, writer = await asyncio.open_connection(HOST, self.binary_port, ssl=context)
+        return Raw(reader, writer)
+
+
+@asynccontextmanager
+async def tls_port(
+    server: Issued,
+    trusted: Path | None = None,
+    *,
+    required: bool = False,
+    seconds: float = SLOW_S,
+    per_ip: int = 0,
+) -> AsyncIterator[TlsPort]:
+    context = read_again(TlsFiles(server.certificate, server.key, trusted, required))
+    http, wire = HttpServer(_scheme, None), WireServer(lookups, "test", ConnectionLimits())
+    await http.start()
+    web, binary = (
+        Handshakes(name, lambda: context.current, made, seconds, per_ip)
+        for name, made in (("web", http.connection), ("binary", wire.peer))
+    )
+    port = TlsPort(context, web, binary)
+    with bind(HOST, 0) as held, bind(HOST, 0) as held_binary:
+        web.listen(held)
+        binary.listen(held_binary)
+        port.web_port, port.binary_port = (each.getsockname()[1] for each in (held, held_binary))
+        try:
+            yield port
+        finally:
+            await web.stop()
+            await binary.stop()
+            await wire.stop()
+            await http.stop()
+
+
+def counted(handshakes: Handshakes) -> dict[str, int]:
+    return {kind: count for kind, count in handshakes.refused.items() if count}
+
+
+async def _scheme(scope: Scope, _receive: Receive, send: Send) -> None:
+    body = str(scope["scheme"]).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+
+def test_both_ports_speak_tls_on_either_event_loop(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = authority.issue("server", server=True)
+
+    async def test() -> None:
+        async with tls_port(server) as port:
+            assert await port.get(authority.client()) == "https"
+            client = await port.connect(authority.client())
+            await client.handshake()
+            client.writer.close()
+
+    run(test)
+
+
+def test_what_comes_with_the_end_of_the_hand_shake_is_not_lost(tmp_path: Path) -> None:
+    """A client of TLS 1.3 may send its first command with the last of its hand-shake."""
+    authority = Authority(tmp_path)
+    server = authority.issue("server", server=True)
+
+    async def test() -> None:
+        async with tls_port(server) as port:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = authority.client().wrap_bio(incoming, outgoing, server_hostname=HOST)
+            reader, writer = await asyncio.open_connection(HOST, port.binary_port)
+            held = b""
+            while True:
+                try:
+                    tls.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    writer.write(outgoing.read())
+                    incoming.write(await reader.read(65_536))
+            client = Raw(reader, writer)
+            hello = commands.envelope(pb.CommandConnect(client_version="raw"))
+            tls.write(encode_frame(hello.SerializeToString()))
+            writer.write(outgoing.read())  # its Finished and the command in one piece
+            async with asyncio.timeout(WAIT_S):
+                while not held:
+                    incoming.write(await reader.read(65_536))
+                    try:
+                        held = tls.read(65_536)
+                    except ssl.SSLWantReadError:
+                        continue
+            assert b"test" in held  # the version that CONNECTED names
+            client.writer.close()
+
+    run(test)
+
+
+def test_only_trusted_certificates_of_clients_are_let_in_where_one_is_required(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path / "ours")
+    stranger = Authority(tmp_path / "theirs")
+    server = authority.issue("server", server=True)
+    good = authority.issue("ada")
+    bad = {
+        "none": None,
+        "of another authority": stranger.issue("eve"),
+        "expired": authority.issue("old", ends=timedelta(hours=-1)),
+        "for a server": authority.issue("shop", server=True),
+    }
+
+    async def test() -> None:
+        async with tls_port(server, authority.file, required=True) as port:
+            assert await port.get(authority.client(good)) == "https"
+            for certificate in bad.values():
+                with pytest.raises(httpx.TransportError):
+                    await port.get(authority.client(certificate))
+            await until(lambda: counted(port.web) == {"handshake": len(bad)})
+
+    run(test)
+
+
+def test_a_certificate_is_asked_for_and_may_be_left_out_where_none_is_required(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path / "ours")
+    stranger = Authority(tmp_path / "theirs")
+    server = authority.issue("server", server=True)
+
+    async def test() -> None:
+        async with tls_port(server, authority.file) as port:
+            assert await port.get(authority.client()) == "https"
+            assert await port.get(authority.client(authority.issue("ada"))) == "https"
+            with pytest.raises(httpx.TransportError):
+                await port.get(authority.client(stranger.issue("eve")))
+
+    run(test)
+
+
+def test_older_versions_of_tls_are_refused(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = server_context(TlsFiles(*authority.issue("server", server=True)))
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert context.maximum_version in (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.MAXIMUM_SUPPORTED)
+    assert context.num_tickets == 0
+
+
+def test_new_connections_get_the_new_certificate_and_old_ones_go_on(tmp_path: Path) -> None:
+    before, after = Authority(tmp_path / "before"), Authority(tmp_path / "after")
+    old, new = (each.issue("server", server=True) for each in (before, after))
+    server = Issued(tmp_path / "server.pem", tmp_path / "server.key")
+
+    def put(certificate: Path, key: Path) -> None:
+        server.certificate.write_bytes(certificate.read_bytes())
+        server.key.write_bytes(key.read_bytes())
+
+    async def test() -> None:
+        put(*old)
+        async with tls_port(server) as port:
+            client = await port.connect(before.client())
+            await client.handshake()
+            with capture_logs() as logged:
+                await port.context.look()
+                assert not logged
+                put(new.certificate, old.key)  # half of it is there
+                await port.context.look()
+                await port.context.look()
+                assert [line["event"] for line in logged] == ["security.file_not_taken"]
+                assert "key values mismatch" in str(logged[0]["why"])
+                assert await port.get(before.client()) == "https"
+                put(*new)
+                await port.context.look()
+            assert logged[-1]["event"] == "security.file_taken"
+            assert await port.get(after.client()) == "https"
+            with pytest.raises(httpx.TransportError):
+                await port.get(before.client())
+            client.send(commands.envelope(pb.CommandPing()))
+            answer = await client.answer()
+            assert answer is not None
+            client.writer.close()
+
+    run(test)
+
+
+def test_who_is_no_longer_trusted_is_let_in_no_more(tmp_path: Path) -> None:
+    """Not by a session of before either, which TLS 1.2 would go on with."""
+    ours, next_ = Authority(tmp_path / "ours"), Authority(tmp_path / "next")
+    server = ours.issue("server", server=True)
+    trusted = tmp_path / "trusted.pem"
+
+    async def test() -> None:
+        trusted.write_bytes(ours.file.read_bytes())
+        async with tls_port(server, trusted, required=True) as port:
+            context = ours.client(ours.issue("ada"))
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            _, writer = await asyncio.open_connection(HOST, port.binary_port, ssl=context)
+            session = writer.get_extra_info("ssl_object").session
+            writer.close()
+            trusted.write_bytes(next_.file.read_bytes())
+            await port.context.look()
+            result = await asyncio.to_thread(_resumed, context, port.binary_port, session)
+            assert result == ""
+
+    run(test)
+
+
+def _resumed(context: ssl.SSLContext, port: int, session: ssl.SSLSession | None) -> str:
+    """What a client gets that comes back with a session of before; "" where it is refused."""
+    with socket.create_connection((HOST, port), timeout=WAIT_S) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname=HOST, session=session) as secured:
+                secured.send(b"\0")
+                return secured.version() or "?"
+        except ssl.SSLError:
+            return ""
+
+
+def test_a_hand_shake_has_a_time_and_those_under_way_are_bounded(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = authority.issue("server", server=True)
+
+    async def slow() -> None:
+        async with tls_port(server, seconds=0.05) as port:
+            reader, writer = await asyncio.open_connection(HOST, port.binary_port)
+            async with asyncio.timeout(WAIT_S):
+                assert await reader.read() == b""
+            assert counted(port.binary) == {"time": 1}
+            writer.close()
+
+    async def many() -> None:
+        async with tls_port(server, per_ip=0) as port:
+            idle = [
+                await asyncio.open_connection(HOST, port.binary_port)
+                for _ in range(UNDER_WAY_MAX + 3)
+            ]
+            await until(lambda: port.binary.refused["connections"] == 3)
+            assert await idle[0][0].read() == b""
+            client = await port.connect(authority.client())
+            await client.handshake()
+            for _, writer in idle:
+                writer.close()
+            client.writer.close()
+
+    async def of_one() -> None:
+        async with tls_port(server, per_ip=2) as port:
+            idle = [await asyncio.open_connection(HOST, port.binary_port) for _ in range(3)]
+            await until(lambda: counted(port.binary) == {"connections_per_ip": 1})
+            for _, writer in idle:
+                writer.close()
+
+    for test in (slow, many, of_one):
+        run(test)
+
+
+def test_what_is_no_tls_is_refused_and_told(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = authority.issue("server", server=True)
+
+    async def test() -> None:
+        async with tls_port(server) as port:
+            with capture_logs() as logged:
+                for said in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 64, b"\x16\x03\x01\xff\xff"):
+                    reader, writer = await asyncio.open_connection(HOST, port.web_port)
+                    writer.write(said)
+                    writer.write_eof()
+                    async with asyncio.timeout(WAIT_S):
+                        await reader.read()
+                    writer.close()
+                await until(lambda: sum(port.web.refused.values()) == 3)
+            assert {line["event"] for line in logged} == {"tls.refused"}
+            assert logged[0]["peer"].startswith(HOST)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("missing", "cannot be read: No such file"),
+        ("text", "no certificate and its key in PEM"),
+        ("other key", "key values mismatch"),
+    ],
+)
+def test_files_of_no_use_are_named_with_the_remedy(tmp_path: Path, broken: str, said: str) -> None:
+    authority = Authority(tmp_path)
+    server, other = authority.issue("server", server=True), authority.issue("other", server=True)
+    if broken == "missing":
+        server.key.unlink()
+    elif broken == "text":
+        server.certificate.write_text("no certificate")
+    else:
+        server.key.write_bytes(other.key.read_bytes())
+    with pytest.raises(StartError, match=said) as raised:
+        server_context(TlsFiles(*server))
+    assert "tlsKeyFilePath" in str(raised.value)
+
+
+def test_a_file_without_an_authority_trusts_nobody_and_is_refused(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = authority.issue("server", server=True)
+    for content, said in (("", "no certificates"), (server.key.read_text(), "no certificates")):
+        trusted = tmp_path / "trusted.pem"
+        trusted.write_text(content)
+        with pytest.raises(StartError, match=said):
+            server_context(TlsFiles(server.certificate, server.key, trusted))
+
+
+def test_settings_that_miss_something_say_what(tmp_path: Path) -> None:
+    server = Authority(tmp_path).issue("server", server=True)
+    files = tls_settings(server)
+    for given, said in (
+        ({"webServicePortTls": 8443}, "without tlsCertificateFilePath and tlsKeyFilePath"),
+        ({**files, "webServicePort": ""}, "neither webServicePort nor webServicePortTls"),
+        ({**files, "brokerServicePort": ""}, "neither brokerServicePort nor"),
+        ({"tlsRequireTrustedClientCertOnConnect": True}, "needs tlsTrustCertsFilePath"),
+    ):
+        with pytest.raises(SettingsError, match=said):
+            load_settings(None, {}, given)
+
+
+def test_a_node_with_tls_alone_says_so_everywhere(tmp_path: Path) -> None:
+    server = Authority(tmp_path).issue("server", server=True)
+    given = tls_settings(server, webServicePortTls=8443, brokerServicePortTls=6651)
+    given |= {"webServicePort": "", "brokerServicePort": "", "advertisedAddress": "b1"}
+    settings = load_settings(None, {}, given)
+    assert settings.broker_id == "b1:8443"
+    assert (settings.web_url, settings.service_url) == ("", "")
+    assert settings.web_url_tls == "https://b1:8443"
+    assert settings.service_url_tls == "pulsar+ssl://b1:6651"

@@ -1,0 +1,363 @@
+"""Tokens: who is let in by one, and that nobody else is."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import time
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from anabranch.broker.errors import StartError
+from anabranch.broker.security.credentials import (
+    CREDENTIAL_BYTES_MAX,
+    Credentials,
+    CredentialsError,
+    RefusalReason,
+)
+from anabranch.broker.security.key_sets import (
+    KeyFile,
+    KeySetUrl,
+    VerifyingKey,
+    keys_of_set,
+    public_key,
+    secret_key,
+)
+from anabranch.broker.security.tokens import TokenProvider, TokenRules, token_provider
+from anabranch.broker.settings import load_settings
+from support import answering, steady
+from support.tokens import (
+    EC_KEY,
+    ED_KEY,
+    RSA_KEY,
+    SECRET,
+    by_hand,
+    jwk,
+    key_set,
+    public_file,
+    public_pem,
+    secret_file,
+    token,
+)
+
+REASON = RefusalReason
+
+
+class Fixed:
+    """Keys that never change."""
+
+    generation = 0
+
+    def __init__(self, *keys: VerifyingKey) -> None:
+        self.keys = keys
+
+    async def look_for(self, kid: str) -> None:
+        pass
+
+    async def follow(self) -> None:
+        pass
+
+
+def provider(**settings: object) -> TokenProvider:
+    named = {"authenticationProviders": "token", **settings}
+    return token_provider(load_settings(None, {}, named))
+
+
+def verify(by: TokenProvider, shown: str | bytes) -> str:
+    """The role, or the reason why not."""
+    data = shown.encode() if isinstance(shown, str) else shown
+    try:
+        return asyncio.run(by.verify(Credentials("token", data))).role
+    except CredentialsError as error:
+        return error.kind.value if len(str(error)) < 200 else "a long story"
+
+
+def test_tokens_of_each_kind_of_key_are_verified(tmp_path: Path) -> None:
+    secret = provider(tokenSecretKey=secret_file(tmp_path))
+    assert verify(secret, token()) == "ada"
+    assert verify(secret, token(algorithm="HS512")) == "ada"
+    for key, algorithm in (
+        *((RSA_KEY, name) for name in ("RS256", "RS512", "PS384")),
+        (EC_KEY, "ES256"),
+        (ED_KEY, "EdDSA"),
+    ):
+        for pem in (True, False):
+            public = provider(tokenPublicKey=public_file(tmp_path, key, pem=pem))
+            assert verify(public, token(key=key, algorithm=algorithm)) == "ada"
+    one = provider(tokenPublicKey=public_file(tmp_path), tokenPublicAlg="RS512")
+    assert verify(one, token(key=RSA_KEY, algorithm="RS512")) == "ada"
+    assert verify(one, token(key=RSA_KEY, algorithm="RS256")) == REASON.ALGORITHM
+
+
+def test_the_times_issuer_audience_and_role_of_a_token_count(tmp_path: Path) -> None:
+    by = provider(
+        tokenSecretKey=f"file://{secret_file(tmp_path)}",
+        tokenIssuer="river",
+        tokenAudience="nodes",
+        tokenAuthClaim="role",
+    )
+    good: dict[str, Any] = {"iss": "river", "aud": ["nodes", "more"], "role": "ops"}
+    assert verify(by, token(**good)) == "ops"
+    now = time.time()
+    for claims, wanted in (
+        ({"exp": int(now - 2)}, REASON.EXPIRED),
+        ({"nbf": int(now + 60)}, REASON.NOT_YET_VALID),
+        ({"iat": int(now + 60)}, REASON.NOT_YET_VALID),
+        ({"iss": "sea"}, REASON.ISSUER),
+        ({"aud": "others"}, REASON.AUDIENCE),
+        ({"role": ""}, REASON.ROLE),
+        ({"role": 7}, REASON.ROLE),
+        ({"role": ["ops"]}, REASON.ROLE),
+        ({"role": "a" * 256}, REASON.ROLE),
+        ({"role": "a\nb"}, REASON.ROLE),
+        ({"exp": "soon"}, REASON.MALFORMED),
+        ({"exp": 1e400}, REASON.MALFORMED),
+    ):
+        assert verify(by, token(seconds=None, **{**good, **claims})) == wanted, claims
+    for lacking in ("iss", "aud", "role"):
+        left = {name: said for name, said in good.items() if name != lacking}
+        assert verify(by, token(**left)) in (
+            REASON.MALFORMED,
+            REASON.ISSUER,
+            REASON.AUDIENCE,
+            REASON.ROLE,
+        )
+    lenient = provider(tokenSecretKey=secret_file(tmp_path), tokenAllowedClockSkewSeconds=60)
+    late = asyncio.run(lenient.verify(Credentials("token", token(seconds=-30).encode())))
+    assert late.ends_at is not None
+    assert 20 < late.ends_at - now < 40
+    assert verify(lenient, token(seconds=-90)) == REASON.EXPIRED
+
+
+def test_no_token_chooses_how_it_is_verified(tmp_path: Path) -> None:
+    public = provider(tokenPublicKey=public_file(tmp_path))
+    claims = {"sub": "root"}
+    header = {"alg": "HS256", "typ": "JWT"}
+    unsigned = by_hand(header, claims).rsplit(".", 1)[0]
+    confused = hmac.new(public_pem(), unsigned.encode(), sha256).digest()
+    assert verify(public, by_hand(header, claims, confused)) == REASON.ALGORITHM
+    for name in ("none", "None", "NONE", "nOnE", "", "HS256", "ES256", "dir", "A128KW"):
+        assert verify(public, by_hand({"alg": name}, claims)) == REASON.ALGORITHM, name
+    secret = provider(tokenSecretKey=secret_file(tmp_path))
+    assert verify(secret, by_hand({"alg": "none"}, claims)) == REASON.ALGORITHM
+    assert verify(secret, token(key=RSA_KEY, algorithm="RS256")) == REASON.ALGORITHM
+    # Keys that a token brings along, or points to, are nobody's.
+    for more in (
+        {"jwk": jwk(RSA_KEY, "mine")},
+        {"jku": "http://127.0.0.1:1/"},
+        {"x5u": "http://x"},
+    ):
+        forged = by_hand({"alg": "RS256", **more}, claims, b"\0" * 256)
+        assert verify(public, forged) == REASON.SIGNATURE
+
+
+def test_what_is_no_token_is_refused_whatever_it_is(tmp_path: Path) -> None:
+    by = provider(tokenSecretKey=secret_file(tmp_path))
+    good = token()
+    head, body, signature = good.split(".")
+    flipped = "A" if signature[0] != "A" else "B"
+    for bad, wanted in (
+        ("", REASON.MALFORMED),
+        ("...", REASON.MALFORMED),
+        (f"{head}.{body}", REASON.MALFORMED),
+        (f"{head}.{body}.{flipped}{signature[1:]}", REASON.SIGNATURE),
+        (f"{good}.{signature}", REASON.MALFORMED),
+        (token(key=bytes(64)), REASON.SIGNATURE),
+        ("a" * (1 << 20), REASON.SIZE),
+        (good + "A" * CREDENTIAL_BYTES_MAX, REASON.SIZE),
+        (by_hand({"alg": "HS256", "crit": ["b64"], "b64": False}, {}), REASON.MALFORMED),
+        (by_hand({"alg": "HS256", "kid": 7}, {}), REASON.MALFORMED),
+        (by_hand({"alg": ["HS256"]}, {}), REASON.MALFORMED),
+        (by_hand(["HS256"], {}), REASON.MALFORMED),
+    ):
+        assert verify(by, bad) == wanted, bad[:80]
+    for cut in range(len(good)):
+        assert verify(by, good[:cut]) in (REASON.MALFORMED, REASON.SIGNATURE), cut
+    deep = "[" * 6_000 + "]" * 6_000
+    nested = base64.urlsafe_b64encode(deep.encode()).rstrip(b"=").decode()
+    assert verify(by, f"{nested}.{body}.{signature}") in (REASON.MALFORMED, REASON.SIZE)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode()))
+def test_no_bytes_raise_anything_but_a_refusal(shown: bytes) -> None:
+    by = TokenProvider([Fixed(VerifyingKey(SECRET, frozenset(("HS256",))))], TokenRules())
+    assert verify(by, shown) in set(RefusalReason)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["sub", "exp", "nbf", "iat", "iss", "aud", "jti", "x"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+            lambda inner: (
+                st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+            ),
+            max_leaves=5,
+        ),
+    )
+)
+def test_no_claims_raise_anything_but_a_refusal(claims: dict[str, object]) -> None:
+    head = {"alg": "HS256"}
+    unsigned = by_hand(head, claims).rsplit(".", 1)[0]
+    signed = by_hand(head, claims, hmac.new(SECRET, unsigned.encode(), sha256).digest())
+    by = TokenProvider(
+        [Fixed(VerifyingKey(SECRET, frozenset(("HS256",))))], TokenRules("sub", "a", "b")
+    )
+    found = verify(by, signed)
+    assert found in set(RefusalReason) or found == claims["sub"]
+
+
+def test_of_a_set_the_key_with_the_token_s_name_verifies_it(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    other = bytes(reversed(SECRET))
+    file.write_bytes(
+        key_set(
+            jwk(RSA_KEY, "one"),
+            jwk(EC_KEY, "two", alg="ES256", use="sig"),
+            jwk(SECRET, "three"),
+            jwk(ED_KEY, "four", use="enc"),
+            jwk(RSA_KEY, "five", alg="RS512"),
+            {"kty": "strange", "kid": "six"},
+        )
+    )
+    by = provider(tokenKeySet=str(file))
+    assert verify(by, token("a", RSA_KEY, "RS256", kid="one")) == "a"
+    assert verify(by, token("b", EC_KEY, "ES256", kid="two")) == "b"
+    assert verify(by, token("c", SECRET, kid="three")) == "c"
+    assert verify(by, token("c", SECRET)) == "c"  # it names none: any that could
+    for bad, wanted in (
+        (token("a", RSA_KEY, "RS256", kid="two"), REASON.ALGORITHM),
+        (token("a", RSA_KEY, "RS256", kid="five"), REASON.ALGORITHM),
+        (token("a", ED_KEY, "EdDSA", kid="four"), REASON.UNKNOWN_KEY),
+        (token("a", SECRET, kid="seven"), REASON.UNKNOWN_KEY),
+        (token("a", other, kid="three"), REASON.SIGNATURE),
+    ):
+        assert verify(by, bad) == wanted
+
+
+def test_a_key_is_changed_without_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.write_bytes(key_set(jwk(RSA_KEY, "one")))
+
+    async def test() -> None:
+        source = KeyFile(
+            file, lambda: keys_of_set(file.read_bytes(), str(file), secrets=False), 1.0
+        )
+        by = TokenProvider([source], TokenRules())
+        first, second = (
+            token("a", RSA_KEY, "RS256", kid="one"),
+            token("b", EC_KEY, "ES256", kid="two"),
+        )
+        shown = [Credentials("token", each.encode()) for each in (first, second)]
+        before = by.generation
+        assert (await by.verify(shown[0])).role == "a"
+        with pytest.raises(CredentialsError):
+            await by.verify(shown[1])
+        file.write_bytes(b"{")
+        await source._content.look()  # as `follow` does
+        assert (await by.verify(shown[0])).role == "a"
+        assert by.generation == before
+        file.write_bytes(key_set(jwk(EC_KEY, "two")))
+        await source._content.look()
+        assert by.generation != before
+        assert (await by.verify(shown[1])).role == "b"
+        with pytest.raises(CredentialsError):
+            await by.verify(shown[0])
+
+    steady.run(test())
+
+
+def test_a_set_at_a_url_is_fetched_again_for_a_name_that_is_new_but_not_for_each() -> None:
+    body, asked = [key_set(jwk(RSA_KEY, "one"))], [0]
+
+    def answer(_verb: str, _path: str) -> answering.Answer:
+        asked[0] += 1
+        return 200, {}, body[0]
+
+    async def test(url: str) -> None:
+        now = [100.0]
+        source = KeySetUrl(url, None, 300.0, 1_000.0, lambda: now[0])
+        by = TokenProvider([source], TokenRules())
+        old = Credentials("token", token("a", RSA_KEY, "RS256", kid="one").encode())
+        new = Credentials("token", token("b", EC_KEY, "ES256", kid="two").encode())
+        assert (await by.verify(old)).role == "a"
+        assert asked[0] == 1
+        body[0] = key_set(jwk(RSA_KEY, "one"), jwk(EC_KEY, "two"))
+        for _ in range(50):  # a stranger with names of no key
+            with pytest.raises(CredentialsError):
+                await by.verify(new)
+        assert asked[0] == 1
+        now[0] += 10
+        assert (await by.verify(new)).role == "b"
+        assert asked[0] == 2
+
+    with answering.node(answer) as url:
+        steady.run(test(url))
+
+
+def test_while_a_url_is_down_the_keys_it_had_go_on_until_their_time_is_over() -> None:
+    status = [200]
+
+    def answer(_verb: str, _path: str) -> answering.Answer:
+        return status[0], {}, key_set(jwk(RSA_KEY, "one")) if status[0] == 200 else b"down"
+
+    async def test(url: str) -> None:
+        now = [100.0]
+        source = KeySetUrl(url, None, 300.0, 1_000.0, lambda: now[0])
+        by = TokenProvider([source], TokenRules())
+        shown = Credentials("token", token("a", RSA_KEY, "RS256", kid="one").encode())
+        assert (await by.verify(shown)).role == "a"
+        good = by.generation
+        status[0] = 503
+        with capture_logs() as logged:
+            now[0] += 999
+            await source._fetch()
+            assert (await by.verify(shown)).role == "a"
+            assert by.generation == good
+            now[0] += 2
+            with pytest.raises(CredentialsError) as raised:
+                await by.verify(shown)
+        assert raised.value.kind is REASON.BUSY
+        assert by.generation != good
+        assert logged[0]["event"] == "security.key_set_not_fetched"
+        assert logged[0]["seconds_left"] == 1
+        status[0] = 200
+        now[0] += 10
+        assert (await by.verify(shown)).role == "a"
+
+    with answering.node(answer) as url:
+        steady.run(test(url))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"keys":7}', b'{"keys":[]}', b'{"keys":[{}]}', b"["]
+)
+def test_what_is_no_set_of_keys_is_named_with_the_remedy(body: bytes) -> None:
+    with pytest.raises(StartError, match="tokenKeySet"):
+        keys_of_set(body, "keys.json", secrets=True)
+
+
+def test_secrets_that_are_published_or_could_be_guessed_do_not_count(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="no key"):
+        keys_of_set(key_set(jwk(SECRET, "one")), "https://x", secrets=False)
+    with pytest.raises(StartError, match="no key"):
+        keys_of_set(key_set(jwk(b"short", "one")), "keys.json", secrets=True)
+    with pytest.raises(StartError, match="32 at least"):
+        secret_key(Path(secret_file(tmp_path, b"x" * 31)))
+    with pytest.raises(StartError, match="is for ES256"):
+        public_key(Path(public_file(tmp_path, EC_KEY)), "RS256")
+
+
+def test_no_error_tells_a_key(tmp_path: Path) -> None:
+    told = jwk(SECRET, "one", alg="strange")
+    for content in (key_set(told), key_set({**told, "kty": "RSA"}), b"k" + key_set(told)):
+        with pytest.raises(StartError) as raised:
+            keys_of_set(content, "keys.json", secrets=True)
+        assert str(told["k"]) not in str(raised.value)
