@@ -9,7 +9,7 @@ from anabranch.client._consumer.assignment import Holding
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._queue.core import QueueCore
 from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
-from anabranch.client._queue.turns import Turns, hold_s
+from anabranch.client._queue.turns import Pace, Turns, hold_s
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from simulation.consumers import CLOSE_S, Consumer
 from simulation.scheduler import Action
@@ -40,7 +40,7 @@ class QueueReader(Consumer):
         core = ConsumerCore(settle_s=0.0)
         self._queue = QueueCore(core)
         self._queue.begin(LOCK_S)
-        self._turns = Turns(hold_s(LOCK_S), MESSAGES_MAX, self.local_now())
+        self._turns = Turns(hold_s(LOCK_S), Pace(MESSAGES_MAX), self.local_now())
         self._watch = Watch(self._world, self.topic)
         self._watch_at = 0.0
         self._wanted: tuple[str, ...] = ()
@@ -123,6 +123,7 @@ class QueueReader(Consumer):
         def polled(in_time: bool) -> None:
             given = found[:] if in_time else []
             ended = self.local_now()
+            self._turns.pace.asked(ended - now)
             self._queue.quiet.polled(now, ended, {each.place[0] for each in given})
             self._queue.quiet.contact(in_time)
             if given:

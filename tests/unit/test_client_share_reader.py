@@ -89,7 +89,7 @@ async def reading(
 ) -> AsyncIterator[tuple[ShareReader, asyncio.Event]]:
     came = asyncio.Event()
     calls = (came.set, lambda *_: None, lambda _: None, lambda: None)
-    reader = ShareReader({}, Delivering(lock_s, 10), messages_max, *calls)
+    reader = ShareReader({}, Delivering(lock_s, 10), Pace(messages_max), *calls)
     reader.subscribe(["k"])
     try:
         yield reader, came
@@ -97,7 +97,7 @@ async def reading(
         assert await reader.close(None)
 
 
-async def received(reader: ShareReader, came: asyncio.Event) -> Delivery:
+async def received(reader: ShareReader | ShareReaders, came: asyncio.Event) -> Delivery:
     """As a receiver waits for it."""
     while True:
         came.clear()
@@ -174,6 +174,15 @@ def test_it_joins_anew_for_more_once_full_deliveries_are_settled_quickly() -> No
     assert pace.records == 1
 
 
+def test_the_time_in_which_kafka_is_asked_does_not_make_it_slow() -> None:
+    asked, worked_on = Pace(500), Pace(500)
+    for each in range(1, 9):
+        asked.asked(1.4)
+        joined = asked.ended(True, 1, 1.5 * each), worked_on.ended(True, 1, 1.5 * each)
+        assert joined == (each == 8, False)
+    assert (asked.records, worked_on.records) == (100, 1)
+
+
 @pytest.mark.parametrize("most", [1, 2, 20, 100, 500])
 def test_it_never_asks_for_more_than_it_may(most: int) -> None:
     pace = Pace(most)
@@ -204,10 +213,11 @@ async def delayed(readers: ShareReaders, came: asyncio.Event, delay_s: float) ->
 @asynccontextmanager
 async def pooled(lock_s: float) -> AsyncIterator[tuple[ShareReaders, asyncio.Event]]:
     came = asyncio.Event()
+    pace = Pace(500)
 
     def member(on_park: Callable[[], None]) -> ShareReader:
         calls = (came.set, lambda *_: None, lambda _: None, on_park)
-        return ShareReader({}, Delivering(lock_s, 10), 500, *calls)
+        return ShareReader({}, Delivering(lock_s, 10), pace, *calls)
 
     readers = ShareReaders(member, came.set)
     readers.subscribe(["k"])
@@ -240,6 +250,18 @@ def test_a_consumer_reads_on_by_another_member_while_one_is_parked(group: Group)
                 assert list(group.subscribed.values()).count(True) <= 1
         assert group.answers[AcknowledgeType.RELEASE] == 3, "closing releases what was parked"
         assert group.members == 0
+
+    asyncio.run(test())
+
+
+def test_a_member_that_reads_on_for_one_that_is_parked_keeps_its_pace(group: Group) -> None:
+    async def test() -> None:
+        async with pooled(_LONG_S) as (readers, came):
+            while group.sizes[-1] == 1:
+                (await received(readers, came)).acknowledge_open(2, ACCEPT)
+            await delayed(readers, came, _LONG_S / 2)
+            await until(lambda: group.members == 2)
+        assert group.sizes == [1, 100, 100]
 
     asyncio.run(test())
 

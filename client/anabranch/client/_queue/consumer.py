@@ -33,7 +33,7 @@ from anabranch.client._queue.messages import (
 )
 from anabranch.client._queue.share_group import Delivering, delivering_of
 from anabranch.client._queue.share_reader import ShareReader, ShareReaders
-from anabranch.client._queue.turns import hold_s
+from anabranch.client._queue.turns import Pace, hold_s
 from anabranch.client._settings import DeadLetterPolicy, QueueSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
@@ -300,15 +300,18 @@ class QueueConsumer(Consumer[QueueMessage]):
         if self._reader is None and assignment is not None:
             self._queue.group_id = assignment.group_id
             kafka = in_group(self._kafka, assignment, self._watch.layout)
-            self._reader = ShareReaders(functools.partial(self._member, kafka), self._readable.set)
+            member = functools.partial(self._member, kafka, Pace(self._settings.messages_max))
+            self._reader = ShareReaders(member, self._readable.set)
         if self._reader is not None and not self._is_closing:
             self._reader.subscribe(list(wanted))
 
-    def _member(self, kafka: Mapping[str, Any], on_park: Callable[[], None]) -> ShareReader:
+    def _member(
+        self, kafka: Mapping[str, Any], pace: Pace, on_park: Callable[[], None]
+    ) -> ShareReader:
         return ShareReader(
             kafka,
             self._delivering,
-            self._settings.messages_max,
+            pace,
             self._readable.set,
             self._queue.quiet.polled,
             self._queue.quiet.contact,

@@ -15,6 +15,8 @@ What librdkafka's share consumer (2.16, a preview) asks for, and what is made of
   some that were settled quickly it joins once more for more (`Pace`): a new member has messages
   after 25 to 40 ms. Kafka reads far more than it then gives out, again for each fetch: with
   deliveries of 500 small messages a backlog cost it three times as much as with 2,000.
+* It asks one broker at a time, whichever leads the next one of the partitions that it has. A broker
+  that leads few of many is asked rarely, and gives one batch then while the number is 1.
 * The group's coordinator makes known partitions of a new topic only in answer to a later heartbeat,
   every five seconds by default. Another subscription makes librdkafka send one at once, so after
   each change of topics the name of a topic that is not there is added and taken away a few times.
@@ -47,7 +49,7 @@ from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER, part
 from anabranch.client._queue.drain import Contact
 from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
 from anabranch.client._queue.share_group import Delivering
-from anabranch.client._queue.turns import Turns, hold_s
+from anabranch.client._queue.turns import Pace, Turns, hold_s
 from anabranch.wire.logging import get_logger
 
 _logger = get_logger(__name__)
@@ -79,7 +81,7 @@ class ShareReader:
         self,
         kafka: Mapping[str, Any],
         delivering: Delivering,
-        messages_max: int,
+        pace: Pace,
         on_read: Callable[[], None],
         on_poll: Callable[[float, float, set[str]], None],
         on_contact: Callable[[bool], None],
@@ -89,7 +91,7 @@ class ShareReader:
         self._kafka = kafka
         self._hold_s = hold_s(delivering.lock_s)
         self._count_max = delivering.count_max
-        self._turns = Turns(self._hold_s, messages_max, time.monotonic())
+        self._turns = Turns(self._hold_s, pace, time.monotonic())
         self._on_read = on_read
         self._on_poll = on_poll
         self._on_contact = on_contact
@@ -179,6 +181,8 @@ class ShareReader:
         if not self._turns.is_to_poll(self._wanted, self._asked, self._waiting > 0):
             self._rest()
             return
+        if self._turns.is_outpaced:
+            self._leave()
         if self._consumer is None:
             self._consumer = self._member()
         self._follow(self._consumer)
@@ -202,13 +206,15 @@ class ShareReader:
     def _poll(self, consumer: ShareConsumer) -> None:
         began = time.monotonic()
         messages = found = list(consumer.poll(_POLL_S))
+        ended = time.monotonic()
+        self._turns.pace.asked(ended - began)
         self._turns.unsent = False
         if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
             for message in found:
                 self.trouble.note(message.error())
             messages = [message for message in found if message.error() is None]
         topics = {topic or "" for topic in set(map(Message.topic, messages))}
-        self._loop.call_soon_threadsafe(self._on_poll, began, time.monotonic(), topics)
+        self._loop.call_soon_threadsafe(self._on_poll, began, ended, topics)
         if messages:
             self.trouble.well()
             self._deliver(consumer, messages, topics, began)
@@ -238,11 +244,13 @@ class ShareReader:
                     consumer.acknowledge(messages[index], _TYPES[answer])
             self._tell_discarded(messages, answers)
         self._turns.unsent = True
+        # Before another member reads, whose deliveries are counted, too.
+        joins_anew = self._turns.pace.ended(in_time, len(messages), time.monotonic())
         if due:
             self._park(consumer, messages, due)
         if not in_time:
             _logger.warning("consumer.settled_too_late", messages=answers.count(RELEASE))
-        if self._turns.pace.ended(in_time, len(messages), time.monotonic()) and not self._stopped:
+        if joins_anew and not self._stopped:
             self._leave()
 
     def _park(

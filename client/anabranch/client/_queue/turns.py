@@ -31,18 +31,27 @@ class Pace:
     or 100 if they had less. Whoever takes a message or two and goes, or takes long for each, keeps
     few from the others. Kafka counts what it gives out in vain, and discards what was given out too
     often.
+
+    The second does not run while Kafka is asked: where that takes long, few at a time would make it
+    take long for ever. All members of one consumer have one pace, since one reads at a time.
     """
 
     def __init__(self, records_max: int) -> None:
         self._records_max = records_max
         self.records = _FIRST
+        self._asking_s = 0.0  # so far
         self._ends: collections.deque[tuple[float, int]] = collections.deque(maxlen=_DELIVERIES)
+
+    def asked(self, took_s: float) -> None:
+        """Kafka was asked for messages, whatever came of it."""
+        self._asking_s += took_s
 
     def ended(self, in_time: bool, messages: int, now: float) -> bool:
         """A delivery is over. Whether `records` must be taken up now: by joining the group anew.
 
         Also true of each that was not settled in time, so that others get what was not.
         """
+        now -= self._asking_s
         if not in_time:
             self._ends.clear()
             self.records = _FIRST
@@ -65,12 +74,13 @@ class Turns:
     Whoever carries them out says what it has done, and keeps `unsent` and `untaken`.
     """
 
-    def __init__(self, hold_s: float, messages_max: int, now: float) -> None:
-        self.pace = Pace(messages_max)
+    def __init__(self, hold_s: float, pace: Pace, now: float) -> None:
+        self.pace = pace
         self.unsent = False  # answers were given since the last poll
         self.untaken = False  # nobody came for the last delivery
         self._hold_s = hold_s
         self._idle_since = now
+        self._records = pace.records  # that it has joined for
         self._topics: tuple[str, ...] = ()
         self._nudges: list[float] = []
         self._nudged = False
@@ -96,8 +106,14 @@ class Turns:
         """How long a rest of a member lasts, unless something happens."""
         return _SEND_AFTER_S if self.unsent or self._nudges else _REST_S
 
+    @property
+    def is_outpaced(self) -> bool:
+        """Whether it has joined for another number of records than is good by now."""
+        return self._records != self.pace.records
+
     def joined(self) -> None:
         """It is a new member, subscribed to nothing."""
+        self._records = self.pace.records
         self._topics = ()
 
     def parked(self) -> None:
