@@ -180,6 +180,32 @@ CLIENTS: Final = Dashboard(
             ),
         ),
         lines(
+            "Who came",
+            PanelUnit.PER_SECOND,
+            "Requests and connections of somebody who has shown who they are, by how.",
+            Query(
+                f"sum by (method) (rate(anabranch_authentications_total{RATE_INTERVAL}))",
+                "{{method}}",
+            ),
+        ),
+        lines(
+            "Kept out",
+            PanelUnit.PER_SECOND,
+            "Failed hand-shakes, refused credentials, and requests without the right.",
+            Query(
+                f"sum by (reason) (rate(anabranch_tls_refused_total{RATE_INTERVAL}))",
+                "TLS: {{reason}}",
+            ),
+            Query(
+                f"sum by (reason) (rate(anabranch_authentication_refusals_total{RATE_INTERVAL}))",
+                "credentials: {{reason}}",
+            ),
+            Query(
+                f"sum by (reason) (rate(anabranch_authorization_refusals_total{RATE_INTERVAL}))",
+                "right: {{reason}}",
+            ),
+        ),
+        lines(
             "Backlog",
             PanelUnit.COUNT,
             "Messages that a subscription has yet to read.",
