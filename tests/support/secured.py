@@ -34,7 +34,7 @@ class SecuredNode:
     def __init__(self, node: MemoryNode, security: NodeSecurity) -> None:
         self.node = node
         self.security = security
-        self.url = ""
+        self.http: httpx.AsyncClient
         self.wire: WireServer
 
     async def ask(
@@ -44,8 +44,7 @@ class SecuredNode:
         told = {name.replace("_", "-"): value for name, value in headers.items()}
         if shown:
             told["Authorization"] = shown
-        async with httpx.AsyncClient(base_url=self.url, timeout=WAIT_S) as client:
-            return await client.request(method, path, headers=told, json=json)
+        return await self.http.request(method, path, headers=told, json=json)
 
     @asynccontextmanager
     async def connect(
@@ -96,7 +95,9 @@ async def secured(node: MemoryNode) -> AsyncIterator[SecuredNode]:
     one = SecuredNode(node, security)
     await security.start()
     with bind(HOST, 0) as held, bind(HOST, 0) as binary:
-        one.url = f"http://{HOST}:{held.getsockname()[1]}"
+        one.http = httpx.AsyncClient(
+            base_url=f"http://{HOST}:{held.getsockname()[1]}", timeout=WAIT_S
+        )
         app = create_app(node.operations, node.settings, node.metrics, security)
         server = HttpServer(app, held, node.settings.http_limits)
         await server.start()
@@ -107,6 +108,7 @@ async def secured(node: MemoryNode) -> AsyncIterator[SecuredNode]:
         try:
             yield one
         finally:
+            await one.http.aclose()
             await one.wire.stop()
             await server.stop()
             await security.stop()
