@@ -29,7 +29,12 @@ def violation_found(*expected: str, first_seed: int = 0) -> None:
 
 def stormy(monkeypatch: pytest.MonkeyPatch, **topics: object) -> None:
     """Every seed is drawn as usual, except for this: what a rare bug needs happens all the time."""
-    usual = {"operators": True, "load": LoadShape("constant", 1.0), "queue_consumers": 0}
+    usual = {
+        "operators": True,
+        "load": LoadShape("constant", 1.0),
+        "queue_consumers": 0,
+        "many": False,
+    }
     by_hand = {**usual, **topics}
     monkeypatch.setattr(
         run, "draw_topics", lambda rng: msgspec.structs.replace(draw_topics(rng), **by_hand)

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 from pydantic import ValidationError
 
@@ -26,6 +27,8 @@ from anabranch.wire.connection import Connection
 from anabranch.wire.limiter import HeldMemory
 from anabranch.wire.semaphore import AsyncSemaphore
 from anabranch.wire.shared import SharedMemory
+from simulation import run
+from simulation.list_plan import draw_lists
 from simulation.run import simulate
 
 pytestmark = pytest.mark.simulation
@@ -41,6 +44,16 @@ def violation_found(*expected: str, first_seed: int = 0) -> None:
             assert any(each in report.violation for each in expected), report.explain()
             return
     raise AssertionError(f"{SEEDS_MAX} seeds found nothing")
+
+
+def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every seed has long lists, little memory for them, and many who want some."""
+    wanted = {"topics": 60, "listers": 5, "mute": 3, "memory": 2, "change_interval_s": 2.0}
+    monkeypatch.setattr(
+        run,
+        "draw_lists",
+        lambda rng: msgspec.structs.replace(draw_lists(rng), **wanted),
+    )
 
 
 def test_a_difference_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +196,7 @@ def test_limits_that_count_for_those_who_come_only(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_time_out_that_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    tight(monkeypatch)
     monkeypatch.setattr(AsyncSemaphore, "_ring", lambda self: setattr(self, "_alarm", None))
     violation_found("lets request", "was answered after")
 

@@ -8,7 +8,7 @@ import pytest
 
 from simulation.run import simulate
 
-SEEDS = 200
+SEEDS = 100
 SEEDS_PER_TEST = 20
 
 pytestmark = pytest.mark.simulation
