@@ -21,7 +21,7 @@ from anabranch.broker.load.reporter import Probe
 from anabranch.broker.metrics.node import measure_connections, measure_node
 from anabranch.broker.ports import TlsPorts
 from anabranch.broker.proxy.proxy import Proxy
-from anabranch.broker.security.node import node_security
+from anabranch.broker.security.node import measure_security
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
@@ -67,9 +67,7 @@ def _measure_all(node: MemoryNode) -> None:
     http, wire = Connections(node.settings.http_limits), node.settings.wire_limits
     measure_connections(lambda: 0, Gate(wire.account, wire.exempt), http, node.metrics)
     TlsPorts(node.settings).measure(node.metrics)
-    security = node_security(node.settings, lambda: node.view)
-    assert security is not None
-    security.measure(node.metrics)
+    measure_security(None, node.metrics)
     service, reports = node.operations.topics.access.service, node.operations.traffic
     counts = build_counts(node.operations, node.runtime)
     table = LoadTable()

@@ -50,30 +50,6 @@ class NodeSecurity:
         """Follows nothing any more."""
         await self.authenticator.stop()
 
-    def measure(self, metrics: Metrics) -> None:
-        """Registers what is counted."""
-        metrics.totals(
-            "anabranch_authentications",
-            "Requests and connections of somebody who has shown who they are.",
-            "method",
-            lambda: self.authenticator.admitted,
-        )
-        metrics.totals(
-            "anabranch_authentication_refusals",
-            "Requests and connections of somebody who is not who they say, or does not say.",
-            "reason",
-            lambda: self.authenticator.refused,
-        )
-        metrics.totals(
-            "anabranch_authorization_refusals",
-            "Requests of somebody without the right to them; hidden: answered as not there.",
-            "reason",
-            self._refused,
-        )
-
-    def _refused(self) -> Mapping[str, int]:
-        return self.guard.refused
-
 
 class WireAdmission:
     """Admits clients of the binary port by what they show in CONNECT and AUTH_RESPONSE."""
@@ -136,3 +112,26 @@ class WireAdmission:
 def node_security(settings: Settings, state: Callable[[], StateReader]) -> NodeSecurity | None:
     """As the settings say; None where nobody has to say who they are. Raises StartError."""
     return NodeSecurity(settings, state) if settings.authentication_enabled else None
+
+
+def measure_security(security: NodeSecurity | None, metrics: Metrics) -> None:
+    """Registers what is counted of who comes: nothing without `security`, as nobody is asked."""
+    nobody: Mapping[str, int] = {}
+    metrics.totals(
+        "anabranch_authentications",
+        "Requests and connections of somebody who has shown who they are.",
+        "method",
+        lambda: nobody if security is None else security.authenticator.admitted,
+    )
+    metrics.totals(
+        "anabranch_authentication_refusals",
+        "Requests and connections of somebody who is not who they say, or does not say.",
+        "reason",
+        lambda: nobody if security is None else security.authenticator.refused,
+    )
+    metrics.totals(
+        "anabranch_authorization_refusals",
+        "Requests of somebody without the right to them; hidden: answered as not there.",
+        "reason",
+        lambda: nobody if security is None else security.guard.refused,
+    )

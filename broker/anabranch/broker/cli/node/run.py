@@ -62,7 +62,7 @@ async def run(settings: Settings) -> int:
     from anabranch.broker.metrics.node import measure_connections
     from anabranch.broker.node import Node
     from anabranch.broker.ports import TlsPorts, hold_ports
-    from anabranch.broker.security.node import node_security
+    from anabranch.broker.security.node import measure_security, node_security
     from anabranch.broker.settings.model import BINARY, WEB
     from anabranch.wire.server import WireServer
 
@@ -93,8 +93,7 @@ async def run(settings: Settings) -> int:
                 lambda: len(wire.peers), wire.gate, server.connections, running.metrics
             )
             tls.measure(running.metrics)
-            if security is not None:
-                security.measure(running.metrics)
+            measure_security(security, running.metrics)
             ended = asyncio.create_task(running.wait_ended())
             asked = asyncio.create_task(stopping.wait())
             await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
