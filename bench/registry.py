@@ -12,6 +12,7 @@ from bench import (
     hot_broker,
     latency,
     layouts,
+    many_topics,
     memory,
     operations,
     proxying,
@@ -377,6 +378,13 @@ FIGURES = (
         "at most 40 MB",
         "-",
         topic_lists.memory,
+    ),
+    Figure(
+        "many-topics",
+        "one stream consumer of 10,000 topics, at rest",
+        "at most 50 % of a core (our own)",
+        "-",
+        many_topics.at_rest,
     ),
     Figure(
         "audit",

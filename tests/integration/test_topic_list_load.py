@@ -26,12 +26,12 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.core.names import full_name
 from anabranch.core.topic_lists.sorted_names import topics_hash
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
+from anabranch.devkit.nodes import NodeProcess, stop_all
 from anabranch.devkit.ports import free_port
-from anabranch.devkit.topics_on_log import append_topics
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.framing import encode_frame
+from support.many_topics import start_with_topics
 from support.processes import EVENLY, HOST
 from support.proxy_process import proxy_process
 
@@ -149,15 +149,8 @@ def node(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iter
         EVENLY,
     )
     try:
-        process.start()
-        await_ready([process])
-        for number in range(100):  # some fall into each bundle of the namespace
-            get(process.url, f"/lookup/v2/topic/persistent/{HOME}/any-{number}")
-        process.kill()
         connection = KafkaConnection(kafka.bootstrap_servers)
-        append_topics(connection, prefix, process.broker_id, NAMES, 1)
-        process.start()
-        await_ready([process])
+        start_with_topics(process, connection, prefix, NAMES)
         yield process
     finally:
         stop_all([process])

@@ -2,6 +2,7 @@
 
 Making 100,000 Kafka topics would measure Kafka. So the log is given the records that a node would
 have proposed, by the very rules that nodes fold it with, while there is no node to act on them.
+Who wants to read and write them, too, has Kafka make theirs, many by one request.
 """
 
 from __future__ import annotations
@@ -15,26 +16,31 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import append_record
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.log.records import TopicChange
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.propose import topic_change
 from anabranch.core.topics.topic import TopicMove
 
 _AT_ONCE: Final = 5_000  # appends that are not settled
 _DEADLINE_S: Final = 60.0
+_MADE_AT_ONCE: Final = 500  # Kafka topics
+_MAKE_S: Final = 300.0
 
 
 def append_topics(
     connection: KafkaConnection, prefix: str, broker: str, names: Sequence[str], segments: int
-) -> None:
+) -> list[SegmentTopic]:
     """Each of `names` is created and opened, by the session of a broker that is not running now.
 
     That broker must own the bundles that they fall into. Raises RuntimeError when a record would
-    be rejected, or was not appended.
+    be rejected, or was not appended. Returns the Kafka topics that they need.
     """
     wal = Topics(prefix).wal
     replica = _folded(connection, wal)
@@ -48,6 +54,22 @@ def append_topics(
     writer.close(_DEADLINE_S)
     if failures:
         raise RuntimeError(f"{len(failures)} records were not appended: {failures[0]}")
+    return [
+        SegmentTopic(kafka_topic(prefix, name, topic.incarnation, each), each.buckets)
+        for name in names
+        if (topic := replica.topic(name)) is not None
+        for each in topic.segments
+    ]
+
+
+def make_kafka_topics(connection: KafkaConnection, topics: Sequence[SegmentTopic]) -> None:
+    """Kafka makes them."""
+    admin = SegmentAdmin(connection, SegmentSettings())
+    try:
+        for first in range(0, len(topics), _MADE_AT_ONCE):
+            admin.create(topics[first : first + _MADE_AT_ONCE], _MAKE_S)
+    finally:
+        admin.close()
 
 
 def _folded(connection: KafkaConnection, wal: str) -> MemoryReplica:

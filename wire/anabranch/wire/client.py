@@ -72,6 +72,8 @@ class ClientConnection(Connection):
             ) from None
         finally:
             self._waiting.pop(number, None)
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # who gave up in this very moment has not looked at it
         _raise_error(command)
         return command
 
