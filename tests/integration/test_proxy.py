@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from anabranch.client import Client
+from anabranch.client import Client, Producer
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.processes import run as command
 from support.proxy_process import ProxyProcess, proxy_process
@@ -120,50 +120,68 @@ def test_administration_goes_through_either_proxy(
     assert "reaches" in doctor.stdout, doctor.stdout
 
 
+class Flow:
+    """Messages of a producer, and what a consumer was given of them."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.received: dict[bytes, list[bytes]] = defaultdict(list)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.received.values()))
+
+    async def goes_on(self) -> None:
+        seen = self.count
+        await until(lambda: self.count > seen + 200)
+
+
+@asynccontextmanager
+async def flowing(proxies: list[ProxyProcess], topic: str, kafka: str) -> AsyncIterator[Flow]:
+    """While it lasts, messages are sent and received through the proxies; in the end all are there,
+    once and in the order of their keys.
+    """
+    async with Client(url_of(proxies)) as client:
+        flow = Flow(await client.create_producer(topic))
+        consumer = await client.subscribe(topic, "billing", "only")
+
+        async def receive() -> None:
+            async for message in consumer:
+                flow.received[message.key or b""].append(bytes(message.value))
+                consumer.acknowledge(message)
+
+        receiving = asyncio.create_task(receive())
+        traffic = Traffic(flow.producer, _KEYS, 0.01)
+        await flow.goes_on()
+        yield flow
+        sent = await traffic.stop()
+        received = flow.received
+        await until(lambda: all(set(received[key]) == set(values) for key, values in sent.items()))
+        receiving.cancel()
+        await asyncio.gather(receiving, return_exceptions=True)
+        kept = await asyncio.to_thread(stored, kafka, flow.producer.layout)
+    assert wrong(kept, sent) == []
+    once = {key: list(dict.fromkeys(values)) for key, values in received.items()}
+    assert wrong(once, sent) == []
+
+
 def test_nothing_is_lost_when_proxies_are_killed_until_one_is_left(
     cluster: TopicCluster, tmp_path: Path
 ) -> None:
     """Whichever its clients were at, they go on by another one; layouts come by that, too."""
     topic = "public/default/by-any"
-    received: dict[bytes, list[bytes]] = defaultdict(list)
-
-    def count() -> int:
-        return sum(map(len, received.values()))
 
     async def body(proxies: list[ProxyProcess]) -> None:
         last = proxies[-1]
         await rest(last, "PUT", f"/admin/v2/scalable/{topic}", params={"numInitialSegments": 2})
-        async with Client(url_of(proxies)) as client:
-            producer = await client.create_producer(topic)
-            consumer = await client.subscribe(topic, "billing", "only")
-
-            async def receive() -> None:
-                async for message in consumer:
-                    received[message.key or b""].append(bytes(message.value))
-                    consumer.acknowledge(message)
-
-            receiving = asyncio.create_task(receive())
-            traffic = Traffic(producer, _KEYS, 0.01)
-            await until(lambda: count() > 200)
+        async with flowing(proxies, topic, cluster.kafka) as flow:
             for each in proxies[:-1]:
                 each.process.kill()
                 await asyncio.to_thread(each.process.wait)
-                seen = count()
-                await until(lambda seen=seen: count() > seen + 200)  # type: ignore[misc]
+                await flow.goes_on()
             await rest(last, "POST", f"/admin/v2/scalable/{topic}/split/0")
-            await until(lambda: len(producer.layout.segments) == 4)
-            seen = count()
-            await until(lambda: count() > seen + 200)
-            sent = await traffic.stop()
-            await until(
-                lambda: all(set(received[key]) == set(values) for key, values in sent.items())
-            )
-            receiving.cancel()
-            await asyncio.gather(receiving, return_exceptions=True)
-            kept = await asyncio.to_thread(stored, cluster.kafka, producer.layout)
-        assert wrong(kept, sent) == []
-        once = {key: list(dict.fromkeys(values)) for key, values in received.items()}
-        assert wrong(once, sent) == []
+            await until(lambda: len(flow.producer.layout.segments) == 4)
+            await flow.goes_on()
 
     nodes = [node.broker_id for node in cluster.nodes]
     with contextlib.ExitStack() as stack:
@@ -180,23 +198,11 @@ def test_nothing_is_lost_and_keys_keep_their_order_when_a_session_s_node_is_kill
             proxies[0], "PUT", f"/admin/v2/scalable/{TOPIC}", params={"numInitialSegments": 2}
         )
         await rest(proxies[1], "GET", f"/lookup/v2/topic/topic/{TOPIC}")
-        received: dict[bytes, list[bytes]] = defaultdict(list)
-        async with Client(url_of(proxies)) as client:
-            producer = await client.create_producer(TOPIC)
-            consumer = await client.subscribe(TOPIC, "billing", "only")
-
-            async def receive() -> None:
-                async for message in consumer:
-                    received[message.key or b""].append(bytes(message.value))
-                    consumer.acknowledge(message)
-
-            receiving = asyncio.create_task(receive())
-            traffic = Traffic(producer, _KEYS, 0.01)
-            await until(lambda: sum(map(len, received.values())) > 200)
+        async with flowing(proxies, TOPIC, cluster.kafka) as flow:
             victim = await controller_of(proxies[0], TOPIC)
             node = next(each for each in cluster.nodes if each.broker_id == victim)
             node.kill()
-            before = sum(map(len, received.values()))
+            before = flow.count
 
             async def split() -> bool:
                 """A proxy asks again what only reads; a split that was answered by none may be
@@ -207,18 +213,8 @@ def test_nothing_is_lost_and_keys_keep_their_order_when_a_session_s_node_is_kill
                 return len(layout["segments"]) == 4
 
             await eventually(split)
-            await until(lambda: len(producer.layout.segments) == 4)
-            await until(lambda: sum(map(len, received.values())) > before + 200)
-            sent = await traffic.stop()
-            await until(
-                lambda: all(set(received[key]) == set(values) for key, values in sent.items())
-            )
-            receiving.cancel()
-            await asyncio.gather(receiving, return_exceptions=True)
-            kept = await asyncio.to_thread(stored, cluster.kafka, producer.layout)
-        assert wrong(kept, sent) == []
-        once = {key: list(dict.fromkeys(values)) for key, values in received.items()}
-        assert wrong(once, sent) == []
+            await until(lambda: len(flow.producer.layout.segments) == 4)
+            await until(lambda: flow.count > before + 200)
 
     with connections_noted() as ports:
         asyncio.run(asyncio.wait_for(body(), TEST_S))

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from simulation import run
-from simulation.run import simulate
+from simulation.run import Report, simulate
 from simulation.topic_load import LoadShape
 from simulation.topic_plan import draw_topics, with_topics
 
 SEEDS_MAX = 150
+
+
+def first_violation(seeds: Sequence[int], **of: bool) -> Report:
+    """The report of the first seed that finds a violation; `of`: what `simulate` simulates."""
+    for seed in seeds:
+        report = simulate(seed, **of)
+        if report.violation:
+            return report
+    raise AssertionError(f"{len(seeds)} seeds found nothing")
 
 
 def violation_found(*expected: str, first_seed: int = 0) -> None:
@@ -19,12 +30,8 @@ def violation_found(*expected: str, first_seed: int = 0) -> None:
     A checkpoint's readers show a bug in other words than a stream's, and either may come first.
     `first_seed`: one known to find what few others do, so that it is found soon.
     """
-    for seed in range(first_seed, first_seed + SEEDS_MAX):
-        report = simulate(seed, topics=True)
-        if report.violation:
-            assert any(each in report.violation for each in expected), report.explain()
-            return
-    raise AssertionError(f"{SEEDS_MAX} seeds found nothing")
+    report = first_violation(range(first_seed, first_seed + SEEDS_MAX), topics=True)
+    assert any(each in report.violation for each in expected), report.explain()
 
 
 def stormy(monkeypatch: pytest.MonkeyPatch, **topics: object) -> None:

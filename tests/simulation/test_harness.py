@@ -23,6 +23,7 @@ from anabranch.core.sessions.membership import ClusterMembership
 from anabranch.core.sessions.session import Session
 from anabranch.core.tenants import evolve as tenants
 from simulation import cluster
+from simulation.planted import first_violation
 from simulation.run import simulate
 from support.state_machines import without
 
@@ -36,12 +37,9 @@ def violation_found(expected: str, first_seed: int = 0) -> str:
 
     `first_seed`: one known to find what few others do, so that it is found soon.
     """
-    for seed in range(first_seed, first_seed + SEEDS_MAX):
-        report = simulate(seed)
-        if report.violation:
-            assert expected in report.violation
-            return report.violation
-    raise AssertionError(f"{SEEDS_MAX} seeds found nothing")
+    found = first_violation(range(first_seed, first_seed + SEEDS_MAX)).violation
+    assert expected in found
+    return found
 
 
 def test_a_lease_that_outlasts_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from anabranch.wire.semaphore import AsyncSemaphore
 from anabranch.wire.shared import SharedMemory
 from simulation import run
 from simulation.list_plan import draw_lists
-from simulation.run import simulate
+from simulation.planted import first_violation
 
 pytestmark = pytest.mark.simulation
 
@@ -38,12 +38,8 @@ SEEDS_MAX = 100
 
 def violation_found(*expected: str, first_seed: int = 0) -> None:
     """Fails unless a seed finds a violation, and the first one found is one of those expected."""
-    for seed in range(first_seed, first_seed + SEEDS_MAX):
-        report = simulate(seed, lists=True)
-        if report.violation:
-            assert any(each in report.violation for each in expected), report.explain()
-            return
-    raise AssertionError(f"{SEEDS_MAX} seeds found nothing")
+    report = first_violation(range(first_seed, first_seed + SEEDS_MAX), lists=True)
+    assert any(each in report.violation for each in expected), report.explain()
 
 
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:

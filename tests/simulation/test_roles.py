@@ -10,6 +10,7 @@ from anabranch.core.log import fold
 from anabranch.core.security import changes
 from anabranch.core.tenants import evolve as tenants
 from anabranch.core.topics import evolve as topics
+from simulation.planted import first_violation
 from simulation.run import simulate
 
 SEEDS = 60
@@ -47,13 +48,9 @@ def test_a_seed_repeats_its_run_exactly() -> None:
 
 
 def violation_found(expected: str) -> None:
-    for seed in range(SEEDS_MAX):
-        report = simulate(seed, roles=True)
-        if report.violation:
-            assert expected in report.violation, report.explain()
-            assert "--roles --trace" in report.explain()
-            return
-    raise AssertionError(f"{SEEDS_MAX} seeds found nothing")
+    report = first_violation(range(SEEDS_MAX), roles=True)
+    assert expected in report.violation, report.explain()
+    assert "--roles --trace" in report.explain()
 
 
 def test_a_fold_that_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:

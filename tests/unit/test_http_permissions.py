@@ -7,10 +7,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from starlette.types import Receive, Scope, Send
 
-from anabranch.broker.http.app import create_app
-from anabranch.broker.requester import asked_by
 from anabranch.core.bundles.unit import Unit
 from anabranch.core.log.records import PermissionChange
 from anabranch.core.log.state import Entity
@@ -18,9 +15,10 @@ from anabranch.core.security.actions import Right
 from anabranch.core.security.changes import need_of
 from anabranch.core.security.table import REST
 from support import steady
+from support.asking import asking
 from support.commands import ran
 from support.http import PATIENT, HttpNode, with_http
-from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, asking_cluster, until
+from support.memory_cluster import MemoryCluster, MemoryNode, asking_cluster, until
 
 ADMIN: Final = "/admin/v2"
 HOME: Final = f"{ADMIN}/namespaces/public/default/permissions"
@@ -186,18 +184,6 @@ LEAST: Final = {
     # Superusers' on a node, for where a bundle lies is the cluster's affair.
     "/namespaces/acme/shop/unload": Right.TENANT_ADMIN,
 }
-
-
-def asking(node: MemoryNode) -> httpx.AsyncClient:
-    app = create_app(node.operations, node.settings, node.metrics)
-
-    async def known(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope.get("headers", ()))
-        with asked_by(headers.get(b"who", b"").decode()):
-            await app(scope, receive, send)
-
-    transport = httpx.ASGITransport(app=known)
-    return httpx.AsyncClient(transport=transport, base_url="http://node", timeout=WAIT_S)
 
 
 def kept(node: MemoryNode) -> dict[str, Entity]:

@@ -9,11 +9,9 @@ from typing import Final, get_args
 import httpx
 import msgspec
 import pytest
-from starlette.types import Receive, Scope, Send
 
 from anabranch.broker.cli.cluster.log import sentence
-from anabranch.broker.http.app import create_app
-from anabranch.broker.requester import asked_by, principal
+from anabranch.broker.requester import principal
 from anabranch.channel.codec import encode_record
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.records import (
@@ -30,9 +28,10 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.topics.topic import TopicMove
 from support import steady
+from support.asking import asking
 from support.binary_consumer import client_of
 from support.http import PATIENT
-from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster, until
+from support.memory_cluster import MemoryCluster, memory_cluster, until
 
 ADA: Final = "ada"
 ADMIN: Final = "/admin/v2"
@@ -70,19 +69,6 @@ def run(test: Callable[[MemoryCluster], Awaitable[None]]) -> None:
 
 def records(cluster: MemoryCluster) -> list[Record]:
     return [record for entry in cluster.entries if (record := entry.record()) is not None]
-
-
-def asking(node: MemoryNode) -> httpx.AsyncClient:
-    """A client of the node's whole interface, where the header `who` says who asks."""
-    app = create_app(node.operations, node.settings, node.metrics)
-
-    async def known(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope.get("headers", ()))
-        with asked_by(headers.get(b"who", b"").decode()):
-            await app(scope, receive, send)
-
-    transport = httpx.ASGITransport(app=known)
-    return httpx.AsyncClient(transport=transport, base_url="http://node", timeout=WAIT_S)
 
 
 async def ask(client: httpx.AsyncClient, who: str, method: str, path: str, body: object) -> None:

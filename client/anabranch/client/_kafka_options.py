@@ -42,19 +42,22 @@ PRODUCER: Final[Mapping[str, Any]] = {
     "reconnect.backoff.max.ms": 500,
     "log_level": 4,
 }
-CONSUMER: Final[Mapping[str, Any]] = {
-    **_LEADERS,
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",  # told to us, who know whether anybody misses what is gone
-    "fetch.queue.backoff.ms": 1,
-    "fetch.error.backoff.ms": 50,
+_ASKING: Final[Mapping[str, Any]] = {
     "socket.nagle.disable": True,
     "socket.timeout.ms": 10_000,
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 500,
     "retry.backoff.ms": 20,
     "log_level": 3,  # errors; a lost connection comes back by itself
+}
+CONSUMER: Final[Mapping[str, Any]] = {
+    **_LEADERS,
+    **_ASKING,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # told to us, who know whether anybody misses what is gone
+    "fetch.queue.backoff.ms": 1,
+    "fetch.error.backoff.ms": 50,
 }
 SHARE_CONSUMER: Final[Mapping[str, Any]] = {
     **_LEADERS,
@@ -69,15 +72,7 @@ SHARE_CONSUMER: Final[Mapping[str, Any]] = {
 }
 # Of clients that only ask and change. Unless they keep a connection to every broker of Kafka, a
 # question to one that is away keeps two threads busy with waking each other (0021).
-ADMIN: Final[Mapping[str, Any]] = {
-    "enable.sparse.connections": False,
-    "socket.nagle.disable": True,
-    "socket.timeout.ms": 10_000,
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 500,
-    "retry.backoff.ms": 20,
-    "log_level": 3,
-}
+ADMIN: Final[Mapping[str, Any]] = {**_ASKING, "enable.sparse.connections": False}
 
 
 def in_group(

@@ -50,10 +50,10 @@ _COMMON: Final[Mapping[str, Any]] = {
     # what Anabranch has deleted would come back, with other settings, and take appends.
     "allow.auto.create.topics": False,
 }
-# Nothing is ever grouped or committed; librdkafka asks for a group's name all the same.
 # Else a question to a broker of Kafka that is away keeps two threads busy with nothing but waking
 # each other, for as long as it waits for an answer (docs/decisions/0021).
 _ADMIN: Final[Mapping[str, Any]] = {"enable.sparse.connections": False}
+# Nothing is ever grouped or committed; librdkafka asks for a group's name all the same.
 _CONSUMER: Final[Mapping[str, Any]] = {
     "group.id": "anabranch-no-group",
     "enable.auto.commit": False,
